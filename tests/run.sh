@@ -13,7 +13,7 @@
 #     --resume              continue an interrupted --repeat
 #     --prepare             install and download what the tests need, then end
 #
-# A filter is a part of a test's path. Without filters all tests run: the kinds after each other, the storms and the
+# A filter is a part of a test's path, or of the name of its binary. Without filters all tests run: the kinds after each other, the storms and the
 # measured tests alone. A tool that is missing skips its tests; in CI (CI=true) it is installed, and no test may be
 # skipped. tests/README.md describes the kinds.
 #
@@ -23,7 +23,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 started=$SECONDS
 wanted='' kinds='' seed='' explore='' repeat='' resume=false all=false only_prepare=false
-filters=() skipped=()
+filters='' skipped=()
 
 usage() {
     sed -n '2,/^set /s/^# \{0,1\}//p' tests/run.sh
@@ -57,7 +57,7 @@ while [ $# != 0 ]; do
         exit
         ;;
     -*) wrong "$1 is not an option" ;;
-    *) filters+=("$1") ;;
+    *) filters+="$1 " ;;
     esac
     shift
 done
@@ -143,19 +143,29 @@ progress() {
     done
 }
 
+# expression prints the filters as a filterset of nextest.
+expression() {
+    local filter separator=
+    for filter in $filters; do
+        printf '%stest(~%s) | binary(~%s)' "$separator" "$filter" "$filter"
+        separator=' | '
+    done
+}
+
 # by_nextest <kind>
 by_nextest() {
     local kind=$1 status=0 junit=$target/nextest/$1/junit.xml options build
     build="$(build_of "$kind")[@]"
     options=(-P "$kind" --no-tests pass)
     [ -z "$repeat" ] || options+=(--fail-fast)
+    [ -z "$filters" ] || options+=(-E "$(expression)")
     rm -f "$junit"
     if [ -t 2 ]; then
         env "$run" cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level fail \
-            --final-status-level none ${filters[@]+"${filters[@]}"} </dev/null || status=$?
+            --final-status-level none </dev/null || status=$?
     else
         env "$run" cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level pass \
-            --final-status-level none ${filters[@]+"${filters[@]}"} </dev/null 2>&1 | progress || status=$?
+            --final-status-level none </dev/null 2>&1 | progress || status=$?
     fi
     if [ -f "$junit" ]; then
         awk -v kind="$kind" -v failed="$directory/failed" -f tests/report.awk "$junit" >>"$results"
@@ -185,7 +195,8 @@ by_cargo() {
     simulation) set -- "$@" --tests ;;
     *) set -- -p redlock-tests --features "${features%,}" --locked --no-fail-fast --tests ;;
     esac
-    env "$run" cargo test "$@" -- --format pretty ${arguments[@]+"${arguments[@]}"} ${filters[@]+"${filters[@]}"} \
+    # shellcheck disable=SC2086 # several filters
+    env "$run" cargo test "$@" -- --format pretty ${arguments[@]+"${arguments[@]}"} $filters \
         </dev/null >"$output" 2>&1 || status=$?
     awk -v kind="$kind" '/^test .* \.\.\. (ok|FAILED)$/ {
         state = $NF == "ok" ? "passed" : "failed"; sub(/^test /, ""); sub(/ \.\.\. .*/, "")
@@ -277,7 +288,7 @@ summary() {
         printf '\n   slowest   runs failed  kind       test\n'
         head -n 20 "$directory/table.txt"
         echo "All $(wc -l <"$directory/table.txt") tests: $directory/table.txt"
-    elif [ -z "${filters[*]-}" ]; then
+    elif [ -z "$filters" ]; then
         printf '\nThe slowest tests:\n'
         sort -t $'\t' -k 2 -rn "$results" | head -n 10 | awk -F '\t' '{ printf "%8.2f s  %s\n", $2, $4 }'
     fi
@@ -296,6 +307,7 @@ summary() {
     ! $interrupted || echo "Interrupted."
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skips"
     [ "$failed" = 0 ] || status=1
+    [ -s "$results" ] || { $interrupted || echo "No test has ${filters:-these kinds }in its path." && status=1; }
     ! $interrupted || status=130
     exit "$status"
 }
