@@ -24,7 +24,9 @@ function plain(text) {
     state = "passed"
     file = ""
 }
-/^ *<(failure|error)[ >]/ {
+# Ctrl-C ended the test.
+/^ *<failure .*signal (2|15) \(/ { state = "ended" }
+/^ *<(failure|error)[ >]/ && state != "ended" {
     state = "failed"
     file = test
     gsub(/[^A-Za-z0-9_-]+/, "-", file)
