@@ -181,6 +181,18 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_is_a_name_of_java_from_a_millisecond_up() {
+        for (unit, start) in [
+            ("fortnights", "unknown time unit; the units are"),
+            ("Microseconds", "Redis counts leases in milliseconds; microseconds are too fine"),
+            ("nanoseconds", "Redis counts leases in milliseconds; nanoseconds are too fine"),
+        ] {
+            let error = TimeUnit::parse(&LitStr::new(unit, Span::call_site())).unwrap_err();
+            assert!(error.to_string().starts_with(start), "{error}");
+        }
+    }
+
+    #[test]
     fn a_text_has_its_own_units() {
         let hours = TimeUnit { milliseconds: HOUR };
         for (text, expected) in [

@@ -502,6 +502,13 @@ mod tests {
             (r#""a:{0}""#, "`{0}` names no parameter"),
             (r#""a:{self}""#, "`{self}` cannot stand in a lock key"),
             (r#""a:{order.sku}""#, "`{order.sku}` is not a placeholder's name"),
+            (r#""a:{header(b)}""#, "`{header(b)}` is a placeholder of a layer or a policy"),
+            (r#""{query(b)}:a""#, "`{query(b)}` is a placeholder of a layer or a policy"),
+            (r#""a:{ext(b)}""#, "`{ext(b)}` is a placeholder of a layer or a policy"),
+            (
+                r#""{a}-{b}""#,
+                "nothing separates `{a}` from `{b}`, so that different values could give",
+            ),
             ("42", "the lock key must be a text"),
             ("(42)", "the lock key must be a text"),
             (r#"concat!("order:", "{id}")"#, "placeholders inside `concat!` are not filled in"),
@@ -512,6 +519,8 @@ mod tests {
         }
         let error = with_values(quote!(id)).err().unwrap().to_string();
         assert!(error.starts_with("`key(..)` begins with a text"), "{error}");
+        let error = Key::from_list(syn::parse_quote!("sku:{}")).err().unwrap().to_string();
+        assert!(error.starts_with("`keys` is a list of keys"), "{error}");
     }
 
     #[test]

@@ -37,17 +37,9 @@ fn an_expression_of_spring_is_translated() {
 
 #[test]
 fn a_template_with_a_number_sign_or_a_quote_inside_is_no_expression_of_spring() {
-    for text in [
-        "issue#{n}",
-        "issue#n",
-        "#",
-        "a#",
-        "it's:{n}",
-        "order:{id}",
-        "a+b",
-        "a:#42",
-        "a:#b:{c}",
-    ] {
+    for text in
+        ["issue#{n}", "issue#n", "#", "a#", "it's:{n}", "order:{id}", "a+b", "a:#42", "a:#b:{c}"]
+    {
         assert_eq!(of(text), None, "{text}");
     }
 }

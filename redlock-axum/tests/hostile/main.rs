@@ -6,11 +6,11 @@
 //! `PROPTEST_CASES=100000`.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-#[path = "../support/mod.rs"]
-mod support;
 #[allow(unreachable_pub, reason = "the harness exports it")]
 #[path = "../../../tests/harness/seeds.rs"]
 mod seeds;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod paths;
 mod request_values;

@@ -54,9 +54,8 @@ fn unseparated_placeholders_are_refused_by_both() {
 /// The attribute knows the parameters, so it recognizes more references.
 #[test]
 fn expressions_of_spring_are_refused_by_both() {
-    const PIECES: &[&str] = &[
-        "'", "#", "a", "id", ".", "+", " ", ":", "'a' + ", " + #id", " + '", "{id}", "{{", "4",
-    ];
+    const PIECES: &[&str] =
+        &["'", "#", "a", "id", ".", "+", " ", ":", "'a' + ", " + #id", " + '", "{id}", "{{", "4"];
     check(2000, PIECES, |text| {
         let by_signs = spring::rust_form(text, |_| false);
         let by_any_name = spring::rust_form(text, |_| true);
