@@ -1,5 +1,4 @@
 //! The recipes of the guide. Each file begins with the code of the page, and then tests it.
-#![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod at_most_n_holders;
 mod cached_catalogue;

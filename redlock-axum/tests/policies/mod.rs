@@ -1,8 +1,4 @@
 //! `LockPolicies`: the choice of the policy for a request, and the detection of mistakes.
-#![allow(clippy::unwrap_used, reason = "a test may")]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 #[cfg(feature = "serde")]
 mod configuration;

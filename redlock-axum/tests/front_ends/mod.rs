@@ -1,10 +1,6 @@
 //! The behaviours that all front ends have in common: the attribute on a handler, `LockLayer`, whose key
 //! is made from a template or by a function, and `LockPolicies`. Each behaviour is written once. The path of a test names the front end, as
 //! in `lost::layer::a_handler_that_keeps_going_after_a_loss_sends_its_own_response`.
-#![allow(clippy::unwrap_used, reason = "a test may")]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 /// Generates a test of each behaviour for each front end, in a module with the name of the front
 /// end.
@@ -19,7 +15,7 @@ macro_rules! on_each_front_end {
         mod $module {
             $(#[tokio::test]
             async fn $behaviour() {
-                super::$behaviour(crate::FrontEnd::$front_end).await;
+                super::$behaviour(crate::front_ends::FrontEnd::$front_end).await;
             })+
         }
     };
@@ -38,13 +34,13 @@ macro_rules! app {
         async fn plain($($parameters)*) $(-> $returned)? $body
 
         let layer = match $front_end {
-            crate::FrontEnd::LayerFromFn => redlock_axum::LockLayer::from_fn(crate::key),
-            _ => redlock_axum::LockLayer::new(crate::KEY),
+            crate::front_ends::FrontEnd::LayerFromFn => redlock_axum::LockLayer::from_fn(crate::front_ends::key),
+            _ => redlock_axum::LockLayer::new(crate::front_ends::KEY),
         };
         let layer = layer$($calls)*;
-        let policy = redlock_axum::LockPolicy::new("/", crate::KEY)$($calls)*;
+        let policy = redlock_axum::LockPolicy::new("/", crate::front_ends::KEY)$($calls)*;
         let [attribute, plain] = [axum::routing::post(attribute), axum::routing::post(plain)];
-        crate::App::new($front_end, attribute, plain, layer, policy).await
+        crate::front_ends::App::new($front_end, attribute, plain, layer, policy).await
     }};
 }
 
@@ -68,7 +64,8 @@ use axum::{Extension, Router};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, MemoryNode};
-use support::{Answer, answer, memory, request};
+
+use crate::support::{Answer, answer, memory, request};
 
 /// The key that the macro `app` locks.
 const KEY: &str = "order:4711";

@@ -20,5 +20,3 @@ mod returned_futures;
 mod several_keys;
 mod skip;
 mod stacked;
-#[path = "../support/mod.rs"]
-mod support;

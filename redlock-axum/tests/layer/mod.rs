@@ -1,8 +1,4 @@
 //! `LockLayer`: the requests that it locks, their keys, and how long the locks are held.
-#![allow(clippy::unwrap_used, reason = "a test may")]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod from_fn;
 mod keys;
