@@ -241,3 +241,10 @@ pub use serve::ResponseFuture;
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The examples of the attribute compile. They are here, because a crate with an attribute cannot depend on this one
+/// without building it twice.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../redlock-macros/docs/redis_lock.md")]
+#[doc = include_str!("../../redlock-macros/README.md")]
+struct Attribute;

@@ -1,7 +1,4 @@
 //! `HoldUntil`: whether the lock is released before or after the body of the response is sent.
-#![allow(clippy::unwrap_used, reason = "a test may")]
-
-mod support;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -16,9 +13,10 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use redlock_axum::{HoldUntil, LockLayer, LockManager, LocksLayer, MemoryNode, OnLost};
 use redlock_logs::Logs;
-use support::{eventually, memory, request, send};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::{eventually, memory, request, send};
 
 #[tokio::test]
 async fn by_default_the_lock_is_free_while_the_body_is_sent() {

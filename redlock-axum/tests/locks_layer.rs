@@ -1,7 +1,5 @@
 //! The manager of a request: in the state, or installed by `LocksLayer`, and the scope of a request.
 
-mod support;
-
 use std::time::Duration;
 
 use axum::extract::{FromRef, Path};
@@ -13,8 +11,9 @@ use redlock_axum::{
     LocksLayer, LocksService, redis_lock, scope,
 };
 use redlock_logs::Logs;
-use support::{get, hold, memory, post, send, text};
 use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::{get, hold, memory, post, send, text};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -1,6 +1,5 @@
 //! The feature `test-util`, as the tests of an application use it: the test controls the clock and the nodes of
 //! the locks of each front end.
-#![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -7,6 +7,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit, LitStr};
 
+use crate::duration_text::{self, DurationText, Mistake};
 use crate::hygiene::span_at;
 use crate::key::ungrouped;
 
@@ -73,7 +74,8 @@ impl WrittenDuration {
     pub(crate) fn parse(argument: &str, value: &Expr) -> syn::Result<Self> {
         match ungrouped(value) {
             Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
-                Self::number(number.base10_digits(), number.span())
+                let value = number.base10_parse().map_err(|_| too_long(number.span()))?;
+                Ok(Self::Number { value, span: number.span() })
             }
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Self::text(text),
             Expr::Path(path) if path.path.is_ident("forever") => {
@@ -86,22 +88,15 @@ impl WrittenDuration {
         }
     }
 
-    fn number(digits: &str, span: Span) -> syn::Result<Self> {
-        let value = digits.parse().map_err(|_| too_long(span))?;
-        Ok(Self::Number { value, span })
-    }
-
-    /// Parses a text by the rules of `redlock-core` for configurations.
     fn text(text: &LitStr) -> syn::Result<Self> {
-        let (value, span) = (text.value(), text.span());
-        let digits = value.strip_prefix('+').unwrap_or(&value);
-        if !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()) {
-            return Self::number(digits, span);
-        }
-        match sum(&value) {
-            Ok(Some(value)) => Ok(Self::Text { value, span }),
-            Ok(None) => Err(too_long(span)),
-            Err(_) => Err(syn::Error::new(span, format!("invalid duration; write {ALLOWED}"))),
+        let span = text.span();
+        match duration_text::parse(&text.value()) {
+            Ok(DurationText::Number(value)) => Ok(Self::Number { value, span }),
+            Ok(DurationText::Sum(value)) => Ok(Self::Text { value, span }),
+            Err(Mistake::TooLong) => Err(too_long(span)),
+            Err(Mistake::Invalid) => {
+                Err(syn::Error::new(span, format!("invalid duration; write {ALLOWED}")))
+            }
         }
     }
 
@@ -146,27 +141,6 @@ impl AttributeTime {
     }
 }
 
-/// Parses each number with its unit, and returns their sum, or `None` if it is too long. `humantime` panics for
-/// some sums close to 2^64 s.
-fn sum(text: &str) -> Result<Option<Duration>, humantime::DurationError> {
-    let mut total = Some(Duration::ZERO);
-    let mut rest = text;
-    loop {
-        let unit = rest.find(char::is_alphabetic).ok_or(humantime::DurationError::Empty)?;
-        let next = rest[unit..].find(|c: char| c.is_ascii_digit());
-        let (time, others) = rest.split_at(next.map_or(rest.len(), |next| unit + next));
-        let time = match humantime::parse_duration(time) {
-            Err(humantime::DurationError::NumberOverflow) => None,
-            time => Some(time?),
-        };
-        total = total.zip(time).and_then(|(total, time)| total.checked_add(time));
-        rest = others;
-        if rest.is_empty() {
-            return Ok(total);
-        }
-    }
-}
-
 fn too_long(span: Span) -> syn::Error {
     syn::Error::new(span, "this duration is too long")
 }
@@ -203,6 +177,18 @@ mod tests {
         ] {
             let unit = TimeUnit::parse(&LitStr::new(unit, Span::call_site())).unwrap();
             assert_eq!(time("2", unit), Ok(millis(expected)));
+        }
+    }
+
+    #[test]
+    fn a_unit_is_a_name_of_java_from_a_millisecond_up() {
+        for (unit, start) in [
+            ("fortnights", "unknown time unit; the units are"),
+            ("Microseconds", "Redis counts leases in milliseconds; microseconds are too fine"),
+            ("nanoseconds", "Redis counts leases in milliseconds; nanoseconds are too fine"),
+        ] {
+            let error = TimeUnit::parse(&LitStr::new(unit, Span::call_site())).unwrap_err();
+            assert!(error.to_string().starts_with(start), "{error}");
         }
     }
 
@@ -260,27 +246,5 @@ mod tests {
             let expression = time.expression(&quote!(private));
             assert_eq!(expression.to_string(), expected.to_string());
         }
-    }
-
-    #[test]
-    fn the_attribute_and_a_configuration_accept_the_same_texts() {
-        use proptest::prelude::*;
-        use redlock_axum::WaitTime;
-        use serde::Deserialize;
-        use serde::de::IntoDeserializer;
-        use serde::de::value::{Error, StrDeserializer};
-
-        const PIECES: [&str; 14] =
-            ["0", "5", "30", " ", "+", "-", ".", "_", "ms", "s", "m", "h", "sec", "us"];
-        let pieces = proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..6);
-        let config =
-            ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
-        proptest!(config, |(pieces in pieces)| {
-            let text = pieces.concat();
-            let deserializer: StrDeserializer<'_, Error> = text.as_str().into_deserializer();
-            let configured = WaitTime::deserialize(deserializer).ok();
-            let written = time(&format!("{text:?}"), TimeUnit::SECONDS).ok();
-            prop_assert_eq!(written.map(WaitTime::UpTo), configured, "{}", text);
-        });
     }
 }

@@ -273,4 +273,49 @@ mod tests {
         assert!(expanded.starts_with(&item.to_string()), "{expanded}");
         assert_eq!(expanded.matches("compile_error").count(), 1);
     }
+
+    /// Messages about the function, or about the function and the arguments together. `redlock-axum/tests/ui` checks
+    /// the tokens to which all messages point.
+    #[test]
+    fn each_mistake_has_its_message() {
+        const HANDLER: &str = "key = \"a\"";
+        const FUNCTION: &str = "key = \"a\", manager = a";
+        const TWO: &str = "key = \"a\", manager = a, installed";
+        let future = "fn f() -> impl Future<Output = ()> {}";
+        for (arguments, item, start) in [
+            (HANDLER, "fn f() {}", "a lock is awaited, so the function must be an `async fn`"),
+            (HANDLER, "const fn f() {}", "a `const fn` cannot wait for a lock"),
+            (HANDLER, "async unsafe fn f() {}", "an `unsafe fn` cannot be locked"),
+            (HANDLER, "async extern \"C\" fn f() {}", "an `extern` function cannot be locked"),
+            (HANDLER, "struct F;", "`#[redis_lock]` locks a function with a body"),
+            (HANDLER, "async fn f(&self);", "the function has no body; put `#[redis_lock]` on the"),
+            (
+                HANDLER,
+                "async fn f(#[cfg(a)] a: u8) {}",
+                "`#[redis_lock]` does not support `#[cfg]`",
+            ),
+            (
+                HANDLER,
+                "#[redis_lock()] async fn f() {}",
+                "the second `#[redis_lock]` of a function",
+            ),
+            (HANDLER, "async fn f(&self) {}", "a method cannot be a handler; add `manager = ..`"),
+            (HANDLER, future, "a locked handler must be an `async fn`; a function that returns a"),
+            (HANDLER, "async fn f(a: Option<Json<A>>, b: B) {}", "`Json` reads the body of the"),
+            (FUNCTION, "async fn f() {}", "with `manager = ..` the function must return a"),
+            (FUNCTION, "async fn f(b: Option<FencedLock>) -> R {}", "a function with `manager`"),
+            (TWO, "async fn f() -> R {}", "`installed` is for handlers, and `manager` is for"),
+            (
+                "key = \"{b}\"",
+                "async fn f(c: u8) {}",
+                "no parameter binds `b`: they bind `c`; only",
+            ),
+            ("key = \"{B:lower}\"", "async fn f() {}", "`B` is a constant, which has no type"),
+            ("key = \"'a' + #b\"", "async fn f() {}", "`'a' + #b` is written for Spring"),
+        ] {
+            let (arguments, code) = (arguments.parse().unwrap(), item.parse().unwrap());
+            let error = try_expand(&arguments, code, Position::Written).err().unwrap().to_string();
+            assert!(error.starts_with(start), "{item}: {error}");
+        }
+    }
 }

@@ -8,6 +8,8 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, ExprLit, Lit, LitStr, Path, Stmt, Token};
 
+use crate::key_text::{KINDS, offset, placeholders, unseparated};
+
 /// The key as it was written.
 pub(crate) enum Key {
     /// `key = "order:{id}"` or `key("stock:{}", order.sku)`.
@@ -49,10 +51,6 @@ pub(crate) enum Source {
     /// The name of a parameter or a constant.
     Captured,
 }
-
-/// The types of placeholders, as in `KeyTemplate`, with their variants of `PlaceholderKind`.
-const KINDS: [(&str, &str); 4] =
-    [("u64", "U64"), ("i64", "I64"), ("uuid", "Uuid"), ("lower", "Lower")];
 
 /// One value after the literal of `key("..", ..)`.
 #[derive(Clone)]
@@ -337,11 +335,6 @@ fn placeholder_kind(name: &str) -> Result<&'static str, ()> {
     KINDS.into_iter().find(|(known, _)| *known == name).map(|(_, variant)| variant).ok_or(())
 }
 
-/// Returns the position of a slice of the text in the text, in bytes.
-fn offset(text: &str, slice: &str) -> usize {
-    slice.as_ptr().addr() - text.as_ptr().addr()
-}
-
 fn is_position(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_digit())
 }
@@ -350,38 +343,6 @@ fn is_position(name: &str) -> bool {
 /// capture the value without escaping it.
 fn is_name(name: &str) -> bool {
     Ident::parse_any.parse_str(name).is_ok_and(|ident| ident != "_" && ident.unraw() == name)
-}
-
-/// Returns the texts between the braces of a format string. A brace that is never closed ends the list:
-/// `format!` reports it, at its position in the literal.
-fn placeholders(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(open) = rest.find('{') {
-        rest = &rest[open + 1..];
-        if let Some(after_escaped) = rest.strip_prefix('{') {
-            rest = after_escaped;
-            continue;
-        }
-        let Some(close) = rest.find('}') else { break };
-        found.push(&rest[..close]);
-        rest = &rest[close + 1..];
-    }
-    found
-}
-
-/// Returns the first two neighbouring placeholders without a separator between them. A separator is
-/// a character that no escaped value contains.
-fn unseparated(text: &str) -> Option<(&str, &str)> {
-    let is_separator =
-        |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~' | '%'));
-    let all = placeholders(text);
-    all.windows(2).map(|pair| (pair[0], pair[1])).find(|(first, second)| {
-        let (end, start) = (offset(text, first) + first.len(), offset(text, second));
-        let between = text[end..start].trim_start_matches('}').trim_end_matches('{');
-        let escaped_braces = text[end..start].len() - between.len() > 2;
-        !(escaped_braces || between.contains(is_separator))
-    })
 }
 
 /// Removes the invisible groups that `macro_rules!` puts around its fragments.
@@ -480,47 +441,15 @@ mod tests {
         }
     }
 
-    /// The attribute and `KeyTemplate` refuse the same templates, so the front ends can lock the
-    /// same keys.
-    #[test]
-    fn the_attribute_and_the_key_template_refuse_the_same_unseparated_placeholders() {
-        use proptest::prelude::*;
-        use redlock_axum::{KeyTemplate, TemplateError};
-
-        const PIECES: [&str; 18] = [
-            "{a}", "{b}", "{a}", "{{", "}}", ":", "-", ".", "_", "~", "%", "/", "#", "x", "é", " ",
-            "7", "\"",
-        ];
-        let pieces = proptest::collection::vec(proptest::sample::select(&PIECES[..]), 1..7);
-        let config =
-            ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() };
-        proptest!(config, |(pieces in pieces)| {
-            let text = pieces.concat();
-            match KeyTemplate::new(&text) {
-                Ok(_) => prop_assert_eq!(unseparated(&text), None),
-                Err(TemplateError::NotSeparated { first, second, .. }) => {
-                    prop_assert_eq!(unseparated(&text), Some((&*first, &*second)));
-                }
-                // Only a text without placeholders, such as `:#x`.
-                Err(TemplateError::Spring { .. }) => prop_assert_eq!(unseparated(&text), None),
-                Err(error) => prop_assert!(false, "{}: {}", text, error),
-            }
-        });
-    }
-
     /// `format!` accepts some of these names, and would capture the value without its encoding.
     #[test]
     fn a_placeholder_must_be_exactly_an_identifier() {
-        use redlock_axum::{KeyTemplate, TemplateError};
-
         for name in ["a ", " a", "a\u{a0}", " ", "0 ", "a/**/", "r#a", "r#type", "a b", "1a", "_ "]
         {
             let text = format!("pair:{{{name}}}:{{b}}");
             let message = Template::new(syn::parse_quote!(#text), None).err().unwrap().to_string();
             let start = format!("`{{{name}}}` is not a placeholder's name; a name is made of");
             assert!(message.starts_with(&start), "{message}");
-            let refusal = KeyTemplate::new(&text).unwrap_err();
-            assert!(matches!(&refusal, TemplateError::BadName { name: bad, .. } if bad == name));
         }
     }
 
@@ -573,6 +502,13 @@ mod tests {
             (r#""a:{0}""#, "`{0}` names no parameter"),
             (r#""a:{self}""#, "`{self}` cannot stand in a lock key"),
             (r#""a:{order.sku}""#, "`{order.sku}` is not a placeholder's name"),
+            (r#""a:{header(b)}""#, "`{header(b)}` is a placeholder of a layer or a policy"),
+            (r#""{query(b)}:a""#, "`{query(b)}` is a placeholder of a layer or a policy"),
+            (r#""a:{ext(b)}""#, "`{ext(b)}` is a placeholder of a layer or a policy"),
+            (
+                r#""{a}-{b}""#,
+                "nothing separates `{a}` from `{b}`, so that different values could give",
+            ),
             ("42", "the lock key must be a text"),
             ("(42)", "the lock key must be a text"),
             (r#"concat!("order:", "{id}")"#, "placeholders inside `concat!` are not filled in"),
@@ -583,6 +519,8 @@ mod tests {
         }
         let error = with_values(quote!(id)).err().unwrap().to_string();
         assert!(error.starts_with("`key(..)` begins with a text"), "{error}");
+        let error = Key::from_list(syn::parse_quote!("sku:{}")).err().unwrap().to_string();
+        assert!(error.starts_with("`keys` is a list of keys"), "{error}");
     }
 
     #[test]
@@ -599,20 +537,6 @@ mod tests {
         let template = with_values(quote!("{{x}}:{:u64}/{n:lower}:{0}#{id}", a, n = b)).unwrap();
         assert_eq!(template.positional_literal().value(), "{{x}}:{}/{}:{}#{}");
         assert_eq!(captured(&template), ["id"]);
-    }
-
-    /// The attribute's types are those of the layers' templates.
-    #[test]
-    fn the_attribute_and_the_key_template_have_the_same_types() {
-        use redlock_axum::{KeyTemplate, TemplateError};
-
-        for (name, _) in KINDS {
-            assert!(KeyTemplate::new(&format!("{{a:{name}}}")).is_ok(), "{name}");
-        }
-        let error = KeyTemplate::new("{a:?}").unwrap_err();
-        assert!(matches!(error, TemplateError::UnknownType { .. }));
-        let names = KINDS.map(|(name, _)| name).join(", ");
-        assert!(error.to_string().ends_with(&format!("there are {names}")), "{error}");
     }
 
     #[test]

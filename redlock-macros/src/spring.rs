@@ -1,5 +1,7 @@
 //! Recognizes keys that are written in the expression language of Spring, such as `'order:' + #id`. As a
 //! template of this attribute they would be one constant key for all calls.
+//!
+//! A test of `redlock-axum` compares these rules with those of `KeyTemplate`.
 
 /// Returns the Rust form of a template that is an expression of Spring, or `None` if the template is not one.
 /// `is_parameter` returns whether the function has a parameter with this name.
@@ -92,91 +94,4 @@ fn translate(text: &str) -> Option<String> {
         [] => format!("key = \"{template}\""),
         values => format!("key(\"{template}\", {})", values.join(", ")),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(text: &str) -> Option<String> {
-        rust_form(text, |name| name == "id")
-    }
-
-    #[test]
-    fn an_expression_of_spring_is_translated() {
-        for (text, rust) in [
-            ("'order:' + #id", "key = \"order:{id}\""),
-            ("'order:' + #id + ':paid'", "key = \"order:{id}:paid\""),
-            ("#id + ':order'", "key = \"{id}:order\""),
-            ("'a'", "key = \"a\""),
-            ("'{a}' + #user", "key = \"{{a}}{user}\""),
-            ("'stock:' + #order.sku", "key(\"stock:{}\", order.sku)"),
-            ("'x:' + #order.sku + ':' + #id", "key(\"x:{}:{}\", order.sku, id)"),
-            ("#shop+ ':'+#id", "key = \"{shop}:{id}\""),
-            ("#id", "key = \"{id}\""),
-            ("order:#id", "key = \"order:{id}\""),
-            ("order:#id:paid", "key = \"order:{id}:paid\""),
-            ("no#id", "key = \"no{id}\""),
-            ("#order.id", "key(\"{}\", order.id)"),
-            ("order:#order.id:#shop", "key(\"order:{}:{}\", order.id, shop)"),
-            ("#shop:#p0", "key = \"{shop}:{p0}\""),
-            ("#identity", "key = \"{identity}\""),
-            ("#root.args[0]", "key(\"{}[0]\", root.args)"),
-            ("#shop:#4", "key = \"order:{id}\""),
-        ] {
-            assert_eq!(of(text).as_deref(), Some(rust), "{text}");
-        }
-        for text in ["'order:' + T(java.util.UUID).randomUUID()", "'a' + #id?.b", "'a' + #"] {
-            assert_eq!(of(text).as_deref(), Some("key = \"order:{id}\""), "{text}");
-        }
-    }
-
-    /// The attribute knows the parameters, so it recognizes more references than `KeyTemplate`.
-    #[test]
-    fn the_attribute_and_the_key_template_refuse_the_same_expressions_of_spring() {
-        use proptest::prelude::*;
-        use redlock_axum::{KeyTemplate, TemplateError};
-
-        const PIECES: [&str; 14] = [
-            "'", "#", "a", "id", ".", "+", " ", ":", "'a' + ", " + #id", " + '", "{id}", "{{", "4",
-        ];
-        let pieces = proptest::collection::vec(proptest::sample::select(&PIECES[..]), 1..7);
-        let config =
-            ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() };
-        proptest!(config, |(pieces in pieces)| {
-            let text = pieces.concat();
-            let by_signs = rust_form(&text, |_| false);
-            let by_any_name = rust_form(&text, |_| true);
-            let by_template = match KeyTemplate::new(&text) {
-                Err(TemplateError::Spring { rust, .. }) => Some(rust),
-                _ => None,
-            };
-            prop_assert_eq!(by_signs.is_some(), by_template.is_some(), "{}", text);
-            prop_assert!(by_template.is_none() || by_any_name.is_some(), "{}", text);
-            // The key template writes `#item.sku` as `{sku}`, and does not translate `#4`.
-            if let (Some(form), Some(template)) = (by_signs, by_template)
-                && form.starts_with("key = ")
-                && template != "order:{id}"
-            {
-                prop_assert_eq!(form, format!("key = \"{}\"", template), "{}", text);
-            }
-        });
-    }
-
-    #[test]
-    fn a_template_with_a_number_sign_or_a_quote_inside_is_no_expression_of_spring() {
-        for text in [
-            "issue#{n}",
-            "issue#n",
-            "#",
-            "a#",
-            "it's:{n}",
-            "order:{id}",
-            "a+b",
-            "a:#42",
-            "a:#b:{c}",
-        ] {
-            assert_eq!(of(text), None, "{text}");
-        }
-    }
 }

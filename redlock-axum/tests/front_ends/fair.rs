@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_axum::LockManager;
 use tokio::time::timeout;
 
-use crate::{FrontEnd, KEY};
+use super::{FrontEnd, KEY};
 
 on_each_front_end![a_fair_request_does_not_overtake_a_fair_caller_of_another_process,];
 

@@ -3,7 +3,7 @@
 use redlock_axum::FencedLock;
 use redlock_logs::Logs;
 
-use crate::FrontEnd;
+use super::FrontEnd;
 use crate::support::until_logged;
 
 on_each_front_end![

@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::http::StatusCode;
 use tokio::time::timeout;
 
-use crate::{FrontEnd, MINUTE, SHORT};
+use super::{FrontEnd, MINUTE, SHORT};
 
 on_each_front_end![
     min_hold_keeps_the_key_after_the_handler_ends,
@@ -89,7 +89,7 @@ async fn a_waiter_with_keep_gets_a_whole_lease(front_end: FrontEnd) {
         [.expire(MINUTE).wait_time(MINUTE).keep(true)],
         async fn handler() {}
     );
-    let guard = app.locks.lock(crate::KEY).expire(MINUTE * 5 / 6).try_acquire().await.unwrap();
+    let guard = app.locks.lock(super::KEY).expire(MINUTE * 5 / 6).try_acquire().await.unwrap();
     let (waited, released) = tokio::join!(app.post(), guard.release());
     released.unwrap();
     assert_eq!(waited.status, 200);

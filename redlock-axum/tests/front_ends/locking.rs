@@ -10,8 +10,8 @@ use redlock_axum::{Dialect, HeldLock, LockManager, LockOptions, MemoryNode};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 
+use super::{FrontEnd, KEY, MINUTE, SHORT, pay};
 use crate::support::{answer, held_by_another, hold, until_logged};
-use crate::{FrontEnd, KEY, MINUTE, SHORT, pay};
 
 on_each_front_end![
     the_lock_is_held_while_the_handler_runs_and_free_when_the_response_leaves,

@@ -8,8 +8,8 @@ use axum::Extension;
 use redlock_axum::{HeldLock, MemoryNode, OnLost};
 use redlock_logs::Logs;
 
+use super::{FrontEnd, KEY, SHORT};
 use crate::support::eventually;
-use crate::{FrontEnd, KEY, SHORT};
 
 on_each_front_end![
     abort_drops_the_handler_with_its_lock_and_answers_503,

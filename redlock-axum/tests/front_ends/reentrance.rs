@@ -8,7 +8,7 @@ use redlock_axum::{
 use redlock_logs::Logs;
 use tokio::time::timeout;
 
-use crate::{FrontEnd, HOUR, KEY, MINUTE};
+use super::{FrontEnd, HOUR, KEY, MINUTE};
 
 on_each_front_end![
     a_second_lock_of_the_same_key_fails_at_once_and_the_log_names_the_remedy,

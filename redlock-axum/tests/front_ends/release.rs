@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use redlock_axum::{InstalledLocks, MemoryNode};
 use redlock_logs::Logs;
 
+use super::{FrontEnd, KEY, MINUTE, SHORT};
 use crate::support::{eventually, hold};
-use crate::{FrontEnd, KEY, MINUTE, SHORT};
 
 on_each_front_end![
     an_error_of_the_handler_releases_the_lock,

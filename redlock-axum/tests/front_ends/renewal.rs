@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use axum::Extension;
 use redlock_axum::{HeldLock, MemoryNode};
 
+use super::{FrontEnd, KEY};
 use crate::support::eventually;
-use crate::{FrontEnd, KEY};
 
 on_each_front_end![a_renewed_lock_outlives_its_first_lease, a_renewal_ends_with_max_hold,];
 

@@ -10,9 +10,9 @@ use redlock_logs::Logs;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::stage::Stage;
+use super::stage::Stage;
+use super::{App, FrontEnd, HOUR, KEY, MINUTE, SHORT};
 use crate::support::{held_by_another, hold, until_logged};
-use crate::{App, FrontEnd, HOUR, KEY, MINUTE, SHORT};
 
 on_each_front_end![
     readers_run_at_once_and_exclude_an_exclusive_holder,

@@ -11,8 +11,8 @@ use redlock_axum::{
 };
 use tokio::time::timeout;
 
-use crate::SHORT;
-use crate::stage::Stage;
+use super::SHORT;
+use super::stage::Stage;
 use crate::support::{Answer, answer, eventually, memory, request};
 
 const READERS: [Method; 2] = [Method::GET, Method::HEAD];

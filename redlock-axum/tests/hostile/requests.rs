@@ -7,16 +7,21 @@ use http::{Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::test_runner::RngSeed;
 use redlock_axum::HeldLock;
 use tower::ServiceExt;
 
+use crate::seeds::seeds;
 use crate::support::{request, text};
 
+/// Returns a configuration with this number of cases, made from a listed seed. `PROPTEST_CASES` overrides the number.
 pub(crate) fn config(cases: u32) -> ProptestConfig {
-    // `PROPTEST_CASES` overrides the number of cases.
     let from_env = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
     let cases = from_env.unwrap_or(cases);
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    let seed = seeds("hostile").next().unwrap();
+    println!("REDLOCK_SEED={seed} repeats these values");
+    let rng_seed = RngSeed::Fixed(seed);
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Encodes a value as the documentation of `KeyPart` says: an independent implementation to compare

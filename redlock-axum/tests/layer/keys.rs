@@ -6,7 +6,7 @@ use http::Method;
 use redlock_axum::{LockLayer, LocksLayer};
 use redlock_logs::Logs;
 
-use crate::app;
+use super::app;
 use crate::support::{hold, memory, post, send, text};
 
 /// One resource, one key: all spellings of a number have the same key.

@@ -5,7 +5,7 @@ use axum::routing::post as on_post;
 use http::Method;
 use redlock_axum::{LockLayer, LockManager, LocksLayer};
 
-use crate::app;
+use super::app;
 use crate::support::{hold, memory, post, send};
 
 #[tokio::test]

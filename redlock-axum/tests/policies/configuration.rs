@@ -8,7 +8,7 @@ use http::Method;
 use redlock_axum::{FencedLock, HeldLock, LockLayer, LockManager, LockPolicies, LocksLayer};
 use serde::Deserialize;
 
-use crate::ok;
+use super::ok;
 use crate::support::{hold, memory, post, send, text};
 
 #[derive(Debug, Deserialize)]

@@ -10,8 +10,8 @@ use redlock_axum::{LockLayer, LockPolicies, LockPolicy, LocksLayer, PolicyError,
 use redlock_logs::Logs;
 use tower::{Layer, ServiceExt};
 
+use super::{ok, orders, policies};
 use crate::support::{OnlyWhenReady, memory, post, request, send};
-use crate::{ok, orders, policies};
 
 pub(crate) fn mistake(policies: impl IntoIterator<Item = LockPolicy>) -> PolicyError {
     LockPolicies::new(policies).unwrap_err()

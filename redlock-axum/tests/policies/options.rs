@@ -10,8 +10,8 @@ use http_body_util::Full;
 use redlock_axum::{HoldUntil, LockPolicy, LockRejection, LocksLayer};
 use tower::Layer;
 
+use super::{ok, orders, policies};
 use crate::support::{OnlyWhenReady, hold, memory, post, send, text};
-use crate::{ok, orders, policies};
 
 #[tokio::test]
 async fn a_policy_applies_its_options() {

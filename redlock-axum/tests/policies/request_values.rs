@@ -6,7 +6,7 @@ use http::{HeaderValue, Method};
 use redlock_axum::{HeldLock, LockPolicies, LockPolicy, LocksLayer, SetupError};
 use redlock_logs::Logs;
 
-use crate::policies;
+use super::policies;
 use crate::support::{Answer, answer, memory, request};
 
 #[derive(Clone)]

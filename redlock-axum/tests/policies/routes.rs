@@ -6,8 +6,8 @@ use http::Method;
 use redlock_axum::{LockPolicies, LockPolicy, LocksLayer};
 use redlock_logs::Logs;
 
+use super::{ok, orders, policies};
 use crate::support::{hold, memory, post, send, text};
-use crate::{ok, orders, policies};
 
 #[tokio::test]
 async fn each_route_is_locked_by_its_own_policy() {

@@ -3,7 +3,7 @@
 use http::Method;
 use redlock_axum::{Dialect, LockLayer, LockPolicies, LockPolicy};
 
-use crate::mistakes::mistake;
+use super::mistakes::mistake;
 
 #[test]
 fn options_that_do_not_go_together_with_a_shared_lock_are_mistakes() {

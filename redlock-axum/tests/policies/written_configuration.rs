@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use redlock_axum::{Dialect, HoldUntil, LockPolicies, LockPolicy, OnLost};
 use serde::{Deserialize, Serialize};
 
-use crate::{orders, policies};
+use super::{orders, policies};
 
 #[derive(Debug, Deserialize, Serialize)]
 struct Config {

@@ -7,7 +7,7 @@
 /// after punctuation, in a text without placeholders. `issue#{n}` and `issue#tracker` are templates.
 ///
 /// The attribute `#[redis_lock]` knows its parameters, and recognizes a `#` with the name of a parameter at
-/// any place. A test of `redlock-macros` compares the two.
+/// any place. A test of `redlock-axum` compares the two.
 pub(super) fn template_for(text: &str) -> Option<String> {
     let is_quoted = text.starts_with('\'')
         || text.ends_with('\'')

@@ -86,7 +86,7 @@ pub(crate) use time::{TIME_FORM, parse_time};
 ///    it is.
 /// 4. Documentation: a row in `redlock-axum/docs/options.md` and in the README's table of the attribute, which
 ///    `cargo run -p redlock-structure` demands, and a line in `CHANGELOG.md`.
-/// 5. Tests: `redlock-core/src/options/tests.rs` and `serde_tests.rs`, `redlock-macros/tests/ui`,
+/// 5. Tests: `redlock-core/src/options/tests.rs` and `serde_tests.rs`, `redlock-axum/tests/ui`,
 ///    `redlock-axum/tests/front_ends` and `redlock-axum/tests/policies`, and `tests/servers/wire_names.rs` if the
 ///    nodes store the option.
 ///

@@ -1,0 +1,22 @@
+//! The attribute `#[redis_lock]`, on in-memory nodes.
+
+// Generated code must not cause warnings in the code of the user.
+#![deny(warnings, clippy::all, clippy::pedantic)]
+
+mod blanket_errors;
+mod constants;
+mod direct_calls;
+mod end_of_body;
+mod fenced;
+mod function_locks;
+mod functions;
+mod handlers;
+mod hygiene;
+mod keys;
+mod methods;
+mod one_holder;
+mod refusals;
+mod returned_futures;
+mod several_keys;
+mod skip;
+mod stacked;

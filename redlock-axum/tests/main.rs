@@ -1,0 +1,16 @@
+//! The tests of the front ends in one program: each program takes seconds to link.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod api;
+mod attribute;
+mod front_ends;
+mod hold_until;
+mod layer;
+mod locks_layer;
+mod policies;
+#[cfg(feature = "test-util")]
+mod recipes;
+mod rejection;
+mod support;
+#[cfg(feature = "test-util")]
+mod test_util;

@@ -1,0 +1,30 @@
+//! The recipes of the guide. Each file begins with the code of the page, and then tests it.
+
+mod at_most_n_holders;
+mod cached_catalogue;
+mod middleware;
+mod readiness;
+mod several_locks;
+mod spawned_work;
+mod tenant_exports;
+
+const PAGE: &str = include_str!("../../docs/recipes.md");
+const FILES: [&str; 7] = [
+    include_str!("several_locks.rs"),
+    include_str!("cached_catalogue.rs"),
+    include_str!("tenant_exports.rs"),
+    include_str!("middleware.rs"),
+    include_str!("spawned_work.rs"),
+    include_str!("readiness.rs"),
+    include_str!("at_most_n_holders.rs"),
+];
+
+#[test]
+fn the_page_shows_the_code_that_is_tested() {
+    let blocks = PAGE.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let blocks: Vec<_> = blocks.collect();
+    assert_eq!(blocks.len(), FILES.len());
+    for (block, file) in blocks.into_iter().zip(FILES) {
+        assert!(file.starts_with(block), "the page and the test differ:\n{block}");
+    }
+}

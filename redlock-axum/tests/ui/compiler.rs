@@ -1,0 +1,112 @@
+// Messages of the compiler, which point at the code of the user.
+#![allow(non_snake_case, unused)]
+
+use axum::extract::Path;
+use redlock_axum::{LockError, LockManager, redis_lock};
+
+const TEXT: &str = "5s";
+
+struct Other;
+
+struct Shop {
+    locks: LockManager,
+    mutex: std::sync::Mutex<u8>,
+}
+
+macro_rules! the {
+    ($id:ident) => {
+        Path($id)
+    };
+}
+
+// The body.
+
+#[redis_lock(key = "order:{id}")]
+async fn wrong_type(Path(id): Path<u64>) -> String {
+    let id: u32 = "text";
+    id.to_string()
+}
+
+#[redis_lock(key = "order")]
+async fn wrong_return(Path(_id): Path<u64>) -> String {
+    Other
+}
+
+impl Shop {
+    #[redis_lock(key = "a", manager = self.locks)]
+    async fn wrong_name(&self) -> Result<(), LockError> {
+        missing();
+        Ok(())
+    }
+
+    #[redis_lock(key = "a", manager = self.locks)]
+    async fn wrong_result(&self) -> Result<(), LockError> {
+        5
+    }
+
+    #[redis_lock(key = "a", manager = self.locks)]
+    async fn no_value(&self) -> Result<(), LockError> {
+        let _ = 1;
+    }
+}
+
+// The key.
+
+#[redis_lock(key = "order:{ID}")]
+async fn no_constant(the!(ID): Path<u64>) {}
+
+#[redis_lock(key("order:{}:{}", id))]
+async fn too_few_values(Path(id): Path<u64>) {}
+
+#[redis_lock(key = "order:{id")]
+async fn never_closed(Path(id): Path<u64>) {}
+
+// The manager and the result.
+
+impl Shop {
+    #[redis_lock(key = "a", manager = self.mutex)]
+    async fn other_type_with_a_method_lock(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    #[redis_lock(key = "a", manager = self.locks)]
+    async fn error_without_from(&self) -> Result<(), std::fmt::Error> {
+        Ok(())
+    }
+
+    #[redis_lock(key = "a", manager = self.locks)]
+    async fn option(&self) -> Option<u8> {
+        None
+    }
+
+    #[redis_lock(key = "a", manager = self.locks, skip)]
+    async fn skip_without_option(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
+#[redis_lock(key = "a", manager = shop.name)]
+async fn no_such_field(shop: &Shop) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "a", manager = locks, skip = "none")]
+async fn skip_with_another_type(locks: &LockManager) -> Result<u32, LockError> {
+    Ok(1)
+}
+
+// Constants of another type.
+
+#[redis_lock(key = "a", expire = TEXT)]
+async fn text_for_a_time() {}
+
+#[redis_lock(key = "a", expire = seconds)]
+async fn parameter_for_a_time(seconds: Path<u64>) {}
+
+#[redis_lock(key = "a", permits = TEXT)]
+async fn text_for_a_count() {}
+
+#[redis_lock(key = "a", contended_status = TEXT)]
+async fn text_for_a_status() {}
+
+fn main() {}

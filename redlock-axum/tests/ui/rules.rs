@@ -1,0 +1,36 @@
+// Broken rules of the options. `redlock-core` defines the rules, and the compiler evaluates them at each option.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use redlock_axum::{LockError, LockManager, redis_lock};
+
+const SHORT: Duration = Duration::from_millis(9);
+const DAYS: u32 = 8;
+const DEBT: i64 = -1;
+const MANY: u64 = (1 << 32) + 3;
+
+#[redis_lock(key = "a", expire = 0)] async fn no_lease() {}
+#[redis_lock(key = "a", expire = "8d")] async fn too_long() {}
+#[redis_lock(key = "a", expire = SHORT)] async fn too_short() {}
+#[redis_lock(key = "a", wait_time = DAYS, time_unit = "days")] async fn too_patient() {}
+#[redis_lock(key = "a", max_hold = "1m")] async fn bound_without_renewal() {}
+#[redis_lock(key = "a", renew = false, max_hold = 60)] async fn bound_of_no_renewal() {}
+#[redis_lock(key = "a", renew, max_hold = 0)] async fn bound_of_zero() {}
+#[redis_lock(key = "a", keep, min_hold = 2)] async fn keep_and_min_hold() {}
+#[redis_lock(key = "a", min_hold = 6)] async fn longer_than_the_default_lease() {}
+#[redis_lock(key = "a", expire = 2, min_hold = "2001ms", manager = locks)]
+async fn longer_than_the_lease(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+#[redis_lock(key = "a", permits = 1001)] async fn too_many_permits() {}
+#[redis_lock(key = "a", permits = 99999999999999999999)] async fn more_permits_than_any_number() {}
+#[redis_lock(key = "a", permits = DEBT)] async fn negative_permits() {}
+#[redis_lock(key = "a", permits = MANY)] async fn permits_beyond_32_bits() {}
+#[redis_lock(key = "a", shared, permits = 3)] async fn readers_with_permits() {}
+#[redis_lock(key = "a", shared, dialect = redisson)] async fn readers_of_redisson() {}
+#[redis_lock(key = "a", contended_status = 200)] async fn success() {}
+#[redis_lock(key = "a", contended_status = StatusCode::OK)] async fn constant_success() {}
+#[redis_lock(key = "a", retry_after_max = "900ms")] async fn too_soon() {}
+
+fn main() {}
