@@ -1,62 +1,36 @@
 //! Child processes of the benchmark: this program in another role.
 
-use std::io::BufRead;
 use std::process::Command;
 
 use redlock_tests::Peer;
 
 use crate::comparison::Side;
 
-const ROLE: &str = "PEERS_ROLE";
-const SIDE: &str = "PEERS_SIDE";
-const URLS: &str = "REDIS_URLS";
+/// The first argument of a child.
+const CHILD: &str = "child";
 
-/// Returns the role of this process; `None` in the process that measures.
-pub(crate) fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
+/// Returns the role of this process and its further arguments; `None` in the process that measures.
+pub(crate) fn role() -> Option<(String, [String; 2])> {
+    let mut arguments = std::env::args().skip(1);
+    arguments.next().filter(|first| first == CHILD)?;
+    let mut argument = || arguments.next();
+    Some((argument()?, [argument()?, argument()?]))
+}
+
+/// Starts this program in another role, for one side of a comparison on a server.
+pub(crate) fn start(role: &str, side: Side, url: &str) -> Peer {
+    start_with(role, [side.name(), url])
 }
 
 /// Starts this program in another role. The child reads one order per line of its standard input.
-pub(crate) fn start(role: &str, environment: &[(&str, &str)]) -> Peer {
+pub(crate) fn start_with(role: &str, arguments: [&str; 2]) -> Peer {
     let program = std::env::current_exe().expect("the path of this program");
-    let mut command = Command::new(program);
-    command.env(ROLE, role).envs(environment.iter().copied());
-    Peer::start(&mut command)
-}
-
-/// Starts this program in another role, for one side of a comparison on these servers.
-pub(crate) fn start_side(role: &str, side: Side, urls: &[String]) -> Peer {
-    start(role, &[(SIDE, side.name()), (URLS, &urls.join(","))])
-}
-
-/// Runs this program in another role until it ends. The child writes to the same standard output.
-pub(crate) fn run(role: &str, environment: &[(&str, &str)]) {
-    let program = std::env::current_exe().expect("the path of this program");
-    let mut command = Command::new(program);
-    let status = command.env(ROLE, role).envs(environment.iter().copied()).status();
-    assert!(status.expect("the end of the child").success(), "the child {role} has failed");
+    Peer::start(Command::new(program).args([CHILD, role]).args(arguments))
 }
 
 /// Reads the next order; `None` when standard input has ended.
 pub(crate) fn order() -> Option<String> {
     let mut line = String::new();
-    let read = std::io::stdin().lock().read_line(&mut line);
+    let read = std::io::stdin().read_line(&mut line);
     matches!(read, Ok(1..)).then(|| line.trim().to_owned())
-}
-
-/// Waits until standard input ends, which it does when the parent ends.
-pub(crate) fn wait_for_end_of_input() {
-    while order().is_some() {}
-}
-
-/// Returns the side of this process.
-pub(crate) fn side() -> Side {
-    let name = std::env::var(SIDE).expect("PEERS_SIDE is set");
-    Side::ALL.into_iter().find(|side| side.name() == name).expect("a side")
-}
-
-/// Returns the URLs of the servers of this process.
-pub(crate) fn urls() -> Vec<String> {
-    let urls = std::env::var(URLS).expect("REDIS_URLS is set");
-    urls.split(',').map(str::to_owned).collect()
 }

@@ -1,8 +1,11 @@
 //! The sides of a comparison and their measurements.
 
-use crate::rounds::{Contender, interleave};
+use std::fmt::Display;
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+
 use crate::statistics::{Summary, figure, micros};
-use crate::table::Row;
 use crate::usage::Usage;
 
 /// A side of a comparison.
@@ -16,13 +19,13 @@ pub(crate) enum Side {
     Ours,
     /// The crate rslock.
     Rslock,
-    /// The measure of a row that has no floor. The row describes it.
-    Reference,
+    /// A side without a column of its own.
+    Other(&'static str),
 }
 
 impl Side {
     /// The sides with a column of their own, in the order of the columns.
-    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Batched, Self::Ours, Self::Rslock];
+    pub(crate) const COLUMNS: [Self; 4] = [Self::Plain, Self::Batched, Self::Ours, Self::Rslock];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -30,54 +33,99 @@ impl Side {
             Self::Batched => "batched",
             Self::Ours => "ours",
             Self::Rslock => "rslock",
-            Self::Reference => "reference",
+            Self::Other(name) => name,
         }
     }
 }
 
-/// A measurement with the resources that it used.
-pub(crate) trait Costs {
-    fn usage(&self) -> Usage;
+/// The result of one measurement.
+pub(crate) trait Measurement {
+    /// Returns the resources that were used.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
 
-    /// Returns the number of pairs or of turns, by which the usage is divided.
-    fn count(&self) -> usize;
+    /// Returns the number by which the usage is divided; zero if the usage was not measured.
+    fn count(&self) -> usize {
+        0
+    }
 
-    fn failures(&self) -> usize;
+    fn failures(&self) -> usize {
+        0
+    }
 
     /// Returns the processor time of the client, in microseconds for each pair.
     fn client(&self) -> f64 {
         micros(self.usage().client) / self.count() as f64
     }
-
-    /// Returns the processor time of the servers, in microseconds for each pair.
-    fn servers(&self) -> f64 {
-        micros(self.usage().servers) / self.count() as f64
-    }
-
-    /// Returns the number of commands for each pair.
-    fn commands(&self) -> f64 {
-        self.usage().commands as f64 / self.count() as f64
-    }
 }
 
-/// The measurements of each side, by round.
-pub(crate) struct Comparison<T>(Vec<(Side, Vec<T>)>);
+/// Figures without a usage.
+impl<const N: usize> Measurement for [f64; N] {}
 
-/// Measures all sides in alternation.
+const HEAD: [&str; 13] = [
+    "work",
+    "plain floor",
+    "batched floor",
+    "ours",
+    "rslock",
+    "ours / plain",
+    "ours / batched",
+    "ours / rslock",
+    "client CPU us: plain, batched, ours, rslock",
+    "server CPU us",
+    "commands",
+    "target",
+    "met",
+];
+
+/// Prints the head of the table.
+pub(crate) fn print_head() {
+    println!("| {} |\n|{}", HEAD.join(" | "), "---|".repeat(HEAD.len()));
+}
+
+/// A target of a row.
+pub(crate) enum Target<T> {
+    /// The ratio of ours to a side is at least this.
+    AtLeast(f64, Side),
+    /// The ratio of ours to a side is at most this.
+    AtMost(f64, Side),
+    /// A figure of ours, which the text explains, is at most this.
+    Limit(&'static str, fn(&T) -> f64, f64),
+    NobodyFails,
+}
+
+/// A function that makes one measurement of one side.
+pub(crate) type Contender<'a, T> = Box<dyn FnMut() -> LocalBoxFuture<'a, T> + 'a>;
+
+/// The pause between two measurements, for background work of the first one to finish.
+const SETTLE: Duration = Duration::from_millis(10);
+
+/// The measurements of each side, by round.
+pub(crate) struct Comparison<T>(pub(crate) Vec<(Side, Vec<T>)>);
+
+/// Measures all sides in every round, so that other load on the machine affects all of them alike. Each round begins
+/// with the next side. An additional first round is a warm-up and is discarded.
 pub(crate) async fn compare<T>(
     rounds: usize,
     sides: Vec<(Side, Contender<'_, T>)>,
 ) -> Comparison<T> {
-    let (sides, contenders): (Vec<_>, Vec<_>) = sides.into_iter().unzip();
-    let measured = interleave(rounds, contenders).await;
-    Comparison(sides.into_iter().zip(measured).collect())
+    let (sides, mut contenders): (Vec<_>, Vec<_>) = sides.into_iter().unzip();
+    let mut measured: Vec<_> = sides.into_iter().map(|side| (side, Vec::new())).collect();
+    for round in 0..=rounds {
+        for turn in 0..contenders.len() {
+            let side = (round + turn) % contenders.len();
+            let figures = contenders[side]().await;
+            if round > 0 {
+                measured[side].1.push(figures);
+            }
+            tokio::time::sleep(SETTLE).await;
+        }
+    }
+    Comparison(measured)
 }
 
-impl<T> Comparison<T> {
-    pub(crate) fn new(sides: Vec<(Side, Vec<T>)>) -> Self {
-        Self(sides)
-    }
-
+impl<T: Measurement> Comparison<T> {
     /// Returns the measurements of a side; none if it does not take part.
     fn of(&self, side: Side) -> &[T] {
         let found = self.0.iter().find(|(this, _)| *this == side);
@@ -88,41 +136,87 @@ impl<T> Comparison<T> {
         Summary::of(self.of(side).iter().map(figure))
     }
 
-    /// Returns the ratio of ours to another side, computed for each round.
-    pub(crate) fn ours_to(&self, base: Side, figure: impl Fn(&T) -> f64) -> Summary {
-        let rounds = self.of(Side::Ours).iter().zip(self.of(base));
-        Summary::of(rounds.map(|(ours, base)| figure(ours) / figure(base)))
+    /// Returns the ratio of one side to another, computed for each round.
+    pub(crate) fn ratio(&self, side: Side, base: Side, figure: impl Fn(&T) -> f64) -> Summary {
+        let rounds = self.of(side).iter().zip(self.of(base));
+        Summary::of(rounds.map(|(this, base)| figure(this) / figure(base)))
     }
 
-    /// Makes a row with one figure of each side, and the ratios.
-    pub(crate) fn bare_row(&self, work: impl Into<String>, figure: impl Fn(&T) -> f64) -> Row {
-        let figures = Side::ALL.map(|side| self.summary(side, &figure).to_string());
-        let ratios = Side::ALL.map(|side| self.ours_to(side, &figure));
-        Row::new(work, figures, ratios)
+    /// Describes the ratio of ours to a side without a column.
+    pub(crate) fn beside(&self, base: Side, figure: impl Fn(&T) -> f64) -> String {
+        let ratio = self.ratio(Side::Ours, base, &figure);
+        format!("{ratio} of {}: {}", base.name(), self.summary(base, &figure))
+    }
+
+    /// Prints a row with one figure of each side, the ratios and the costs. The notes follow the figure of ours.
+    pub(crate) fn print(
+        &self,
+        work: impl Display,
+        figure: fn(&T) -> f64,
+        notes: &[String],
+        targets: &[Target<T>],
+    ) {
+        let failed = self.0.iter().map(|(side, measured)| (side, failures(measured)));
+        let failed = failed.filter(|(_, failures)| *failures > 0);
+        let failed = failed.map(|(side, failures)| format!("({failures} failed: {})", side.name()));
+        let work: Vec<_> = [work.to_string()].into_iter().chain(failed).collect();
+        let mut row = vec![work.join(" ")];
+        row.extend(Side::COLUMNS.map(|side| self.summary(side, figure).to_string()));
+        row[3] = [&[row[3].clone()], notes].concat().join("; ");
+        let others = Side::COLUMNS.into_iter().filter(|side| *side != Side::Ours);
+        row.extend(others.map(|side| self.ratio(Side::Ours, side, figure).to_string()));
+        row.push(self.costs(|usage| micros(usage.client)));
+        row.push(self.costs(|usage| micros(usage.servers)));
+        row.push(self.costs(|usage| usage.commands as f64));
+        let (mut all, mut missed) = (Vec::new(), Vec::new());
+        for (words, is_met) in targets.iter().map(|target| self.check(target, figure)) {
+            missed.extend((!is_met).then(|| words.clone()));
+            all.push(words);
+        }
+        row.push(all.join(", "));
+        row.push(match (all.is_empty(), missed.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => "yes".to_owned(),
+            (false, false) => format!("**no**: {}", missed.join(", ")),
+        });
+        println!("| {} |", row.join(" | "));
+    }
+
+    /// Returns a target in words, and whether it is met.
+    fn check(&self, target: &Target<T>, figure: fn(&T) -> f64) -> (String, bool) {
+        match target {
+            Target::AtLeast(limit, side) => {
+                let ratio = self.ratio(Side::Ours, *side, figure).median;
+                (format!(">= {limit}x {}", side.name()), ratio >= *limit)
+            }
+            Target::AtMost(limit, side) => {
+                let ratio = self.ratio(Side::Ours, *side, figure).median;
+                (format!("<= {limit}x {}", side.name()), ratio <= *limit)
+            }
+            Target::Limit(name, figure, limit) => {
+                let median = self.summary(Side::Ours, figure).median;
+                (format!("{name} <= {limit}"), median <= *limit)
+            }
+            Target::NobodyFails => {
+                let this_library = |side: &Side| matches!(side, Side::Ours | Side::Other(_));
+                let mut sides = self.0.iter().filter(|(side, _)| this_library(side));
+                ("nobody fails".to_owned(), sides.all(|(_, measured)| failures(measured) == 0))
+            }
+        }
+    }
+
+    /// Returns the median of a cost of each side; nothing if no usage was measured.
+    fn costs(&self, cost: impl Fn(Usage) -> f64) -> String {
+        let medians = Side::COLUMNS.map(|side| {
+            let measured = self.of(side).iter().filter(|measured| measured.count() > 0);
+            let costs = measured.map(|measured| cost(measured.usage()) / measured.count() as f64);
+            let median = Summary::of(costs).median;
+            if median.is_nan() { "-".to_owned() } else { figure(median) }
+        });
+        if medians.iter().all(|median| median == "-") { String::new() } else { medians.join(", ") }
     }
 }
 
-impl<T: Costs> Comparison<T> {
-    /// Makes a row with one figure of each side, the ratios and the costs.
-    pub(crate) fn row(&self, work: impl Into<String>, figure: impl Fn(&T) -> f64) -> Row {
-        let mut row = self.bare_row(work, figure);
-        row.client = self.costs(T::client);
-        row.servers = self.costs(T::servers);
-        row.commands = self.costs(T::commands);
-        for (side, measured) in &self.0 {
-            let failures: usize = measured.iter().map(T::failures).sum();
-            if failures > 0 {
-                row.work = format!("{} ({failures} failed: {})", row.work, side.name());
-            }
-        }
-        row
-    }
-
-    fn costs(&self, cost: impl Fn(&T) -> f64) -> String {
-        let medians = Side::ALL.map(|side| match self.of(side) {
-            [] => "-".to_owned(),
-            _ => figure(self.summary(side, &cost).median),
-        });
-        medians.join(", ")
-    }
+fn failures<T: Measurement>(measured: &[T]) -> usize {
+    measured.iter().map(T::failures).sum()
 }

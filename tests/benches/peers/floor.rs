@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::batching::{Batching, InFlight};
-use crate::locker::Locker;
+use crate::lockers::Locker;
 use crate::settings::LEASE;
 
 /// A copy of this library's release script, so that the server has the same work to do.
@@ -37,11 +37,11 @@ const WRITE_BOUNDARY: usize = 16 * 1024;
 pub(crate) struct Floor {
     nodes: Vec<Node>,
     release: Arc<str>,
-    /// The local queue of the callers of [`wait`](Locker::wait), in FIFO order.
+    /// The local queue of the callers that wait, in FIFO order.
     queue: Arc<Mutex<()>>,
 }
 
-/// The token, and after [`wait`](Locker::wait) the guard of the local queue.
+/// The token, and the place in the local queue of a caller that has waited.
 pub(crate) type Held = (String, Option<OwnedMutexGuard<()>>);
 
 impl Floor {
@@ -134,19 +134,14 @@ fn information(url: &str) -> ConnectionInfo {
 impl Locker for Floor {
     type Held = Held;
 
-    async fn lock(&self, key: &str) -> Result<Held, String> {
+    async fn lock(&self, key: &str, waits: bool) -> Result<Held, String> {
+        let place = if waits { Some(Arc::clone(&self.queue).lock_owned().await) } else { None };
         let token = format!("{:032x}", rand::random::<u128>());
         let mut command = Cmd::with_capacity(6, key.len() + 96);
         let millis = LEASE.as_millis().to_string();
         command.arg("SET").arg(key).arg(&token).arg("NX").arg("PX").arg(millis);
         self.ask(&command, &Value::Okay).await?;
-        Ok((token, None))
-    }
-
-    async fn wait(&self, key: &str) -> Result<Held, String> {
-        let place = Arc::clone(&self.queue).lock_owned().await;
-        let (token, _) = self.lock(key).await?;
-        Ok((token, Some(place)))
+        Ok((token, place))
     }
 
     async fn unlock(&self, key: &str, (token, _place): Held) -> Result<(), String> {

@@ -1,31 +1,49 @@
 //! Describes the machine of a measurement.
 
 use std::process::Command;
+use std::time::Instant;
 
-/// Returns the processor, the system, the server and the load, in one line.
-pub(crate) fn describe() -> String {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = information
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
-        .map_or("unknown processor", |(_, model)| model.trim());
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().unwrap_or_default();
+use redlock_tests::{RedisServer, Servers};
+
+use crate::cores;
+use crate::floor::Floor;
+use crate::settings::LEAST_ROUNDS;
+use crate::statistics::{Summary, micros, percentile};
+
+const PINGS: usize = 1000;
+
+/// Prints the processor, the system, the server and the load, each in a line.
+const DESCRIBE: &str = "echo $(nproc) cores; grep -m 1 'model name' /proc/cpuinfo; uname -sr; \
+    ${REDIS_SERVER:-redis-server} --version; cat /proc/loadavg";
+
+/// Describes the machine, and its round trip, on which the ratios of a single caller depend.
+pub(crate) async fn describe() -> String {
+    let output = Command::new("/bin/sh").args(["-c", DESCRIBE]).output();
+    let output = output.map(|output| output.stdout).unwrap_or_default();
+    let servers = Servers::start(1).await;
+    let floor = Floor::plain(&servers.urls()).await;
+    let mut trips = Vec::new();
+    for _ in 0..LEAST_ROUNDS {
+        trips.push(round_trip(&floor, &servers).await);
+    }
     format!(
-        "{cores} cores of {model}, {} {}, {}, load before the start {load}",
-        std::env::consts::OS,
-        kernel.trim(),
-        server(),
+        "{}round trip {} us (p50 of {PINGS} PINGs, {LEAST_ROUNDS} times; the client and the server are pinned to \
+         different cores)",
+        String::from_utf8_lossy(&output),
+        Summary::of(trips)
     )
 }
 
-fn server() -> String {
-    let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-    let output = Command::new(program).arg("--version").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let text = text.unwrap_or_default();
-    let version = text.split(' ').find_map(|word| word.strip_prefix("v="));
-    format!("{} {}", text.split(' ').next().unwrap_or("Redis"), version.unwrap_or("?"))
+/// Returns the p50 of a PING, in microseconds, with the server on another core.
+pub(crate) async fn round_trip(floor: &Floor, servers: &[RedisServer]) -> f64 {
+    cores::pin_separately(servers);
+    let mut trips = Vec::with_capacity(PINGS);
+    for _ in 0..PINGS {
+        let before = Instant::now();
+        floor.ping().await;
+        trips.push(before.elapsed());
+    }
+    cores::unpin(servers);
+    trips.sort_unstable();
+    micros(percentile(&trips, 0.5))
 }

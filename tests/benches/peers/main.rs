@@ -36,65 +36,62 @@
 #![allow(clippy::cast_precision_loss, reason = "figures for a reader")]
 #![allow(clippy::expect_used, reason = "a benchmark that cannot continue must stop")]
 
+mod away;
 mod batching;
 mod child;
 mod comparison;
 mod cores;
-mod delay;
 mod floor;
 mod load;
-mod locker;
+mod lockers;
 mod machine;
-mod ours;
-mod round_trip;
-mod rounds;
 mod rows;
 mod settings;
 mod statistics;
-mod table;
-mod theirs;
 mod usage;
 
-use rows::{
-    connections, degraded, held, hot_key, modes, own_keys, processes, several_keys, surroundings,
-};
+use rows::{beside, degraded, hot_key, memory, own_keys, processes};
 use settings::Settings;
 
-fn main() {
-    match child::role().as_deref() {
-        None => runtime().block_on(measure()),
-        Some("delay") => delay::run(),
-        Some("tls") => runtime().block_on(surroundings::run_tls()),
-        Some("turns") => runtime().block_on(processes::run()),
-        Some("connections") => runtime().block_on(connections::run()),
-        Some("many-locks") => runtime().block_on(held::run()),
-        Some(other) => panic!("no such role: {other}"),
-    }
-}
+use std::process::ExitCode;
 
-fn runtime() -> tokio::runtime::Runtime {
+fn main() -> ExitCode {
+    let role = child::role();
+    if role.is_none() && own_keys::tls_files().is_none() {
+        let ended = own_keys::run_with_tls_files();
+        return ExitCode::from(u8::from(!ended.success()));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.expect("a runtime")
+    runtime.expect("a runtime").block_on(async {
+        let Some((role, [side, url])) = role else { return measure().await };
+        let urls = std::slice::from_ref(&url);
+        match &*role {
+            "proxy" => away::run(&side, &url).await,
+            "turns" => processes::run(&side, urls).await,
+            "renewed" => memory::renewed(urls).await,
+            "distinct" => memory::distinct(urls).await,
+            "connections" => memory::connections(&side, urls).await,
+            other => panic!("no such role: {other}"),
+        }
+    });
+    ExitCode::SUCCESS
 }
 
 async fn measure() {
     let settings = Settings::read();
-    println!("{}.\n{}.", machine::describe(), round_trip::describe().await);
+    println!("{}.", machine::describe().await);
     println!(
         "{} rounds, {:?} for each measurement. Figures: median of the rounds (smallest-largest).\n",
         settings.rounds, settings.slice
     );
-    table::print_head();
-    own_keys::one_node(&settings).await;
-    surroundings::measure(&settings);
-    own_keys::five_nodes(&settings).await;
-    modes::measure(&settings).await;
-    several_keys::measure(&settings).await;
+    comparison::print_head();
+    own_keys::measure(&settings).await;
+    beside::modes(&settings).await;
+    beside::several_keys(&settings).await;
     degraded::measure(&settings).await;
     hot_key::measure(&settings).await;
     processes::measure(&settings).await;
-    held::measure(&settings).await;
-    connections::measure(&settings).await;
+    memory::measure(&settings).await;
     println!(
         "\nIn the rows with keys of their own on one node, and in those of one caller with five healthy \
          nodes, the callers and the servers are pinned to different cores, as on machines of their own. In \
@@ -104,4 +101,5 @@ async fn measure() {
         "\nNot measured: packet loss, servers on other machines, \
          persistence, more than five nodes, clusters."
     );
+    settings.check_names();
 }

@@ -1,9 +1,10 @@
 //! A service whose handlers record a history, so that a test can check that no two of them run under one lock
 //! at the same time.
 //!
-//! `POST /attribute/{id}`, `/layer/{id}` and `/waiting/{id}` lock the same key: with the attribute, with the
-//! layer, and with a layer that waits. `?hold_ms=` sets the duration of the work. Environment: `REDIS_URLS`
-//! (separated by commas), `LISTEN` (the address), `HISTORY` (the file).
+//! `POST /attribute/{id}`, `/layer/{id}`, `/waiting/{id}` and `/fenced/{id}` lock the same key: with the attribute,
+//! with the layer, with a layer that waits, and with one that waits and gives out fencing tokens. `?hold_ms=` sets
+//! the duration of the work. Environment: `REDIS_URLS` (separated by commas), `LISTEN` (the address), `HISTORY` (the
+//! file), and, if they are set, `LEASE_MS` for the layers and `RESTART_GUARD_MS`.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::routing::post;
-use redlock_axum::{LockLayer, LockManager, LocksLayer, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockManager, LocksLayer, redis_lock};
 use redlock_tests::History;
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -22,10 +23,15 @@ struct Work {
     hold_ms: u64,
 }
 
-/// The work under the lock.
-async fn work(history: &History, id: u64, hold_ms: u64) -> String {
-    match history.enter(&format!("order:{id}")) {
-        Ok(_belief) => {
+/// The longest wait for a lock.
+const WAIT: Duration = Duration::from_secs(30);
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The work under the lock. The handler relies on the lock until its lease ends.
+async fn work(history: &History, lock: &HeldLock, id: u64, hold_ms: u64) -> String {
+    match history.ask(&format!("order:{id}"), WAIT) {
+        Ok(attempt) => {
+            let _belief = attempt.granted(None, || lock.remaining());
             tokio::time::sleep(Duration::from_millis(hold_ms)).await;
             "done".to_owned()
         }
@@ -33,39 +39,54 @@ async fn work(history: &History, id: u64, hold_ms: u64) -> String {
     }
 }
 
+/// Reads a duration; `None` if the variable is not set.
+fn duration(variable: &str) -> Result<Option<Duration>, Box<dyn Error>> {
+    let millis = std::env::var(variable).ok().map(|millis| millis.parse()).transpose()?;
+    Ok(millis.map(Duration::from_millis))
+}
+
 #[redis_lock(key = "order:{id}", installed)]
 async fn attribute(
     Path(id): Path<u64>,
     Query(Work { hold_ms }): Query<Work>,
     State(history): State<History>,
+    lock: HeldLock,
 ) -> String {
-    work(&history, id, hold_ms).await
+    work(&history, &lock, id, hold_ms).await
 }
 
 async fn layered(
     Path(id): Path<u64>,
     Query(Work { hold_ms }): Query<Work>,
     State(history): State<History>,
+    lock: HeldLock,
 ) -> String {
-    work(&history, id, hold_ms).await
+    work(&history, &lock, id, hold_ms).await
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
-    let locks = LockManager::builder()
-        .urls(std::env::var("REDIS_URLS")?.split(','))
-        // With hundreds of requests at once on few cores, a slow reply is not a failure.
-        .node_timeout(Duration::from_secs(2))
-        .connect()
-        .await?;
+    let mut layer = LockLayer::new("order:{id:u64}");
+    // With hundreds of requests at once on few cores, a slow reply is not a failure.
+    let mut builder = LockManager::builder().node_timeout(NODE_TIMEOUT);
+    if let Some(lease) = duration("LEASE_MS")? {
+        layer = layer.expire(lease);
+        builder = builder.expire(lease).node_timeout(NODE_TIMEOUT.min(lease / 2));
+    }
+    if let Some(longest_lease) = duration("RESTART_GUARD_MS")? {
+        builder = builder.restart_guard(longest_lease);
+    }
+    let urls = std::env::var("REDIS_URLS")?;
+    let locks = builder.urls(urls.split(',')).connect().await?;
     let history = History::at(std::env::var("HISTORY")?);
-    let layer = LockLayer::new("order:{id:u64}");
-    let waiting = layer.clone().wait_time(Duration::from_secs(30));
+    let waiting = layer.clone().wait_time(WAIT);
+    let fenced = waiting.clone().fenced(true);
     let app = Router::new()
         .route("/attribute/{id}", post(attribute))
         .route("/layer/{id}", post(layered).route_layer(layer))
         .route("/waiting/{id}", post(layered).route_layer(waiting))
+        .route("/fenced/{id}", post(layered).route_layer(fenced))
         .layer(LocksLayer::new(&locks))
         .with_state(history);
     let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;

@@ -1,6 +1,7 @@
 //! Forwards one direction of one connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -132,7 +133,7 @@ async fn admit(
                 return allowed;
             }
             Traffic::Delay(delay) => tokio::select! {
-                () = sleep_until(chunk.at + delay) => return chunk.bytes.len(),
+                () = sleep_exactly(chunk.at + delay) => return chunk.bytes.len(),
                 changed = traffic.changed() => if changed.is_err() { return chunk.bytes.len() },
             },
             Traffic::Hold => {
@@ -142,4 +143,13 @@ async fn admit(
             }
         }
     }
+}
+
+/// Sleeps until a time. Spends the last part in a thread, because the timers of the runtime have a resolution of 1 ms.
+async fn sleep_exactly(until: Instant) {
+    const RESOLUTION: Duration = Duration::from_millis(2);
+    sleep_until(until.checked_sub(RESOLUTION).unwrap_or(until)).await;
+    let rest = until.saturating_duration_since(Instant::now());
+    // Fails only if the runtime ends.
+    let _ = tokio::task::spawn_blocking(move || std::thread::sleep(rest)).await;
 }

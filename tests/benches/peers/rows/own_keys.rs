@@ -1,126 +1,183 @@
 //! Callers that lock keys of their own, without contention.
 
+use std::ffi::OsString;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use redlock_tests::Servers;
+use redlock_tests::{RedisServer, Servers};
 
-use crate::comparison::{Comparison, Costs, Side, compare};
+use crate::away::Away;
+use crate::comparison::Side::{Batched, Ours, Plain, Rslock};
+use crate::comparison::Target::{AtLeast, AtMost, Limit};
+use crate::comparison::{Measurement, Side, Target, compare};
 use crate::cores;
-use crate::delay::{Delay, delayed};
-use crate::floor::Floor;
-use crate::load::{Measured, contender};
-use crate::ours::Ours;
+use crate::load::{Measured, Task, column};
 use crate::settings::Settings;
-use crate::theirs::Theirs;
 use crate::usage::Meter;
 
-pub(crate) const MANY: usize = 64;
 /// The round trip inside a data centre, with all network devices on the path.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
+/// Replaces the system's root certificates.
+const CERTIFICATE: &str = "SSL_CERT_FILE";
+const KEY: &str = "PEERS_KEY_FILE";
 
-pub(crate) async fn one_node(settings: &Settings) {
-    const NAMES: [&str; 6] = [
-        "one-node",
-        "one-node-8",
+/// Where the callers and the servers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On different cores, as on machines of their own.
+    Apart,
+    /// On the same cores.
+    Together,
+    /// As `Apart`, with a network between them.
+    Away,
+    /// As `Apart`, over TLS.
+    Tls,
+    /// As `Apart`, with a current-thread runtime.
+    CurrentThread,
+}
+
+use Place::{Apart, Together};
+
+/// A figure, and its name in a row.
+type Figure = (&'static str, fn(&Measured) -> f64);
+
+const P50: Figure = ("p50 us", Measured::p50);
+const PAIRS: Figure = ("pairs/s", Measured::per_second);
+const CLIENT: Figure = ("client CPU us per pair", Measured::client);
+const TAIL: Figure = ("p99 / p50", Measured::tail);
+
+/// The name of a row, the number of nodes and of callers, their place, and figures with their targets.
+struct Case(&'static str, usize, usize, Place, &'static [(Figure, &'static [Target<Measured>])]);
+
+const CASES: [Case; 11] = [
+    Case("one-node", 1, 1, Apart, &[(P50, &[AtMost(1.10, Plain)])]),
+    Case("one-node-8", 1, 8, Apart, &[(PAIRS, &[AtLeast(1.0, Plain)])]),
+    Case(
         "one-node-64",
+        1,
+        64,
+        Apart,
+        &[
+            (PAIRS, &[AtLeast(1.0, Plain), AtLeast(0.75, Batched), AtLeast(1.4, Rslock)]),
+            (CLIENT, &[AtMost(1.3, Plain)]),
+        ],
+    ),
+    Case(
         "one-node-256",
-        "one-node-delayed",
-        "one-node-shared-cores",
-    ];
-    if !settings.wants_any(&NAMES) {
-        return;
-    }
-    let servers = Servers::start(1).await;
-    let urls = servers.urls();
-    if settings.wants("one-node") {
-        let compared = on_separate_cores(settings, &servers, &urls, 1).await;
-        let row = compared.row("1 node, 1 caller, p50 us", Measured::p50);
-        row.at_most(1.10, Side::Plain).print();
-    }
-    if settings.wants("one-node-8") {
-        let compared = on_separate_cores(settings, &servers, &urls, 8).await;
-        let row = compared.row("1 node, 8 callers, pairs/s", Measured::per_second);
-        row.at_least(1.0, Side::Plain).print();
-    }
-    if settings.wants("one-node-64") {
-        let compared = on_separate_cores(settings, &servers, &urls, MANY).await;
-        let row = compared.row("1 node, 64 callers, pairs/s", Measured::per_second);
-        let row = row.at_least(1.0, Side::Plain).at_least(0.75, Side::Batched);
-        row.at_least(1.4, Side::Rslock).print();
-        let work = "1 node, 64 callers, client CPU us per pair";
-        compared.bare_row(work, Measured::client).at_most(1.3, Side::Plain).print();
-    }
-    if settings.wants("one-node-256") {
-        let compared = on_separate_cores(settings, &servers, &urls, 256).await;
-        let row = compared.row("1 node, 256 callers, pairs/s", Measured::per_second);
-        row.at_least(1.0, Side::Plain).print();
-        let tail = compared.summary(Side::Ours, Measured::tail).median;
-        let row = compared.bare_row("1 node, 256 callers, p99 / p50", Measured::tail);
-        row.target("p99 <= 3x p50", tail <= 3.0).print();
-    }
-    if settings.wants("one-node-delayed") {
-        let mut proxies: Vec<Delay> = Vec::new();
-        let urls = delayed(&mut proxies, &urls, ROUND_TRIP);
-        let compared = on_separate_cores(settings, &servers, &urls, MANY).await;
-        let row = compared.row("1 node 1 ms away, 64 callers, pairs/s", Measured::per_second);
-        row.at_least(0.97, Side::Plain).print();
-    }
-    if settings.wants("one-node-shared-cores") {
-        for callers in [8, MANY] {
-            let compared = sides(settings, &servers, &servers.urls(), callers).await;
-            let work = format!("1 node on the cores of the callers, {callers} callers, pairs/s");
-            compared.row(work, Measured::per_second).print();
+        1,
+        256,
+        Apart,
+        &[(PAIRS, &[AtLeast(1.0, Plain)]), (TAIL, &[Limit("p99 / p50", Measured::tail, 3.0)])],
+    ),
+    Case("one-node-delayed", 1, 64, Place::Away, &[(PAIRS, &[AtLeast(0.97, Plain)])]),
+    Case("one-node-shared-cores", 1, 8, Together, &[(PAIRS, &[])]),
+    Case("one-node-shared-cores", 1, 64, Together, &[(PAIRS, &[])]),
+    Case("one-node-tls", 1, 64, Place::Tls, &[(PAIRS, &[])]),
+    Case("one-node-current-thread", 1, 64, Place::CurrentThread, &[(PAIRS, &[])]),
+    Case("five-nodes", 5, 1, Apart, &[(P50, &[AtMost(0.85, Plain)])]),
+    Case(
+        "five-nodes-64",
+        5,
+        64,
+        Together,
+        &[(PAIRS, &[AtLeast(0.9, Plain), AtLeast(1.6, Rslock)])],
+    ),
+];
+
+pub(crate) async fn measure(settings: &Settings) {
+    for case in CASES.iter().filter(|case| settings.wants(case.0)) {
+        match case.3 {
+            Place::Tls => {
+                if let Err(reason) = RedisServer::check_tls() {
+                    println!("| {} | not measured: {reason} |", case.work("pairs/s"));
+                    continue;
+                }
+                let [certificate, key] = tls_files().expect("the files for TLS");
+                let options = RedisServer::options().tls(certificate.as_ref(), key.as_ref());
+                case.measure(settings, &Servers::start_with(&options, case.1).await).await;
+            }
+            // In a thread of its own, while the threads of the other runtime are idle.
+            Place::CurrentThread => {
+                let measure = || {
+                    let mut runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = runtime.enable_all().build().expect("a runtime");
+                    runtime.block_on(async {
+                        case.measure(settings, &Servers::start(case.1).await).await;
+                    });
+                };
+                let ended = std::thread::scope(|scope| scope.spawn(measure).join());
+                ended.expect("a thread that does not panic");
+            }
+            _ => case.measure(settings, &Servers::start(case.1).await).await,
         }
     }
 }
 
-pub(crate) async fn five_nodes(settings: &Settings) {
-    if !settings.wants_any(&["five-nodes", "five-nodes-64"]) {
-        return;
-    }
-    let servers = Servers::start(5).await;
-    if settings.wants("five-nodes") {
-        let compared = on_separate_cores(settings, &servers, &servers.urls(), 1).await;
-        let work = "5 nodes, 1 caller, p50 us (the floors wait for all five)";
-        compared.row(work, Measured::p50).at_most(0.85, Side::Plain).print();
-    }
-    if settings.wants("five-nodes-64") {
-        let compared = sides(settings, &servers, &servers.urls(), MANY).await;
-        let row = compared.row("5 nodes, 64 callers, pairs/s", Measured::per_second);
-        row.at_least(0.9, Side::Plain).at_least(1.6, Side::Rslock).print();
-    }
+/// Returns the files with the certificate and the key of a server with TLS; `None` if they do not exist yet.
+pub(crate) fn tls_files() -> Option<[OsString; 2]> {
+    Some([std::env::var_os(CERTIFICATE)?, std::env::var_os(KEY)?])
 }
 
-/// Measures all four sides, with the servers on another core than the callers, as on machines of their own.
-pub(crate) async fn on_separate_cores(
-    settings: &Settings,
-    servers: &Servers,
-    urls: &[String],
-    callers: usize,
-) -> Comparison<Measured> {
-    cores::pin_separately(servers);
-    let compared = sides(settings, servers, urls, callers).await;
-    cores::unpin(servers);
-    compared
+/// Makes the files, and runs this program again, because it must trust the certificate from its start.
+pub(crate) fn run_with_tls_files() -> ExitStatus {
+    let signed =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let dir = tempfile::tempdir().expect("a directory");
+    let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| dir.path().join(name));
+    std::fs::write(&certificate, signed.cert.pem()).expect("a file");
+    std::fs::write(&key, signed.signing_key.serialize_pem()).expect("a file");
+    let mut again = Command::new(std::env::current_exe().expect("the path of this program"));
+    again.args(std::env::args().skip(1)).env(CERTIFICATE, certificate).env(KEY, key);
+    again.status().expect("the end of the program")
 }
 
-/// Measures all four sides.
-async fn sides(
-    settings: &Settings,
-    servers: &Servers,
-    urls: &[String],
-    callers: usize,
-) -> Comparison<Measured> {
-    let meter = Meter::over(servers).await;
-    let (plain, batched) = (Floor::plain(urls).await, Floor::batched(urls).await);
-    let (ours, theirs) = (Ours::connect(urls).await, Theirs::new(urls));
-    let sides = vec![
-        (Side::Plain, contender(&plain, settings.slice, callers, &meter)),
-        (Side::Batched, contender(&batched, settings.slice, callers, &meter)),
-        (Side::Ours, contender(&ours, settings.slice, callers, &meter)),
-        (Side::Rslock, contender(&theirs, settings.slice, callers, &meter)),
-    ];
-    let compared = compare(settings.rounds, sides).await;
-    ours.0.shutdown().await;
-    compared
+impl Case {
+    /// Describes the work of a row.
+    fn work(&self, figure: &str) -> String {
+        let Self(_, nodes, callers, place, _) = self;
+        let place = match place {
+            Apart => "",
+            Together => " on the cores of the callers",
+            Place::Away => " 1 ms away",
+            Place::Tls => " over TLS",
+            Place::CurrentThread => ", a current-thread runtime",
+        };
+        let [nodes, callers] = [(nodes, "node"), (callers, "caller")].map(|(count, name)| {
+            let plural = if *count == 1 { "" } else { "s" };
+            format!("{count} {name}{plural}")
+        });
+        format!("{nodes}{place}, {callers}, {figure}")
+    }
+
+    async fn measure(&self, settings: &Settings, servers: &[RedisServer]) {
+        let Self(_, _, callers, place, rows) = self;
+        let urls = servers.iter().map(|server| match place {
+            Place::Tls => server.tls_url(),
+            _ => server.url(),
+        });
+        let mut urls: Vec<_> = urls.collect();
+        let mut proxies = Vec::new();
+        if *place == Place::Away {
+            proxies.extend(urls.iter().map(|url| Away::by(ROUND_TRIP, url)));
+            urls = proxies.iter().map(|proxy| proxy.url.clone()).collect();
+        }
+        if *place != Together {
+            cores::pin_separately(servers);
+        }
+        let sides: &[Side] = match place {
+            // This library is the first, because it chooses the crypto provider of the process.
+            Place::Tls => &[Ours, Plain, Rslock],
+            _ => &Side::COLUMNS,
+        };
+        let (meter, task) = (Meter::over(servers).await, Task::OwnKeys(*callers, settings.slice));
+        let mut contenders = Vec::new();
+        for side in sides {
+            contenders.push(column(*side, &urls, task, &meter).await);
+        }
+        let compared = compare(settings.rounds, contenders).await;
+        cores::unpin(servers);
+        for ((name, figure), targets) in *rows {
+            compared.print(self.work(name), *figure, &[], targets);
+        }
+    }
 }

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Peer, Servers, monotonic_nanos};
 
 use crate::child;
+use crate::comparison::Target::Limit;
 use crate::comparison::{Comparison, Side};
 use crate::floor::Floor;
-use crate::locker::Locker;
-use crate::ours::Ours;
-use crate::round_trip;
+use crate::lockers::{Locker, Ours, Theirs};
+use crate::machine::round_trip;
 use crate::settings::{LEAST_ROUNDS, Settings};
 use crate::statistics::{Summary, micros, percentile};
-use crate::theirs::Theirs;
 
 const PROCESSES: usize = 8;
 const KEY: &str = "hot";
@@ -25,57 +24,39 @@ pub(crate) async fn measure(settings: &Settings) {
     let servers = Servers::start(1).await;
     let urls = servers.urls();
     let floor = Floor::plain(&urls).await;
-    let mut peers = [Side::Ours, Side::Rslock].map(|side| (side, processes(side, &urls)));
-    let mut measured = [Side::Ours, Side::Rslock].map(|side| (side, Vec::new()));
+    let mut sides = [Side::Ours, Side::Rslock].map(|side| {
+        let start = |_| child::start("turns", side, &urls[0]);
+        (side, (0..PROCESSES).map(start).collect::<Vec<_>>(), Vec::new())
+    });
+    for peer in sides.iter_mut().flat_map(|(_, peers, _)| peers) {
+        assert_eq!(peer.answer(), "ready");
+    }
     let mut trips = Vec::new();
     for _ in 0..LEAST_ROUNDS {
         // The round trip between two cores: in a hand-over, the woken process does not run on the server's
         // core either.
-        let trip = round_trip::measure(&floor, &servers).await;
+        let trip = round_trip(&floor, &servers).await;
         trips.push(trip);
-        for ((_, peers), (_, measured)) in peers.iter_mut().zip(&mut measured) {
+        for (_, peers, measured) in &mut sides {
             measured.push(hand_overs(peers, settings.slice * 3, trip));
         }
     }
-    let compared = Comparison::new(measured.into());
+    let compared = Comparison(sides.map(|(side, _, measured)| (side, measured)).into());
     let work = format!("hot key, {PROCESSES} processes, no work inside, hand-overs/s");
-    compared.bare_row(work, |hand_overs| hand_overs.per_second).print();
+    compared.print(work, |[per_second, ..]| *per_second, &[], &[]);
     let work = format!(
         "the same, p50 from the start of a release to the next holder, in round trips of {} us",
         Summary::of(trips)
     );
-    let in_trips = compared.summary(Side::Ours, HandOvers::in_trips).median;
-    let mut row = compared.bare_row(work, HandOvers::in_trips);
-    row.add_to_ours(format!("{} us", compared.summary(Side::Ours, |one| one.wake_up)));
-    row.limit("round trips of ours", in_trips, 6.0).print();
+    let micros = format!("{} us", compared.summary(Side::Ours, |[_, wake_up, _]| *wake_up));
+    let targets = [Limit::<[f64; 3]>("round trips of ours", |[.., trips]| *trips, 6.0)];
+    compared.print(work, |[.., trips]| *trips, &[micros], &targets);
 }
 
-/// The hand-overs of the key between processes.
-struct HandOvers {
-    per_second: f64,
-    /// The median time from the start of a release to the next holder's acquisition, in microseconds.
-    wake_up: f64,
-    /// The round trip in the same round, in microseconds.
-    trip: f64,
-}
-
-impl HandOvers {
-    fn in_trips(&self) -> f64 {
-        self.wake_up / self.trip
-    }
-}
-
-fn processes(side: Side, urls: &[String]) -> Vec<Peer> {
-    let mut peers: Vec<Peer> =
-        (0..PROCESSES).map(|_| child::start_side("turns", side, urls)).collect();
-    for peer in &mut peers {
-        assert_eq!(peer.answer(), "ready");
-    }
-    peers
-}
-
-/// Lets all processes contend for the key for the given time. Blocks the thread.
-fn hand_overs(peers: &mut [Peer], time: Duration, trip: f64) -> HandOvers {
+/// Lets all processes contend for the key for the given time. Returns the number of hand-overs per second, and the
+/// median time from the start of a release to the next holder's acquisition, in microseconds and in round trips.
+/// Blocks the thread.
+fn hand_overs(peers: &mut [Peer], time: Duration, trip: f64) -> [f64; 3] {
     for peer in &mut *peers {
         peer.order(&time.as_millis().to_string());
     }
@@ -98,27 +79,23 @@ fn hand_overs(peers: &mut [Peer], time: Duration, trip: f64) -> HandOvers {
         }
     }
     wake_ups.sort_unstable();
-    HandOvers {
-        per_second: wake_ups.len() as f64 / time.as_secs_f64(),
-        wake_up: micros(percentile(&wake_ups, 0.5)),
-        trip,
-    }
+    let wake_up = micros(percentile(&wake_ups, 0.5));
+    [wake_ups.len() as f64 / time.as_secs_f64(), wake_up, wake_up / trip]
 }
 
 /// Runs one of the child processes. An order is a number of milliseconds: for that long the process locks
 /// and unlocks the key, then it prints the times at which it held the key.
-pub(crate) async fn run() {
-    let urls = child::urls();
-    match child::side() {
-        Side::Ours => serve(Ours::connect(&urls).await).await,
-        _ => serve(Theirs::new(&urls)).await,
+pub(crate) async fn run(side: &str, urls: &[String]) {
+    match side {
+        "ours" => serve(Ours::connect(urls).await).await,
+        _ => serve(Theirs::new(urls)).await,
     }
 }
 
 async fn serve(locker: impl Locker) {
     // Connect and warm up before the first order.
     let key = format!("warm:{}", std::process::id());
-    let held = locker.lock(&key).await.expect("a lock");
+    let held = locker.lock(&key, false).await.expect("a lock");
     let _ = locker.unlock(&key, held).await;
     println!("ready");
     while let Some(order) = child::order() {
@@ -126,7 +103,7 @@ async fn serve(locker: impl Locker) {
         let begun = Instant::now();
         let mut spans = String::new();
         while begun.elapsed() < time {
-            let held = locker.wait(KEY).await.expect("a turn");
+            let held = locker.lock(KEY, true).await.expect("a turn");
             let enter = monotonic_nanos();
             tokio::task::yield_now().await;
             let leave = monotonic_nanos();
