@@ -45,7 +45,10 @@ mod probe;
 mod process;
 mod proxy;
 mod redis_server;
+mod scratch;
 mod seeds;
+#[cfg(test)]
+mod self_tests;
 mod sentinel;
 mod sentinel_group;
 mod servers;

@@ -12,6 +12,7 @@ use super::LONGEST_LEASE;
 use crate::eventually::eventually;
 use crate::history::History;
 use crate::process::Process;
+use crate::scratch::scratch;
 
 /// The longest time for an orderly shutdown, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -73,7 +74,7 @@ pub(super) struct Command {
 
 impl Command {
     pub(super) fn start(&self, seed: u64, urls: &[String]) -> Contender {
-        let dir = tempfile::tempdir().expect("a directory for the client's log");
+        let dir = scratch();
         let environment = [
             ("REDIS_URLS", urls.join(",")),
             ("SERVER_URLS", self.server_urls.join(",")),
@@ -93,7 +94,7 @@ impl Command {
         ];
         let program: &Path = &self.program;
         let log = dir.path().join("log");
-        let process = Process::start(program.as_os_str(), [""; 0], &environment, &log, dir.path())
+        let process = Process::start(program.as_os_str(), [""; 0], &environment, &log)
             .expect("the client's process");
         Contender { process, dir }
     }

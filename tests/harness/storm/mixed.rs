@@ -18,6 +18,7 @@ use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
 use crate::history::{History, What, monotonic_nanos};
 use crate::redis_server::RedisServer;
+use crate::scratch::scratch_in_memory;
 use crate::sentinel_group::FailoverGroup;
 
 /// The longest time for a failover, on a machine that is busy with other tests.
@@ -110,8 +111,7 @@ impl MixedStorm {
     /// If a server or a client cannot be started, or a fault cannot be made.
     pub async fn rage(self) -> Report {
         let Self { program, seed, time, restart_guard } = self;
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let dir = dir.expect("a directory for the history");
+        let dir = scratch_in_memory();
         let history = History::at(dir.path().join("history"));
         let replicated = |options: crate::RedisOptions| {
             options.directive("min-replicas-to-write", "1").directive("min-replicas-max-lag", "1")

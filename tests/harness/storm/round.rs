@@ -20,6 +20,7 @@ use super::{Fault, LONGEST_LEASE, PASSWORD, Schedule, Strike, Target, USER};
 use crate::eventually::eventually;
 use crate::history::{History, What, monotonic_nanos};
 use crate::redis_server::RedisServer;
+use crate::scratch::scratch_in_memory;
 
 /// The time without faults before the first fault and after the last one.
 const CALM: Duration = Duration::from_millis(100);
@@ -68,9 +69,7 @@ impl Storm {
     /// If a server or a client cannot be started, or a fault cannot be made.
     pub async fn rage(self) -> Report {
         let Self { program, client, schedule } = self;
-        // In memory if possible, so that the clients do not wait for a disk.
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let dir = dir.expect("a directory for the history");
+        let dir = scratch_in_memory();
         let history = History::at(dir.path().join("history"));
         // Without fsync, acknowledged data survives the end of the server, but not a power cut.
         let options = RedisServer::options()
