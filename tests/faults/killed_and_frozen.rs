@@ -1,7 +1,5 @@
 //! Killed and frozen servers that come back, with response times.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

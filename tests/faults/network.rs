@@ -1,7 +1,5 @@
 //! Network faults: late, lost and truncated messages, and silence in one or both directions.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;

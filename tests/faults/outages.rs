@@ -1,7 +1,5 @@
 //! Waiters on real servers that are unreachable for a while: dropped connections, restarts, outages.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockError, LockGuard, LockManager};

@@ -1,7 +1,5 @@
 //! How often a manager reconnects to a node that is down.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

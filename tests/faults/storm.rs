@@ -24,8 +24,6 @@
 //! real, so the same seed repeats the storm but not the exact interleaving: to reproduce a rare failure, run
 //! its seed several times.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::io::Write;
 use std::time::{Duration, Instant};
 
