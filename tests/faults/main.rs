@@ -10,3 +10,8 @@ mod power_cuts;
 mod reconnect;
 mod restarts;
 mod storm;
+
+use tokio::sync::RwLock;
+
+/// Storms and measurements disturb each other where the tests of this binary are threads of one process.
+static QUIET: RwLock<()> = RwLock::const_new(());

@@ -30,10 +30,8 @@ use std::time::{Duration, Instant};
 use redlock_tests::{
     Client, Fault, LONGEST_LEASE, MixedStorm, Report, Schedule, Storm, Totals, overlapping_readers,
 };
-use tokio::sync::RwLock;
 
-/// Storms disturb each other. Only storms that must produce a finding may run at the same time.
-static QUIET: RwLock<()> = RwLock::const_new(());
+use crate::QUIET;
 
 /// Duration of one storm of random faults.
 const STORM: Duration = Duration::from_secs(6);
