@@ -82,8 +82,8 @@ pub use servers::Servers;
 pub use service::Service;
 pub use skip::skip;
 pub use storm::{
-    CONTENDED_KEYS, Client, Fault, LONGEST_LEASE, MixedStorm, Report, Schedule, Storm, Strike,
-    Target, Totals,
+    CONTENDED_KEYS, Client, ClientSettings, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike,
+    Target,
 };
 pub use traces::Traces;
 
