@@ -1,7 +1,5 @@
 //! Servers whose wall clocks are stepped, with and without the restart guard.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockError, LockGuard, LockManager, LockManagerBuilder, NodeError, Vote};

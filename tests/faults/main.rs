@@ -1,9 +1,17 @@
-//! Servers, networks and clocks that fail. The files of this folder that are not listed here are binaries of
-//! their own, whose tests run one after another.
+//! Servers, networks and clocks that fail.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod clock_steps;
+mod killed_and_frozen;
 mod network;
 mod outages;
 mod power_cuts;
 mod reconnect;
 mod restarts;
+mod storm;
+
+use tokio::sync::RwLock;
+
+/// Storms and measurements disturb each other where the tests of this binary are threads of one process.
+static QUIET: RwLock<()> = RwLock::const_new(());

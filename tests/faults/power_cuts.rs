@@ -4,8 +4,6 @@
 //! cut the server returns to an earlier state: some locks are missing, released locks are back, and extended
 //! leases are short again. The tests imitate a power cut by truncating the file.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::Duration;
 
 use redlock_core::{

@@ -1,7 +1,5 @@
 //! Servers that restart with or without their data, with and without the restart guard.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use redlock_core::{

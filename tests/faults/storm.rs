@@ -15,146 +15,127 @@
 //! A clock is set forward only while no client is connected to its node, because the library promises nothing
 //! about locks that are granted between a step and the next poll of the clock.
 //!
-//!     REDLOCK_STORM_SECONDS=3600  run random storms, one after another, for so many seconds
-//!     REDLOCK_STORM_SEED=42       begin with this seed instead of a random one
+//! The seeds of `tests/seeds.txt` run. `REDLOCK_EXPLORE_SECONDS` tries fresh ones, and `REDLOCK_ALL_NODES=1` runs the
+//! storms that take longest, too:
 //!
-//!     REDLOCK_STORM_SECONDS=3600 cargo test -p redlock-tests --test storm random -- --nocapture
+//!     REDLOCK_EXPLORE_SECONDS=3600 cargo test -p redlock-tests --test faults storm::random -- --nocapture
 //!
-//! The printed seed alone determines all faults and what each client does. The processes and their clocks are
+//! The seed alone determines all faults and what each client does. The processes and their clocks are
 //! real, so the same seed repeats the storm but not the exact interleaving: to reproduce a rare failure, run
 //! its seed several times.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+use std::time::Duration;
 
-use std::io::Write;
-use std::time::{Duration, Instant};
+use redlock_tests::{Client, Fault, Nodes, Report, Schedule, Storm, overlapping_readers, seeds};
 
-use redlock_tests::{
-    Client, Fault, LONGEST_LEASE, MixedStorm, Report, Schedule, Storm, Totals, overlapping_readers,
-};
-use tokio::sync::RwLock;
+use crate::QUIET;
 
-/// Storms disturb each other. Only storms that must produce a finding may run at the same time.
-static QUIET: RwLock<()> = RwLock::const_new(());
+const SECOND: Duration = Duration::from_secs(1);
 
-/// Duration of one storm of random faults.
-const STORM: Duration = Duration::from_secs(6);
-
-async fn run_storm(client: Client, schedule: Schedule) -> Report {
-    let program = env!("CARGO_BIN_EXE_contender").into();
-    let report = Storm { program, client, schedule }.rage().await;
-    println!("{report}");
-    report
+fn storm(client: Client, schedule: Schedule) -> Storm {
+    Storm { program: env!("CARGO_BIN_EXE_contender").into(), client, schedule }
 }
 
-fn variable(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} is {value}, which is not a whole number")))
+/// Runs a storm with each seed of this name, and checks that it breaks no promise.
+async fn breaks_no_promise(
+    name: &str,
+    schedule: impl Fn(u64) -> Schedule,
+    expected: impl Fn(&Report),
+) {
+    let _quiet = QUIET.write().await;
+    let (mut storms, mut grants, mut faults) = (0, 0, 0);
+    for seed in seeds(name) {
+        println!("REDLOCK_SEED={seed}");
+        let report = storm(Client::Honest, schedule(seed)).rage().await;
+        println!("{report}");
+        assert!(report.violations.is_empty(), "REDLOCK_SEED={seed}\n{report}");
+        expected(&report);
+        (storms, grants, faults) =
+            (storms + 1, grants + report.grants(), faults + report.fault_count());
+    }
+    println!("{storms} storms, {grants} grants, {faults} faults");
 }
 
-fn seed() -> u64 {
-    variable("REDLOCK_STORM_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()))
+/// Checks that each fault was made. Returns during how many of them a lock was granted.
+fn made(report: &Report, faults: &[Fault]) -> usize {
+    let seen = faults.iter().map(|fault| report.faults.get(&format!("{fault:?}")));
+    let grants: Vec<usize> = seen.map(|seen| seen.map_or(0, |(_, grants)| *grants)).collect();
+    assert!(
+        faults.iter().all(|fault| report.faults.contains_key(&format!("{fault:?}"))),
+        "{report}"
+    );
+    grants.into_iter().filter(|grants| *grants > 0).count()
 }
 
-/// Checks that each fault was made, that locks were granted, and that no promise was broken. Returns during
-/// how many of the faults a lock was granted.
-fn breaks_no_promise(report: &Report, faults: &[Fault]) -> usize {
-    assert!(report.violations.is_empty(), "{report}");
-    let seen = |fault: &Fault| report.faults.get(&fault.to_string()).copied().unwrap_or_default();
-    assert!(faults.iter().all(|fault| seen(fault).0 > 0), "{report}");
-    assert!(report.granted_again > 10 && report.holders >= 4, "{report}");
-    faults.iter().filter(|fault| seen(fault).1 > 0).count()
+/// Returns whether storms run that take too long for each change.
+fn is_thorough() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some();
+    Nodes::all_kinds() || is_set("REDLOCK_EXPLORE_SECONDS") || is_set("REDLOCK_SEED")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_alone_breaks_no_promise() {
-    let _quiet = QUIET.write().await;
-    let schedule = Schedule::alone(seed(), &Fault::COVERED, Duration::from_millis(350));
-    let report = run_storm(Client::Honest, schedule).await;
-    let with_grants = breaks_no_promise(&report, &Fault::COVERED);
-    // On a busy machine a fault may pass without a grant.
-    let idle = Fault::COVERED.len() - with_grants;
-    assert!(idle <= 3, "nothing was granted under {idle} of the faults\n{report}");
+    let schedule = |seed| Schedule::alone(seed, &Fault::COVERED, SECOND / 10);
+    breaks_no_promise("storm::alone", schedule, |report| {
+        // On a busy machine a fault may pass without a grant.
+        assert!(made(report, &Fault::COVERED) > Fault::COVERED.len() / 2, "{report}");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_refuse_their_clients_break_no_promise() {
-    let _quiet = QUIET.write().await;
-    let report = run_storm(Client::Honest, Schedule::refusals(seed())).await;
-    breaks_no_promise(&report, &Fault::REFUSALS);
-    // The last fault comes when the clients have connected again, so locks are granted during it.
-    assert!(report.faults[&Fault::Stutter.to_string()].1 > 0, "{report}");
+    breaks_no_promise("storm::refusals", Schedule::refusals, |report| {
+        made(report, &Fault::REFUSALS);
+        // The last fault comes when the clients have connected again, so locks are granted during it.
+        assert!(made(report, &[Fault::Stutter]) > 0, "{report}");
+    })
+    .await;
 }
 
 /// A late vote grants a lease that is partly used up, because validity counts from before the command was
 /// sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_that_come_late_break_no_promise() {
-    let _quiet = QUIET.write().await;
-    let report =
-        run_storm(Client::Honest, Schedule::late_votes(seed(), Duration::from_secs(3))).await;
-    assert!(report.violations.is_empty(), "{report}");
-    assert!(report.fault_count() > 10 && report.grants() > 20, "{report}");
+    let schedule = |seed| Schedule::late_votes(seed, 3 * SECOND);
+    breaks_no_promise("storm::late_votes", schedule, |report| {
+        assert!(report.fault_count() > 10, "{report}");
+    })
+    .await;
 }
 
 /// Half of the requests for four of the keys are shared, on a single node also by permits, and some holders change the
 /// mode of their lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_and_writers_of_eight_processes_break_no_promise() {
-    let _quiet = QUIET.write().await;
-    let time = Duration::from_secs(variable("REDLOCK_STORM_SECONDS").unwrap_or(STORM.as_secs()));
-    let seed = seed();
-    for nodes in [1, 5] {
-        let calm = Schedule::calm(seed, STORM / 2, nodes, 8);
-        for schedule in [calm, Schedule::random_with(seed, time, nodes, 8)] {
-            let report = run_storm(Client::Honest, schedule).await;
-            assert!(report.violations.is_empty(), "REDLOCK_STORM_SEED={seed}\n{report}");
-            let readers = overlapping_readers(&report.findings.holds);
-            assert!(readers >= 2, "{readers} readers overlapped\n{report}");
-            assert!(report.holders >= 8, "{report}");
-        }
-    }
+    let nodes = |seed: u64| if seed.is_multiple_of(2) { 1 } else { 5 };
+    let schedule = |seed| Schedule::random_with(seed, 4 * SECOND, nodes(seed), 8);
+    breaks_no_promise("storm::readers", schedule, |report| {
+        let readers = overlapping_readers(&report.findings.holds);
+        assert!(readers >= 2, "{readers} readers overlapped\n{report}");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_faults_break_no_promise() {
-    let _quiet = QUIET.write().await;
-    let time = Duration::from_secs(variable("REDLOCK_STORM_SECONDS").unwrap_or(STORM.as_secs()));
-    let leases = usize::try_from(STORM.as_millis() / LONGEST_LEASE.as_millis()).unwrap();
-    let (begun, mut seed) = (Instant::now(), seed());
-    let mut totals = Totals::default();
-    loop {
-        let report = run_storm(Client::Honest, Schedule::random(seed, STORM)).await;
-        assert!(report.violations.is_empty(), "REDLOCK_STORM_SEED={seed}\n{report}");
-        // Enough faults and grants happened to prove something.
-        assert!(report.fault_count() > 2 * leases, "{report}");
-        assert!(report.grants() > 2 * leases, "{report}");
-        assert!(report.holders >= 4, "{report}");
-        totals.add(&report);
-        seed = seed.wrapping_add(1);
-        if begun.elapsed() >= time {
-            break;
-        }
-    }
-    // The test runner would capture the output of a macro such as `println!`.
-    let _ = writeln!(std::io::stderr(), "{totals}");
+    breaks_no_promise(
+        "storm::random",
+        |seed| Schedule::random(seed, 6 * SECOND),
+        |report| {
+            assert!(report.fault_count() > 20, "{report}");
+        },
+    )
+    .await;
 }
 
-/// Within a lease, a majority of the nodes loses its locks, one node after another, and votes again at once.
-/// No lock survives this without the restart guard. The tests above make the same faults on nodes that vote
-/// again only after a lease.
-///
-/// On a busy machine the faults may follow each other too slowly. Such a schedule is repeated.
-async fn is_detected(fault: Fault, seed: u64) {
-    finds_overlaps(Client::Honest, || Schedule::rolling(seed, fault, 2)).await;
-}
-
-async fn finds_overlaps(client: Client, schedule: impl Fn() -> Schedule) {
-    const ATTEMPTS: usize = 5;
+/// The storm has to find two holders of a lock under one of these seeds. On a busy machine the faults may follow each
+/// other too slowly.
+async fn finds_an_overlap(client: Client, schedule: impl Fn(u64) -> Schedule) {
     let _quiet = QUIET.read().await;
     let mut reports = Vec::new();
-    while reports.len() < ATTEMPTS {
-        let report = run_storm(client, schedule()).await;
+    for seed in seeds("storm::errors") {
+        let report = storm(client, schedule(seed)).rage_until_overlap().await;
         if report.overlaps() > 0 {
             return;
         }
@@ -163,85 +144,64 @@ async fn finds_overlaps(client: Client, schedule: impl Fn() -> Schedule) {
     panic!("no overlap was found:\n{}", reports.join("\n"));
 }
 
-/// Runs the same schedule with clients that have the restart guard, and checks that no promise is broken.
-async fn is_covered_by_the_restart_guard(fault: Fault, seed: u64) {
-    let _quiet = QUIET.write().await;
-    let report = run_storm(Client::Honest, Schedule::rolling(seed, fault, 2).guarded()).await;
-    breaks_no_promise(&report, &[fault]);
+/// Within a lease, a majority of the nodes loses its locks, one node after another, and votes again at once.
+/// No lock survives this without the restart guard. The tests above make the same faults on nodes that vote
+/// again only after a lease. Clients with the guard break no promise under the same schedule.
+async fn is_detected_unless_guarded(fault: Fault) {
+    finds_an_overlap(Client::Honest, |seed| Schedule::rolling(seed, fault, 2)).await;
+    if is_thorough() {
+        let schedule = |seed| Schedule::rolling(seed, fault, 2).guarded();
+        breaks_no_promise("storm::guarded", schedule, |report| {
+            made(report, &[fault]);
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_forget_and_vote_again_at_once_are_detected_unless_guarded() {
-    let seed = seed();
-    is_detected(Fault::RestartAtOnce, seed).await;
-    is_covered_by_the_restart_guard(Fault::RestartAtOnce, seed).await;
+    is_detected_unless_guarded(Fault::RestartAtOnce).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn power_cuts_are_detected_unless_guarded() {
-    let seed = seed();
-    is_detected(Fault::PowerCutAtOnce, seed).await;
-    is_covered_by_the_restart_guard(Fault::PowerCutAtOnce, seed).await;
+    is_detected_unless_guarded(Fault::PowerCutAtOnce).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_set_forward_are_detected_unless_guarded() {
-    let seed = seed();
-    is_detected(Fault::StepForward, seed).await;
-    is_covered_by_the_restart_guard(Fault::StepForward, seed).await;
+    is_detected_unless_guarded(Fault::StepForward).await;
 }
 
 /// Nothing protects against evictions, not even the restart guard: the servers must not evict.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_evict_locks_are_detected() {
-    is_detected(Fault::Evict, seed()).await;
+    finds_an_overlap(Client::Honest, |seed| Schedule::rolling(seed, Fault::Evict, 2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopped_clients_that_ignore_their_validity_are_detected() {
-    let (seed, second) = (seed(), Duration::from_secs(1));
-    let schedule = || Schedule::alone(seed, &[Fault::StopClient], second);
-    finds_overlaps(Client::IgnoresValidity, schedule).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn clients_that_release_without_comparing_are_detected() {
-    let (seed, second) = (seed(), Duration::from_secs(1));
-    let schedule = || Schedule::alone(seed, &[Fault::StopClient], second);
-    finds_overlaps(Client::DeletesWithoutComparing, schedule).await;
-}
-
-/// A server, a Sentinel group and a Redis Cluster, each with faults of its own at the same time.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_of_three_kinds_of_nodes_breaks_no_promise() {
-    let _quiet = QUIET.write().await;
-    let time = Duration::from_secs(variable("REDLOCK_STORM_SECONDS").unwrap_or(20));
-    let seed = seed();
-    let program = env!("CARGO_BIN_EXE_contender").into();
-    let storm = MixedStorm { program, seed, time, restart_guard: true };
-    let report = storm.rage().await;
-    println!("{report}");
-    assert!(report.violations.is_empty(), "REDLOCK_STORM_SEED={seed}\n{report}");
-    assert!(report.granted_again > 50 && report.holders >= 4, "{report}");
-    for node in ["server", "Sentinel group", "cluster"] {
-        assert!(report.faults.keys().any(|fault| fault.starts_with(node)), "{node}: {report}");
+async fn clients_that_ignore_their_validity_or_release_without_comparing_are_detected() {
+    for client in [Client::IgnoresValidity, Client::DeletesWithoutComparing] {
+        finds_an_overlap(client, |seed| Schedule::alone(seed, &[Fault::StopClient], SECOND)).await;
     }
 }
 
-/// The faults of the storm above are strong enough: without the restart guard, nodes that have forgotten a lock grant it
-/// again.
+/// A server, a Sentinel group and a Redis Cluster, each with faults of its own at the same time. The faults are strong
+/// enough: without the restart guard, nodes that have forgotten a lock grant it again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_of_three_kinds_of_nodes_without_the_guard_grants_a_lock_twice() {
-    let _quiet = QUIET.read().await;
-    let (time, seed) = (Duration::from_secs(15), seed());
-    for seed in seed..seed + 8 {
-        let program = env!("CARGO_BIN_EXE_contender").into();
-        let storm = MixedStorm { program, seed, time, restart_guard: false };
-        let report = storm.rage().await;
-        println!("{report}");
-        if report.overlaps() > 0 {
-            return;
-        }
+async fn a_quorum_of_three_kinds_of_nodes_grants_a_lock_twice_unless_guarded() {
+    if is_thorough() {
+        let schedule = |seed| Schedule::mixed(seed, 20 * SECOND);
+        breaks_no_promise(
+            "storm::mixed",
+            |seed| schedule(seed).guarded(),
+            |report| {
+                for node in ["server", "group", "cluster"] {
+                    assert!(report.faults.keys().any(|fault| fault.ends_with(node)), "{report}");
+                }
+            },
+        )
+        .await;
+        finds_an_overlap(Client::Honest, schedule).await;
     }
-    panic!("no storm has found two holders of a lock");
 }

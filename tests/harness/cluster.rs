@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 
 use crate::eventually::eventually;
 use crate::probe::Probe;
+use crate::proxy::Proxy;
 use crate::redis_server::{RedisOptions, RedisServer};
 use crate::servers::Servers;
 
@@ -65,6 +66,31 @@ impl RedisCluster {
         let cluster = Self { servers: servers.into() };
         cluster.form(replicas).await;
         cluster
+    }
+
+    /// Starts three masters that clients reach through a [`Proxy`] each: the servers name the ports of the proxies.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster cannot be made.
+    pub async fn start_proxied() -> (Self, Vec<Proxy>) {
+        let cluster = Self::start().await;
+        let proxies = join_all(cluster.servers.iter().map(Proxy::to)).await;
+        for (server, proxy) in cluster.servers.iter().zip(&proxies) {
+            let port = proxy.port().to_string();
+            let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
+            server.probe().await.command::<()>(announce).await;
+        }
+        eventually("each server names the proxies", SOON, async || {
+            for server in cluster.servers.iter() {
+                let nodes: String = server.probe().await.command(["CLUSTER", "NODES"]).await;
+                let is_named = |proxy: &Proxy| nodes.contains(&format!(":{}@", proxy.port()));
+                proxies.iter().all(is_named).then_some(())?;
+            }
+            Some(())
+        })
+        .await;
+        (cluster, proxies)
     }
 
     async fn form(&self, replicas: usize) {
@@ -152,9 +178,12 @@ impl RedisCluster {
 
     /// Returns the URL, with the addresses of all servers.
     pub fn url(&self) -> String {
-        let hosts: Vec<_> =
-            self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-        format!("redis-cluster://{}", hosts.join(","))
+        url(self.servers.iter().map(RedisServer::port))
+    }
+
+    /// Returns the URL, with the addresses of [proxies](Self::start_proxied).
+    pub fn url_by(proxies: &[Proxy]) -> String {
+        url(proxies.iter().map(Proxy::port))
     }
 
     /// Returns the servers: first the masters, then their replicas.
@@ -315,6 +344,11 @@ impl RedisCluster {
         let owner = self.owner(key).await;
         self.probe(owner).await.time_to_live(key).await
     }
+}
+
+fn url(ports: impl Iterator<Item = u16>) -> String {
+    let hosts: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("redis-cluster://{}", hosts.join(","))
 }
 
 /// A server that owns slots.

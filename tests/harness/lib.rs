@@ -45,7 +45,10 @@ mod probe;
 mod process;
 mod proxy;
 mod redis_server;
+mod scratch;
 mod seeds;
+#[cfg(test)]
+mod self_tests;
 mod sentinel;
 mod sentinel_group;
 mod servers;
@@ -79,8 +82,8 @@ pub use servers::Servers;
 pub use service::Service;
 pub use skip::skip;
 pub use storm::{
-    CONTENDED_KEYS, Client, Fault, LONGEST_LEASE, MixedStorm, Report, Schedule, Storm, Strike,
-    Target, Totals,
+    CONTENDED_KEYS, Client, ClientSettings, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike,
+    Target,
 };
 pub use traces::Traces;
 

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::process::Process;
+use crate::scratch::scratch;
 
 const START: Duration = Duration::from_secs(30);
 
@@ -32,7 +33,7 @@ impl Postgres {
     /// If the server cannot be started.
     pub async fn start() -> Result<Self, String> {
         let programs = programs().ok_or("PostgreSQL's initdb and postgres are missing")?;
-        let dir = tempfile::tempdir().expect("a directory for the server");
+        let dir = scratch();
         let data = dir.path().join("data");
         std::fs::create_dir(&data).expect("a directory for the data");
         let user = user(dir.path(), &data)?;
@@ -49,7 +50,7 @@ impl Postgres {
         arguments.extend([data.clone().into(), "-D".into(), data.into()]);
         let log = dir.path().join("log");
         let program = server.get_program();
-        let process = Process::start(program, arguments, &[], &log, dir.path());
+        let process = Process::start(program, arguments, &[], &log);
         let server = Self { _process: process.expect("the server's process"), dir };
         eventually("PostgreSQL answers", START, async || {
             let connected = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await;

@@ -1,32 +1,29 @@
 //! A child process that ends with the test process, even when the test process is killed.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The guard script. It starts the program, and kills it when standard input ends. The kernel closes that
-/// pipe when this process dies for any reason. A line on standard input means "kill it, but leave its
-/// files".
+/// The guard script. It starts the program, and kills it when standard input ends. The kernel closes that pipe when this
+/// process dies for any reason. The kernel also sends SIGHUP to the guard's group if the program is stopped at that time.
 ///
-/// Arguments: log file, scratch directory, program and its arguments. The script prints the program's pid.
+/// Arguments: log file, program and its arguments. The script prints the program's pid.
 const GUARD: &str = r#"
-log=$1; scratch=$2; shift 2
+log=$1; shift
 exec 3<&0
 "$@" </dev/null >>"$log" 2>&1 3<&- &
 pid=$!
+trap '' HUP
 echo "$pid"
-(
-    if read -r order <&3; then keep=1; else keep=; fi
-    kill -KILL "$pid"
-    [ -n "$keep" ] || rm -rf "$scratch"
-) 2>/dev/null &
+(read -r _ <&3; kill -KILL "$pid") 2>/dev/null &
 guard=$!
 wait "$pid"; code=$?
-if [ "$code" = 137 ]; then wait "$guard"; else kill "$guard" 2>/dev/null; fi
+kill "$guard" 2>/dev/null
 exit "$code"
 "#;
 
@@ -34,19 +31,18 @@ exit "$code"
 #[derive(Debug)]
 pub(crate) struct Process {
     guard: Child,
-    order: Option<ChildStdin>,
+    /// The guard kills the program when this pipe ends.
+    pipe: Option<ChildStdin>,
     pid: Pid,
 }
 
 impl Process {
-    /// Starts `program`, with its output appended to `log`. If this process dies without dropping the value,
-    /// the guard removes the directory `scratch`.
+    /// Starts `program`, with its output appended to `log`.
     pub(crate) fn start<I, A>(
         program: &OsStr,
         arguments: I,
         environment: &[(&str, String)],
         log: &Path,
-        scratch: &Path,
     ) -> io::Result<Self>
     where
         I: IntoIterator<Item = A>,
@@ -55,26 +51,27 @@ impl Process {
         let mut guard = Command::new("/bin/sh")
             .args(["-c", GUARD, "guard"])
             .arg(log)
-            .arg(scratch)
             .arg(program)
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            // A signal to the group of this process, such as by Ctrl-C, must not end the guard before the program.
+            .process_group(0)
             .spawn()?;
-        let order = guard.stdin.take();
+        let pipe = guard.stdin.take();
         let mut line = String::new();
         if let Some(output) = guard.stdout.take() {
             BufReader::new(output.take(64)).read_line(&mut line)?;
         }
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
         let Some(pid) = pid else {
-            drop(order);
+            drop(pipe);
             guard.wait()?;
             return Err(io::Error::other(format!("{} did not start", program.display())));
         };
-        Ok(Self { guard, order, pid })
+        Ok(Self { guard, pipe, pid })
     }
 
     pub(crate) fn id(&self) -> i32 {
@@ -120,11 +117,7 @@ impl Process {
     }
 
     /// Sends SIGKILL and waits until the program is gone. Its files stay.
-    pub(crate) fn kill(mut self) {
-        if let Some(mut order) = self.order.take() {
-            // Fails if the program has already ended.
-            let _ = writeln!(order);
-        }
+    pub(crate) fn kill(self) {
         // `drop` closes the pipe and waits.
     }
 
@@ -145,7 +138,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        drop(self.order.take());
+        drop(self.pipe.take());
         // The guard kills the program, even a stopped one, and ends. A destructor cannot return an error.
         let _ = self.guard.wait();
     }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::port::Port;
 use crate::probe::Probe;
 use crate::process::Process;
+use crate::scratch::scratch;
 
 /// The longest time for a start, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
@@ -93,11 +94,7 @@ impl RedisOptions {
         loop {
             let port = reserve();
             let tls_port = self.tls.then(reserve);
-            let dir = tempfile::Builder::new()
-                .prefix("redlock-test-")
-                .tempdir()
-                .expect("a directory for the server");
-            let options = self.clone();
+            let (dir, options) = (scratch(), self.clone());
             let mut server =
                 RedisServer { options, port, tls_port, dir, process: None, frozen: false };
             match server.launch(Stage::Serves).await {
@@ -297,7 +294,7 @@ impl RedisServer {
         // The search for an error below must not find messages of an earlier start.
         let _ = std::fs::remove_file(&log);
         let url = self.url();
-        let process = Process::start(&program(), self.arguments(), &[], &log, self.dir.path())?;
+        let process = Process::start(&program(), self.arguments(), &[], &log)?;
         let process = self.process.insert(process);
         let deadline = Instant::now() + START;
         loop {

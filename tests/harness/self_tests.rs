@@ -1,11 +1,15 @@
 //! Tests of the harness. If it did not make the faults that it claims to make, the other tests would pass
 //! without testing anything.
 
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redlock_tests::{Direction, Monitor, Probe, Proxy, RedisServer, Servers, Traffic, eventually};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+
+use crate::scratch::scratch_in_memory;
+use crate::{Direction, Monitor, Probe, Proxy, RedisServer, Servers, Traffic, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -112,44 +116,51 @@ async fn a_monitor_receives_the_executed_commands() {
     assert!(lines.iter().any(|line| line.contains(r#""SET" "a" "1""#)), "{lines:?}");
 }
 
-/// A killed test process cannot drop its servers. CI kills a test process that exceeds its time limit.
+/// A test process that ends by a signal cannot drop its servers. Ctrl-C and test runners signal its whole group.
 #[tokio::test]
-async fn servers_do_not_outlive_a_test_process_that_is_killed() {
+async fn nothing_outlives_a_test_process_that_ends_by_a_signal() {
     const CHILD: &str = "REDLOCK_TEST_CHILD";
     if let Some(report) = std::env::var_os(CHILD) {
         let mut server = RedisServer::start().await;
         server.freeze();
-        let text = format!("{} {}\n", server.process_id(), server.socket().display());
-        std::fs::write(report, text).unwrap();
+        let memory = scratch_in_memory();
+        let paths = [memory.path(), server.dir()].map(|path| path.display().to_string());
+        std::fs::write(report, format!("{} {}\n", server.process_id(), paths.join(" "))).unwrap();
         std::future::pending::<()>().await;
     }
 
-    let dir = tempfile::tempdir().unwrap();
-    let report = dir.path().join("report");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "servers_do_not_outlive_a_test_process_that_is_killed"])
-        .env(CHILD, &report)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (redis, socket) = eventually("the child's server is up", SOON, async || {
-        let text = std::fs::read_to_string(&report).ok()?;
-        let (id, socket) = text.strip_suffix('\n')?.split_once(' ')?;
-        Some((Pid::from_raw(id.parse().ok()?)?, std::path::PathBuf::from(socket)))
-    })
-    .await;
-    test_kill_process(redis).expect("the child's server runs");
-    assert!(socket.exists());
+    for signal in [Signal::KILL, Signal::INT, Signal::TERM] {
+        let dir = tempfile::tempdir().unwrap();
+        let report = dir.path().join("report");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "self_tests::nothing_outlives_a_test_process_that_ends_by_a_signal"])
+            .env(CHILD, &report)
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let (redis, memory, disk) = eventually("the child's server is up", SOON, async || {
+            let text = std::fs::read_to_string(&report).ok()?;
+            let mut words = text.strip_suffix('\n')?.split(' ');
+            let redis = Pid::from_raw(words.next()?.parse().ok()?)?;
+            Some((redis, PathBuf::from(words.next()?), PathBuf::from(words.next()?)))
+        })
+        .await;
+        test_kill_process(redis).expect("the child's server runs");
+        assert!(memory.exists() && disk.exists());
 
-    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-    child.wait().unwrap();
+        kill_process_group(Pid::from_child(&child), signal).unwrap();
+        child.wait().unwrap();
 
-    eventually("the server is gone", SOON, async || {
-        test_kill_process(redis).is_err().then_some(())
-    })
-    .await;
-    let dir = socket.parent().unwrap();
-    eventually("its files are gone", SOON, async || (!dir.exists()).then_some(())).await;
+        eventually("the server is gone", SOON, async || {
+            test_kill_process(redis).is_err().then_some(())
+        })
+        .await;
+        // The directories of the whole process are gone, too.
+        for dir in [memory.parent().unwrap(), disk.parent().unwrap()] {
+            eventually("its files are gone", SOON, async || (!dir.exists()).then_some(())).await;
+        }
+    }
 }
 
 #[tokio::test]

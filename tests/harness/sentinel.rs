@@ -11,6 +11,7 @@ use crate::port::Port;
 use crate::probe::Probe;
 use crate::process::Process;
 use crate::redis_server::program;
+use crate::scratch::scratch;
 
 /// The longest time for a start, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
@@ -39,8 +40,7 @@ impl Sentinel {
         loop {
             let port = Port::reserve();
             let tls_port = configuration.contains("tls-cert-file").then(Port::reserve);
-            let dir = tempfile::Builder::new().prefix("redlock-test-").tempdir();
-            let dir = dir.expect("a directory for the sentinel");
+            let dir = scratch();
             let (number, path) = (port.number(), dir.path().display());
             let tls = tls_port.as_ref().map(|port| format!("tls-port {}\n", port.number()));
             let tls = tls.unwrap_or_default();
@@ -133,7 +133,7 @@ impl Sentinel {
         let _ = std::fs::remove_file(&log);
         let configuration = self.dir.path().join("sentinel.conf").into_os_string();
         let arguments = [configuration, "--sentinel".into()];
-        let process = Process::start(&program(), arguments, &[], &log, self.dir.path())?;
+        let process = Process::start(&program(), arguments, &[], &log)?;
         let id = self.process.insert(process).id();
         let deadline = Instant::now() + START;
         loop {

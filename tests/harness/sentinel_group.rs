@@ -12,8 +12,9 @@ use crate::sentinel::Sentinel;
 /// The name of the service that the sentinels watch.
 const SERVICE: &str = "shop";
 const INFO: [&str; 2] = ["INFO", "replication"];
-/// The longest time for a failover, on a machine that is busy with other tests.
-const FAILOVER: Duration = Duration::from_secs(40);
+/// The longest time for a failover, on a machine that is busy with other tests: a sentinel may need several elections, and
+/// waits for 8 s before it makes a restarted master a replica.
+const FAILOVER: Duration = Duration::from_secs(120);
 
 /// The options of a [`FailoverGroup`].
 #[derive(Debug, Clone, Default)]
@@ -102,7 +103,7 @@ impl GroupOptions {
             probe.command::<()>(["REPLICAOF", "127.0.0.1", &master]).await;
         }
         if !group.options.calm {
-            group.replicas_follow(0).await;
+            eventually("the replicas follow", FAILOVER, async || group.follow(0).await).await;
         }
         let configuration = group.configuration();
         let password = group.options.sentinel_password.clone();
@@ -233,23 +234,27 @@ impl FailoverGroup {
         .await
     }
 
-    /// Waits until all servers but the master with this index replicate it.
+    /// Waits until all servers but the master replicate it.
     ///
     /// # Panics
     ///
     /// If a server does not answer, or does not become a replica.
-    pub async fn replicas_follow(&self, master: usize) {
+    pub async fn settle(&self) {
+        eventually("all servers replicate the master", FAILOVER, async || {
+            self.follow(self.master().await).await
+        })
+        .await;
+    }
+
+    /// Returns whether all servers but the master with this index replicate it.
+    async fn follow(&self, master: usize) -> Option<()> {
         let port = format!("master_port:{}\r", self.public_port(master));
         for (index, server) in self.servers.iter().enumerate() {
-            if index == master {
-                continue;
-            }
-            eventually("the server replicates the master", FAILOVER, async || {
-                let info: String = server.probe().await.try_command(INFO).await.ok()?;
-                (info.contains("master_link_status:up") && info.contains(&port)).then_some(())
-            })
-            .await;
+            let info: String = server.probe().await.try_command(INFO).await.ok()?;
+            let follows = info.contains("master_link_status:up") && info.contains(&port);
+            (follows || index == master).then_some(())?;
         }
+        Some(())
     }
 
     /// Waits until each sentinel knows the two replicas and the two other sentinels, and the replicas are able to become

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::process::Process;
+use crate::scratch::scratch;
 use redlock_logs::find_secret;
 
 /// The longest time for a start or an orderly shutdown, on a machine that is busy with other tests.
@@ -34,14 +35,14 @@ impl Service {
     ///
     /// If the program does not listen within twenty seconds.
     pub async fn start(program: impl AsRef<Path>, environment: &[(&str, String)]) -> Self {
-        let dir = Log(tempfile::tempdir().expect("a directory for the service"));
+        let dir = Log(scratch());
         let log = dir.path();
         let mut environment = environment.to_vec();
         environment.push(("LISTEN", "127.0.0.1:0".to_owned()));
         environment.push(("NO_COLOR", "1".to_owned()));
         let program = program.as_ref().as_os_str();
-        let mut process = Process::start(program, [""; 0], &environment, &log, dir.0.path())
-            .expect("the service's process");
+        let mut process =
+            Process::start(program, [""; 0], &environment, &log).expect("the service's process");
         let address = eventually("the service listens", PATIENCE, async || {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
             let ended = process.ended().expect("the service's exit status");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::process::Process;
 use crate::redis_server::{RedisServer, program};
+use crate::scratch::scratch;
 
 /// The longest time for a start that fails, on a machine that is busy with other tests.
 const END: Duration = Duration::from_secs(20);
@@ -20,12 +21,11 @@ impl RedisServer {
     /// If the server's program cannot be started.
     pub fn check_tls() -> Result<(), String> {
         let program = program();
-        let dir = tempfile::tempdir().expect("a directory for the server");
+        let dir = scratch();
         let log = dir.path().join("redis.log");
         // A server without any port ends at once.
         let arguments = ["--port", "0", "--tls-port", "0", "--save", ""];
-        let mut process =
-            Process::start(&program, arguments, &[], &log, dir.path()).expect("a server");
+        let mut process = Process::start(&program, arguments, &[], &log).expect("a server");
         process.wait(END).expect("the end of the server");
         let output = std::fs::read_to_string(&log).expect("the output of the server");
         if refuses_tls(&output) {

@@ -97,7 +97,7 @@ async fn grant_after(fault: Fault, group: &mut FailoverGroup, locks: &LockManage
         Fault::Frozen => group.servers[former].thaw(),
         Fault::Ordered => {}
     }
-    group.replicas_follow(master).await;
+    group.settle().await;
     after
 }
 
@@ -148,7 +148,7 @@ async fn with_the_guard_a_promoted_server_grants_after_the_longest_lease_and_the
     println!("first grant after {after:?}");
     assert!(after >= LEASE + MARGIN, "too early: {after:?}");
     assert!(after <= LEASE + MARGIN + Duration::from_secs(1), "{after:?}");
-    group.replicas_follow(master).await;
+    group.settle().await;
     assert!(logs.count("WARN", "and is quarantined") >= 1);
     // A lock that was replicated is renewed after the margin, and held all the time.
     assert!(kept.is_valid());

@@ -70,8 +70,8 @@ impl Contender {
 /// Cuts the master off together with a client, until the other client gets the lock of a promoted server. Returns
 /// whether both clients have held the lock at the same time.
 async fn overlaps(group: &FailoverGroup, other: LockManagerBuilder, client: Client) -> bool {
+    group.settle().await;
     let master = group.master().await;
-    group.replicas_follow(master).await;
     let (_sentinel, url) = group.sentinel_beside(master).await;
     let mut cut_off = Contender(builder(&url).expire(LEASE).connect().await.unwrap(), None);
     let mut other = Contender(other.url(group.url()).connect().await.unwrap(), None);

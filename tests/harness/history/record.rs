@@ -74,11 +74,7 @@ impl History {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,
         };
-        text.lines()
-            .map(|line| {
-                Event::parse(line).ok_or_else(|| io::Error::other(format!("not an event: {line}")))
-            })
-            .collect()
+        text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
     }
 
     fn open(&self) -> io::Result<&File> {
@@ -90,14 +86,12 @@ impl History {
     }
 
     fn write(&self, number: u64, what: What) {
-        self.write_at(monotonic_nanos(), number, what);
-    }
-
-    fn write_at(&self, at: u64, number: u64, what: What) {
-        let event = Event { at, process: std::process::id(), number, what };
+        let event = Event { at: monotonic_nanos(), process: std::process::id(), number, what };
         // With O_APPEND, a single write is not interleaved with the writes of other processes.
-        let written =
-            self.open().and_then(|mut file| file.write_all(format!("{event}\n").as_bytes()));
+        let written = self.open().and_then(|mut file| {
+            let line = serde_json::to_string(&event)? + "\n";
+            file.write_all(line.as_bytes())
+        });
         if let Err(error) = written {
             eprintln!("the history is incomplete: {error}");
         }

@@ -1,23 +1,21 @@
 //! The client processes of a storm.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::LONGEST_LEASE;
 use crate::eventually::eventually;
-use crate::history::History;
 use crate::process::Process;
+use crate::scratch::scratch;
 
 /// The longest time for an orderly shutdown, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The behaviour of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Client {
     /// Behaves correctly: relies on a lock only while its guard is valid.
     Honest,
@@ -28,8 +26,6 @@ pub enum Client {
 }
 
 impl Client {
-    const ALL: [Self; 3] = [Self::Honest, Self::IgnoresValidity, Self::DeletesWithoutComparing];
-
     /// Returns for how long the client relies on a lock that is valid for `remaining`.
     pub fn believes(self, remaining: Duration) -> Duration {
         match self {
@@ -39,64 +35,27 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-impl FromStr for Client {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|client| client.to_string() == text);
-        known.ok_or_else(|| format!("unknown client: {text}"))
-    }
-}
-
-/// The program and the environment of the client processes.
-#[derive(Debug, Clone)]
-pub(super) struct Command {
-    pub(super) program: PathBuf,
-    pub(super) client: Client,
-    pub(super) restart_guard: bool,
+/// The settings of a client process, as JSON in the environment variable `SETTINGS`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClientSettings {
+    /// The nodes, through the network that the storm disturbs.
+    pub urls: Vec<String>,
+    /// The same servers, over connections that the storm does not disturb.
+    pub server_urls: Vec<String>,
+    /// The file of the history.
+    pub history: PathBuf,
+    /// The seed of the random choices of the tasks.
+    pub seed: u64,
+    /// The behaviour of the client.
+    pub client: Client,
+    /// Whether the contended locks have the restart guard.
+    pub restart_guard: bool,
     /// How long a former master may grant locks; `None` for the default.
-    pub(super) failover_margin: Option<Duration>,
-    /// Whether clients acquire several keys at once. A Redis Cluster has the keys in different slots.
-    pub(super) has_sets: bool,
+    pub failover_margin: Option<Duration>,
+    /// Whether tasks acquire several keys at once. A Redis Cluster has the keys in different slots.
+    pub has_sets: bool,
     /// The time within which a caller that waits gets its lock, if locks are granted at all.
-    pub(super) patience: Duration,
-    /// The direct URLs of the servers, for commands that no network fault may affect.
-    pub(super) server_urls: Vec<String>,
-    pub(super) history: History,
-}
-
-impl Command {
-    pub(super) fn start(&self, seed: u64, urls: &[String]) -> Contender {
-        let dir = tempfile::tempdir().expect("a directory for the client's log");
-        let environment = [
-            ("REDIS_URLS", urls.join(",")),
-            ("SERVER_URLS", self.server_urls.join(",")),
-            ("HISTORY", self.history.path().display().to_string()),
-            ("SEED", seed.to_string()),
-            ("LEASE_MS", LONGEST_LEASE.as_millis().to_string()),
-            ("PATIENCE_MS", self.patience.as_millis().to_string()),
-            ("CLIENT", self.client.to_string()),
-            ("RESTART_GUARD", self.restart_guard.to_string()),
-            (
-                "FAILOVER_MARGIN_MS",
-                self.failover_margin
-                    .map(|margin| margin.as_millis().to_string())
-                    .unwrap_or_default(),
-            ),
-            ("HAS_SETS", self.has_sets.to_string()),
-        ];
-        let program: &Path = &self.program;
-        let log = dir.path().join("log");
-        let process = Process::start(program.as_os_str(), [""; 0], &environment, &log, dir.path())
-            .expect("the client's process");
-        Contender { process, dir }
-    }
+    pub patience: Duration,
 }
 
 /// A client process.
@@ -107,6 +66,14 @@ pub(super) struct Contender {
 }
 
 impl Contender {
+    pub(super) fn start(program: &std::path::Path, settings: &ClientSettings) -> Self {
+        let dir = scratch();
+        let settings = serde_json::to_string(settings).expect("settings");
+        let (program, log) = (program.as_os_str(), dir.path().join("log"));
+        let process = Process::start(program, [""; 0], &[("SETTINGS", settings)], &log);
+        Self { process: process.expect("the client's process"), dir }
+    }
+
     pub(super) fn id(&self) -> u32 {
         self.process.id().unsigned_abs()
     }

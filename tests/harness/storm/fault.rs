@@ -1,7 +1,5 @@
 //! The faults of a storm.
 
-use std::fmt;
-
 /// The kind of target of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -91,6 +89,16 @@ pub enum Fault {
     /// Requests on a link arrive after their connection has ended, and after requests over the next
     /// connection.
     Overtake,
+    /// The master of a group or of a part of a cluster is killed, and restarted when another server is promoted.
+    KillMaster,
+    /// The master of a group or of a part of a cluster is stopped (SIGSTOP) until another server is promoted.
+    FreezeMaster,
+    /// Another server of a group or of a part of a cluster is promoted, while the master lives.
+    FailOver,
+    /// A sentinel is killed and restarted.
+    KillSentinel,
+    /// A slot of a cluster moves to another master.
+    MoveSlot,
 }
 
 impl Fault {
@@ -133,6 +141,19 @@ impl Fault {
 
     /// The faults under which the promises hold only if every client has the restart guard.
     pub const GUARDED: [Self; 3] = [Self::RestartAtOnce, Self::PowerCutAtOnce, Self::StepForward];
+
+    /// The faults of each node of a [mixed](super::Schedule::mixed) storm: of the server, the group and the cluster.
+    pub const MIXED: [&'static [Self]; 3] = [
+        &[Self::RestartAtOnce, Self::Freeze, Self::Disconnect, Self::FlushScripts],
+        &[
+            Self::KillMaster,
+            Self::FreezeMaster,
+            Self::FailOver,
+            Self::KillSentinel,
+            Self::Disconnect,
+        ],
+        &[Self::KillMaster, Self::FreezeMaster, Self::FailOver, Self::MoveSlot],
+    ];
 
     /// Returns the faults of random storms. With the guard, the storm need not keep restarted nodes away
     /// until the longest lease is over. It replaces no clients then, because a new client cannot detect
@@ -195,47 +216,5 @@ impl Fault {
                 | Self::Delay
                 | Self::Tear
         )
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Restart => "restart without data, held back",
-            Self::RestartAtOnce => "restart without data, at once",
-            Self::RestartWithData => "restart with data",
-            Self::PowerCut => "power cut, held back",
-            Self::PowerCutAtOnce => "power cut, back at once",
-            Self::Loading => "restart with much to load",
-            Self::Forget => "FLUSHALL, no grants for a lease",
-            Self::Evict => "eviction",
-            Self::Freeze => "SIGSTOP of a node",
-            Self::Stutter => "slow node",
-            Self::Pause => "CLIENT PAUSE",
-            Self::Busy => "endless script",
-            Self::Disconnect => "CLIENT KILL",
-            Self::FlushScripts => "SCRIPT FLUSH",
-            Self::OutOfMemory => "out of memory",
-            Self::Demote => "failover to read-only",
-            Self::MasterDown => "replica without its master",
-            Self::NoReplicas => "master without its replicas",
-            Self::Misconfigured => "snapshots fail",
-            Self::Forbid => "ACL denies",
-            Self::WrongPassword => "password changed",
-            Self::DeleteUser => "user deleted",
-            Self::TooManyClients => "too many clients",
-            Self::ForeignKey => "foreign keys",
-            Self::StepForward => "clock set forward",
-            Self::StepBack => "clock set back",
-            Self::StopClient => "SIGSTOP of a client",
-            Self::KillClient => "SIGKILL of a client",
-            Self::Silence => "silence on the network",
-            Self::Cut => "connections cut",
-            Self::LoseRequests => "requests lost",
-            Self::LoseReplies => "replies lost",
-            Self::Delay => "slow network",
-            Self::Tear => "messages torn",
-            Self::Overtake => "requests that outlive their connection",
-        })
     }
 }

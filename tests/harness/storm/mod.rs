@@ -2,7 +2,7 @@
 //!
 //! A [`Schedule`] lists the faults and their times. It is a pure function of its seed. A [`Storm`] makes the
 //! faults on servers of its own, while client processes write a [`History`](crate::History). A [`Report`] is
-//! the result of one storm, [`Totals`] the result of many.
+//! the result.
 
 mod client;
 mod clock;
@@ -17,17 +17,14 @@ mod report;
 mod round;
 mod schedule;
 mod strike;
-mod totals;
 
 use std::time::Duration;
 
-pub use client::Client;
+pub use client::{Client, ClientSettings};
 pub use fault::{Fault, Target};
-pub use mixed::MixedStorm;
 pub use report::Report;
 pub use round::Storm;
 pub use schedule::{Schedule, Strike};
-pub use totals::Totals;
 
 /// The longest lease that a client requests.
 pub const LONGEST_LEASE: Duration = Duration::from_millis(600);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
 use super::keys::keys_in;
@@ -20,40 +20,62 @@ use Direction::{ToClient, ToServer};
 #[derive(Debug)]
 pub(super) struct Network {
     nodes: usize,
+    /// The URLs of nodes that clients reach without a link.
+    others: Vec<String>,
     /// All links: those of the first client in the order of the nodes, then those of the second client, and
     /// so on.
     links: Vec<Proxy>,
+    /// Held during a fault of the link. On a busy machine a fault may last beyond the beginning of the next one.
+    struck: Vec<Mutex<()>>,
     /// Each connection whose requests may have arrived after its end, with the index of its node.
     overtaken: Mutex<Vec<(usize, Connection)>>,
     cut_off: Mutex<Vec<CutOff>>,
 }
 
 impl Network {
-    pub(super) async fn between(clients: usize, servers: &[RedisServer]) -> Self {
-        let links = (0..clients).flat_map(|_| servers.iter().map(Proxy::to));
+    pub(super) async fn between(
+        clients: usize,
+        servers: &[RedisServer],
+        others: Vec<String>,
+    ) -> Self {
+        let links = join_all((0..clients).flat_map(|_| servers.iter().map(Proxy::to))).await;
         Self {
             nodes: servers.len(),
-            links: join_all(links).await,
+            others,
+            struck: links.iter().map(|_| Mutex::default()).collect(),
+            links,
             overtaken: Mutex::default(),
             cut_off: Mutex::default(),
         }
     }
 
-    /// Returns the URLs of the nodes for one client, over its links.
+    /// Returns the URLs of the nodes for one client, over its links if they have any.
     pub(super) fn urls(&self, client: usize) -> Vec<String> {
         let links = &self.links[client * self.nodes..][..self.nodes];
         let user = format!("redis://{USER}:{PASSWORD}@");
-        links.iter().map(|link| link.url().replace("redis://", &user)).collect()
+        let links = links.iter().map(|link| link.url().replace("redis://", &user));
+        links.chain(self.others.iter().cloned()).collect()
     }
 
-    /// Cuts all clients off from a node: resets their connections, and holds back all data on new ones.
-    pub(super) fn shut_off(&self, node: usize) {
-        self.each(&self.links_to(node), |link| begin(link, Fault::Cut, 0));
+    /// Cuts all clients off from a node while `step` runs: resets their connections, and holds back all data on new ones.
+    pub(super) async fn without_clients(&self, node: usize, step: impl Future<Output = ()>) {
+        let links = self.links_to(node);
+        let _struck = self.wait_for(&links).await;
+        self.each(&links, |link| begin(link, Fault::Cut, 0));
+        step.await;
+        self.each(&links, |link| end(link, Fault::Cut));
     }
 
-    /// Ends [`shut_off`](Self::shut_off).
-    pub(super) fn let_in(&self, node: usize) {
-        self.each(&self.links_to(node), |link| end(link, Fault::Cut));
+    /// Waits until these links have no fault.
+    async fn wait_for(&self, links: &[usize]) -> Vec<MutexGuard<'_, ()>> {
+        // Always in the same order, so that two faults cannot wait for each other.
+        let mut links = links.to_vec();
+        links.sort_unstable();
+        let mut struck = Vec::new();
+        for link in links {
+            struck.push(self.struck[link].lock().await);
+        }
+        struck
     }
 
     /// Adds `seconds` to the node's replies to `TIME`, for all clients.
@@ -75,6 +97,7 @@ impl Network {
         choice: u64,
         isolated: Vec<usize>,
     ) {
+        let _struck = self.wait_for(links).await;
         if fault == Fault::Overtake {
             return self.overtake(links, lasts).await;
         }
@@ -157,7 +180,7 @@ fn begin(link: &Proxy, fault: Fault, choice: u64) {
                 connection.set(direction, Traffic::ResetAfter(bytes));
             }
         }
-        _ => unreachable!("{fault} does not strike the network"),
+        _ => unreachable!("{fault:?} does not strike the network"),
     }
 }
 

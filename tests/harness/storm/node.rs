@@ -6,21 +6,32 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::clock::{BACK, FORWARD, lengthen_leases, shorten_leases};
+use super::mixed::{masters, strike_cluster, strike_group};
 use super::network::Network;
-use super::strike::strike_node;
+use super::strike::strike_server;
 use super::{Fault, LONGEST_LEASE, OWN_KEYS};
+use crate::cluster::RedisCluster;
 use crate::redis_server::RedisServer;
+use crate::sentinel_group::FailoverGroup;
 
 /// How long the mark of a waiting writer stays without being renewed.
 const MARK: Duration = Duration::from_secs(1);
 /// How long a process that waits fairly is present without a sign of life.
 const PRESENCE: Duration = Duration::from_secs(3);
 
-/// A server, and the state that earlier strikes have left on it.
+/// The servers of a node.
+#[derive(Debug)]
+pub(super) enum Servers {
+    One(RedisServer),
+    Group(FailoverGroup),
+    Cluster(RedisCluster),
+}
+
+/// A node, and the state that earlier strikes have left on it.
 #[derive(Debug)]
 pub(super) struct Node {
     index: usize,
-    server: RedisServer,
+    servers: Servers,
     clock_ahead: i64,
     /// How much longer leases may last on this node, after steps of its clock.
     lengthened: Duration,
@@ -29,9 +40,9 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, server: RedisServer) -> Self {
+    pub(super) fn new(index: usize, servers: Servers) -> Self {
         let (clock_ahead, lengthened) = (0, Duration::ZERO);
-        Self { index, server, clock_ahead, lengthened, came_back: Vec::new() }
+        Self { index, servers, clock_ahead, lengthened, came_back: Vec::new() }
     }
 
     /// Makes a fault, and returns violations by the clients.
@@ -42,41 +53,42 @@ impl Node {
         lasts: Duration,
         choice: u64,
     ) -> Vec<String> {
-        match fault {
-            Fault::StepForward => self.step_forward(network, lasts).await,
-            Fault::StepBack => {
-                self.clock_ahead -= BACK.as_secs().cast_signed();
-                network.set_clock_ahead(self.index, self.clock_ahead);
-                lengthen_leases(&self.server, BACK).await;
-                self.lengthened += BACK;
-            }
-            _ => {
-                let aftermath = strike_node(&mut self.server, fault, lasts, choice).await;
-                self.came_back.extend(aftermath.came_back);
-                return aftermath.violations;
-            }
+        let number = usize::try_from(choice >> 1).unwrap_or_default();
+        match &mut self.servers {
+            Servers::Group(group) => strike_group(group, fault, lasts, number).await,
+            Servers::Cluster(cluster) => strike_cluster(cluster, fault, lasts, number).await,
+            Servers::One(server) => match fault {
+                Fault::StepForward => {
+                    self.clock_ahead += FORWARD.as_secs().cast_signed();
+                    // All clients are cut off during the step. Otherwise votes between the step and the clients' next
+                    // reading of the clock would count, and no promise covers those.
+                    let step = async {
+                        sleep(lasts / 2).await;
+                        network.set_clock_ahead(self.index, self.clock_ahead);
+                        shorten_leases(server, FORWARD).await;
+                        sleep(lasts / 2).await;
+                    };
+                    network.without_clients(self.index, step).await;
+                }
+                Fault::StepBack => {
+                    self.clock_ahead -= BACK.as_secs().cast_signed();
+                    network.set_clock_ahead(self.index, self.clock_ahead);
+                    lengthen_leases(server, BACK).await;
+                    self.lengthened += BACK;
+                }
+                _ => return strike_server(server, fault, lasts, choice, &mut self.came_back).await,
+            },
         }
         Vec::new()
-    }
-
-    /// Steps the clock while all clients are cut off. Otherwise votes between the step and the clients' next
-    /// reading of the clock would count, and no promise covers those.
-    async fn step_forward(&mut self, network: &Network, lasts: Duration) {
-        network.shut_off(self.index);
-        sleep(lasts / 2).await;
-        self.clock_ahead += FORWARD.as_secs().cast_signed();
-        network.set_clock_ahead(self.index, self.clock_ahead);
-        shorten_leases(&self.server, FORWARD).await;
-        sleep(lasts / 2).await;
-        network.let_in(self.index);
     }
 
     /// Removes keys that no client can be blamed for: keys set by requests that arrived after the end of
     /// their connections, and keys whose release the server has lost. Their leases are too long to wait
     /// for.
     pub(super) async fn remove_excused_keys(&self, network: &Network) {
+        let Servers::One(server) = &self.servers else { return };
         let overtaken = network.overtaken(self.index, OWN_KEYS).await;
-        let mut probe = self.server.probe().await;
+        let mut probe = server.probe().await;
         for key in overtaken.iter().chain(&self.came_back) {
             // A key without a deadline stays, so that the check for leftovers finds it.
             if probe.command::<i64>(["PTTL", key]).await > 0 {
@@ -87,31 +99,40 @@ impl Node {
 
     /// Returns a violation for each key that must not exist any more. Keys of clients in `killed` may exist,
     /// because these clients could not clean up. Contended keys may exist until they end: of a killed client, kept on
-    /// purpose, or on a node that has missed a command while it was silent.
+    /// purpose, or on a node that has missed a command while it was silent. A failover can bring back keys whose release
+    /// the former master has confirmed.
     pub(super) async fn leftovers(&self, killed: &BTreeSet<u32>) -> Vec<String> {
+        let servers = match &self.servers {
+            Servers::One(server) => vec![server],
+            Servers::Group(group) => vec![&group.servers[group.master().await]],
+            Servers::Cluster(cluster) => masters(cluster).await,
+        };
+        let fails_over = !matches!(self.servers, Servers::One(_));
         let mut found = Vec::new();
-        let mut probe = self.server.probe().await;
-        for key in probe.keys().await {
-            let left: i64 = probe.command(["PTTL", &key]).await;
-            let kind: String = probe.command(["TYPE", &key]).await;
-            // A hash has the fields of shared holders and of the marks of waiting writers, a sorted set the tickets and
-            // the presences of a fair queue.
-            let (longest, content): (_, Vec<String>) = match kind.as_str() {
-                "hash" => (MARK, probe.command(["HKEYS", &key]).await),
-                "zset" => (PRESENCE, probe.command(["ZRANGE", &key, "0", "-1"]).await),
-                _ => (LONGEST_LEASE, vec![kind]),
-            };
-            let longest = (longest + self.lengthened).as_millis();
-            let owner =
-                key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next()?.parse().ok());
-            let excused = match owner {
-                None if key.starts_with("redlock:fencing:") => true,
-                Some(owner) => killed.contains(&owner),
-                None => u128::try_from(left).is_ok_and(|left| left <= longest),
-            };
-            if left != -2 && !excused {
-                let port = self.server.port();
-                found.push(format!("left behind on {port}: {key} for {left} ms: {content:?}"));
+        for server in servers {
+            let mut probe = server.probe().await;
+            for key in probe.keys().await {
+                let left: i64 = probe.command(["PTTL", &key]).await;
+                let kind: String = probe.command(["TYPE", &key]).await;
+                // A hash has the fields of shared holders and of the marks of waiting writers, a sorted set the tickets
+                // and the presences of a fair queue.
+                let (longest, content): (_, Vec<String>) = match kind.as_str() {
+                    "hash" => (MARK, probe.command(["HKEYS", &key]).await),
+                    "zset" => (PRESENCE, probe.command(["ZRANGE", &key, "0", "-1"]).await),
+                    _ => (LONGEST_LEASE, vec![kind]),
+                };
+                let longest = (longest + self.lengthened).as_millis();
+                let owner =
+                    key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next()?.parse().ok());
+                let excused = match owner {
+                    None if key.starts_with("redlock:fencing:") => true,
+                    Some(owner) => killed.contains(&owner) || fails_over && left >= 0,
+                    None => u128::try_from(left).is_ok_and(|left| left <= longest),
+                };
+                if left != -2 && !excused {
+                    let port = server.port();
+                    found.push(format!("left behind on {port}: {key} for {left} ms: {content:?}"));
+                }
             }
         }
         found

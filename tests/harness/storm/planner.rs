@@ -37,34 +37,22 @@ pub(super) enum Reach {
 pub(super) struct Planner {
     pub(super) schedule: Schedule,
     pub(super) choices: StdRng,
-    /// For each node, the end of its last fault.
-    nodes: Vec<Duration>,
-    /// For each client, the end of its last fault.
-    clients: Vec<Duration>,
-    /// For each link, the end of its last fault.
-    links: Vec<Duration>,
+    /// For each node, client and link, the end of its last fault.
+    busy: [Vec<Duration>; 3],
     /// For each link, the time until which the client gets no vote from the node.
     silent: Vec<Duration>,
 }
 
 impl Planner {
     pub(super) fn new(seed: u64, nodes: usize, clients: usize) -> Self {
+        let (is_mixed, restart_guard, strikes) = (false, false, Vec::new());
+        let busy = [nodes, clients, clients * nodes].map(|count| vec![Duration::ZERO; count]);
         Self {
-            schedule: Schedule { seed, nodes, clients, restart_guard: false, strikes: Vec::new() },
+            schedule: Schedule { seed, nodes, clients, is_mixed, restart_guard, strikes },
             choices: StdRng::seed_from_u64(seed),
-            nodes: vec![Duration::ZERO; nodes],
-            clients: vec![Duration::ZERO; clients],
-            links: vec![Duration::ZERO; clients * nodes],
-            silent: vec![Duration::ZERO; clients * nodes],
+            silent: busy[Target::Links as usize].clone(),
+            busy,
         }
-    }
-
-    pub(super) fn more_nodes(&mut self, count: usize) {
-        self.schedule.nodes = count;
-        self.nodes.resize(count, Duration::ZERO);
-        let links = count * self.schedule.clients;
-        self.links.resize(links, Duration::ZERO);
-        self.silent.resize(links, Duration::ZERO);
     }
 
     /// Plans a strike, unless a client would then get votes from fewer nodes than a quorum.
@@ -101,7 +89,7 @@ impl Planner {
             (first..first + count).map(move |node| client * nodes + node % nodes)
         });
         let targets: Vec<usize> = targets.collect();
-        if targets.iter().all(|link| self.links[*link] <= at) {
+        if self.are_idle(at, &targets) {
             let lasts = self.lasts(fault);
             self.plan(at, fault, targets, lasts);
         }
@@ -110,8 +98,8 @@ impl Planner {
     /// Plans a strike on `count` nodes or clients, unless fewer than `count` are free of other faults.
     pub(super) fn strike(&mut self, at: Duration, fault: Fault, count: usize) {
         let Some(targets) = self.idle(at, fault, count) else { return };
-        let links = targets.iter().flat_map(|node| self.links_to(*node));
-        if fault != Fault::StepForward || links.into_iter().all(|link| self.links[link] <= at) {
+        let links: Vec<_> = targets.iter().flat_map(|node| self.links_to(*node)).collect();
+        if fault != Fault::StepForward || self.are_idle(at, &links) {
             let lasts = self.lasts(fault);
             self.plan(at, fault, targets, lasts);
         }
@@ -128,7 +116,7 @@ impl Planner {
             let denying = targets.split_off(1);
             let lasts = self.millis(50, 150);
             let links: Vec<usize> = self.links_to(targets[0]).collect();
-            if self.one_in(3) && links.iter().all(|link| self.links[*link] <= at) {
+            if self.one_in(3) && self.are_idle(at, &links) {
                 self.plan(at, Fault::Delay, links, lasts + REST);
             } else {
                 self.plan(at, delay, targets, lasts);
@@ -137,9 +125,14 @@ impl Planner {
         }
     }
 
+    /// Returns whether none of these links has a fault.
+    fn are_idle(&self, at: Duration, links: &[usize]) -> bool {
+        links.iter().all(|link| self.busy[Target::Links as usize][*link] <= at)
+    }
+
     /// Chooses `count` random targets among those without a fault; `None` if there are fewer.
     fn idle(&mut self, at: Duration, fault: Fault, count: usize) -> Option<Vec<usize>> {
-        let busy = self.busy(fault.target());
+        let busy = &self.busy[fault.target() as usize];
         let mut idle: Vec<usize> = (0..busy.len()).filter(|target| busy[*target] <= at).collect();
         (idle.len() >= count).then(|| {
             let choose = |_| idle.swap_remove(self.choices.random_range(0..idle.len()));
@@ -162,11 +155,11 @@ impl Planner {
             _ => until,
         };
         for &target in &targets {
-            self.busy(fault.target())[target] = until;
+            self.busy[fault.target() as usize][target] = until;
             if fault == Fault::StepForward {
                 // The fault cuts all clients off from the node.
                 for link in self.links_to(target) {
-                    self.links[link] = until;
+                    self.busy[Target::Links as usize][link] = until;
                 }
             }
             if self.prevents_votes(fault) {
@@ -189,14 +182,6 @@ impl Planner {
 
     fn quarantines(&self, fault: Fault) -> bool {
         self.schedule.restart_guard && fault.quarantines()
-    }
-
-    fn busy(&mut self, target: Target) -> &mut Vec<Duration> {
-        match target {
-            Target::Nodes => &mut self.nodes,
-            Target::Clients => &mut self.clients,
-            Target::Links => &mut self.links,
-        }
     }
 
     /// Chooses the duration of a fault.
@@ -229,6 +214,12 @@ impl Planner {
             Fault::Loading => self.millis(150, 300),
             Fault::Tear | Fault::StepForward => self.millis(20, 60),
             Fault::Overtake => self.millis(40, 120),
+            // Besides the time of a promotion, if there is one.
+            Fault::KillMaster
+            | Fault::FreezeMaster
+            | Fault::FailOver
+            | Fault::KillSentinel
+            | Fault::MoveSlot => self.millis(10, 900),
         }
     }
 
@@ -238,13 +229,12 @@ impl Planner {
 
     /// Returns the links of all clients to a node.
     fn links_to(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
-        (node..self.links.len()).step_by(self.schedule.nodes)
+        (node..self.silent.len()).step_by(self.schedule.nodes)
     }
 
     /// Returns the time at which all planned faults are over and every node votes again.
     pub(super) fn all_idle(&self) -> Duration {
-        let busy = self.nodes.iter().chain(&self.clients).chain(&self.links).chain(&self.silent);
-        busy.max().copied().unwrap_or_default()
+        self.busy.iter().flatten().chain(&self.silent).max().copied().unwrap_or_default()
     }
 
     pub(super) fn one_in(&mut self, count: u32) -> bool {

@@ -9,7 +9,7 @@ use crate::history::{Event, Findings, Hold, What};
 
 /// How much longer than its wait time and its node timeout an attempt may take. The margin is for a process
 /// that was stopped for a short time, and for a busy machine with two cores.
-const TOLERANCE: Duration = Duration::from_millis(200);
+const TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The result of a storm.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ impl fmt::Display for Report {
         let Self { seed, nodes, client, findings, faults, holders, violations, .. } = self;
         let refusals: usize = findings.refusals.values().sum();
         let guard = if self.restart_guard { "with" } else { "without" };
-        writeln!(f, "seed {seed}: {nodes} nodes, clients {client}, {guard} restart guard")?;
+        writeln!(f, "seed {seed}: {nodes} nodes, clients {client:?}, {guard} restart guard")?;
         writeln!(f, "  {} grants to {holders} processes, {refusals} refusals", self.grants())?;
         for (reason, count) in &findings.refusals {
             writeln!(f, "    {count} {reason}")?;

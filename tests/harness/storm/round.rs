@@ -9,23 +9,33 @@ use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::Mutex;
+use tokio::task::{JoinSet, LocalSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::client::{Client, Command, Contender};
+use super::client::{Client, ClientSettings, Contender};
 use super::minority::granted_on_the_minority_side;
+use super::mixed::{start_cluster, start_group};
 use super::network::Network;
-use super::node::Node;
+use super::node::{Node, Servers};
 use super::report::Report;
 use super::{Fault, LONGEST_LEASE, PASSWORD, Schedule, Strike, Target, USER};
 use crate::eventually::eventually;
-use crate::history::{History, What, monotonic_nanos};
+use crate::history::{Event, History, What, holds, monotonic_nanos, overlaps};
 use crate::redis_server::RedisServer;
+use crate::scratch::scratch_in_memory;
 
 /// The time without faults before the first fault and after the last one.
 const CALM: Duration = Duration::from_millis(100);
 /// The time after a fault and a lease, within which every caller gets its lock.
 const RECOVERY: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time in which two of the nodes fail over, one after the other.
+const FAILOVERS: Duration = Duration::from_secs(14);
+/// How long a former master may grant locks: `min-replicas-max-lag 1`, and 2 s.
+const FAILOVER_MARGIN: Duration = Duration::from_secs(3);
+/// The longest time until every client gets locks, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time from the last fault until all are over: several failovers of a node may be due.
+const ALL_FAULTS: Duration = Duration::from_secs(300);
 
 /// A storm: its clients and its schedule of faults.
 #[derive(Debug, Clone)]
@@ -44,7 +54,11 @@ struct World {
     nodes: Vec<Mutex<Node>>,
     network: Network,
     clients: Vec<Mutex<ClientSlot>>,
-    command: Command,
+    program: PathBuf,
+    is_mixed: bool,
+    /// The settings that all clients share.
+    settings: ClientSettings,
+    history: History,
     /// The ids of the killed processes.
     killed: Mutex<BTreeSet<u32>>,
     /// Violations that the history does not show.
@@ -67,90 +81,149 @@ impl Storm {
     ///
     /// If a server or a client cannot be started, or a fault cannot be made.
     pub async fn rage(self) -> Report {
+        self.run(false).await
+    }
+
+    /// As [`rage`](Self::rage), but ends as soon as two processes have held a lock at the same time.
+    ///
+    /// # Panics
+    ///
+    /// If a server or a client cannot be started, or a fault cannot be made.
+    pub async fn rage_until_overlap(self) -> Report {
+        self.run(true).await
+    }
+
+    async fn run(self, until_overlap: bool) -> Report {
         let Self { program, client, schedule } = self;
-        // In memory if possible, so that the clients do not wait for a disk.
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let dir = dir.expect("a directory for the history");
+        let dir = scratch_in_memory();
         let history = History::at(dir.path().join("history"));
+        let world = Arc::new(World::start(program, client, &schedule, &history).await);
+        world.wait_for_grants(0, 1).await;
+
+        let begun = Instant::now() + CALM;
+        let local = LocalSet::new();
+        let all_strikes = local.run_until(async {
+            let mut strikes = JoinSet::new();
+            for strike in schedule.strikes.clone() {
+                sleep_until(begun + strike.at).await;
+                strikes.spawn_local(Arc::clone(&world).strike(strike));
+            }
+            timeout(ALL_FAULTS, strikes.join_all()).await.expect("all faults end in time");
+        });
+        let mut failures = Vec::new();
+        tokio::select! {
+            () = all_strikes => {
+                // The clients get locks again.
+                world.wait_for_grants(monotonic_nanos(), 5).await;
+                failures = world.finish().await;
+            }
+            () = world.overlap(), if until_overlap => {}
+        }
+        let killed = world.killed.lock().await.clone();
+        let events = history.events().expect("a history");
+        if !until_overlap {
+            failures.append(&mut *world.violations.lock().await);
+            for node in &world.nodes {
+                failures.extend(node.lock().await.leftovers(&killed).await);
+            }
+            let processes = world.processes.lock().await;
+            let cut_off = world.network.cut_off().await;
+            failures.extend(granted_on_the_minority_side(&events, &processes, &cut_off));
+        }
+        Report::new(&schedule, client, &events, &killed, failures)
+    }
+}
+
+impl World {
+    /// Starts the servers and the clients.
+    async fn start(
+        program: PathBuf,
+        client: Client,
+        schedule: &Schedule,
+        history: &History,
+    ) -> Self {
         // Without fsync, acknowledged data survives the end of the server, but not a power cut.
         let options = RedisServer::options()
             .user(USER, PASSWORD)
             .directive("lua-time-limit", "5")
             .directive("appendonly", "yes")
             .directive("appendfsync", "no");
-        let servers = join_all((0..schedule.nodes).map(|_| options.clone().start())).await;
-        let network = Network::between(schedule.clients, &servers).await;
+        let count = if schedule.is_mixed { 1 } else { schedule.nodes };
+        let servers = join_all((0..count).map(|_| options.clone().start())).await;
         let server_urls = servers.iter().map(RedisServer::url).collect();
-        let restart_guard = schedule.restart_guard;
-        let longest = schedule.strikes.iter().map(|strike| strike.lasts).max();
-        let patience = longest.unwrap_or_default() + LONGEST_LEASE + RECOVERY;
-        let command = Command {
-            program,
-            client,
-            restart_guard,
-            failover_margin: None,
-            has_sets: true,
-            patience,
-            server_urls,
-            history: history.clone(),
-        };
+        let (mut groups, mut group_urls) = (Vec::new(), Vec::new());
+        if schedule.is_mixed {
+            let (group, cluster) = tokio::join!(start_group(), start_cluster());
+            group_urls = vec![group.url(), cluster.url()];
+            groups = vec![Servers::Group(group), Servers::Cluster(cluster)];
+        }
+        let network = Network::between(schedule.clients, &servers, group_urls).await;
+        let nodes = servers.into_iter().map(Servers::One).chain(groups).enumerate();
+        let nodes = nodes.map(|(index, servers)| Mutex::new(Node::new(index, servers)));
+        let longest = schedule.strikes.iter().map(|strike| strike.lasts).max().unwrap_or_default();
+        let failovers = if schedule.is_mixed { FAILOVERS } else { Duration::ZERO };
+        let margin = schedule.is_mixed && schedule.restart_guard;
         let mut seeds = StdRng::seed_from_u64(schedule.seed);
         let slots =
             (0..schedule.clients).map(|_| ClientSlot { client: None, next_seed: seeds.random() });
-        let world = Arc::new(World {
+        let world = Self {
             clients: slots.map(Mutex::new).collect(),
-            nodes: servers
-                .into_iter()
-                .enumerate()
-                .map(|(index, server)| Mutex::new(Node::new(index, server)))
-                .collect(),
+            nodes: nodes.collect(),
             network,
-            command,
+            program,
+            is_mixed: schedule.is_mixed,
+            settings: ClientSettings {
+                urls: Vec::new(),
+                server_urls,
+                history: history.path().to_owned(),
+                seed: 0,
+                client,
+                restart_guard: schedule.restart_guard,
+                failover_margin: margin.then_some(FAILOVER_MARGIN),
+                has_sets: !schedule.is_mixed,
+                patience: longest + LONGEST_LEASE + RECOVERY + failovers,
+            },
+            history: history.clone(),
             killed: Mutex::default(),
             violations: Mutex::default(),
             processes: Mutex::default(),
-        });
+        };
         for client in 0..schedule.clients {
-            world.start(client, &mut *world.clients[client].lock().await).await;
+            world.start_client(client, &mut *world.clients[client].lock().await).await;
         }
-        world.wait_for_grants().await;
-
-        let begun = Instant::now() + CALM;
-        let mut strikes = Vec::new();
-        for strike in schedule.strikes.clone() {
-            sleep_until(begun + strike.at).await;
-            strikes.push(tokio::spawn(Arc::clone(&world).strike(strike)));
-        }
-        let results = timeout(PATIENCE, join_all(strikes)).await.expect("all faults end in time");
-        for result in results {
-            result.expect("a fault that can be made and undone");
-        }
-        sleep(CALM).await;
-
-        let mut failures = world.finish().await;
-        let killed = world.killed.lock().await.clone();
-        failures.append(&mut *world.violations.lock().await);
-        for node in &world.nodes {
-            failures.extend(node.lock().await.leftovers(&killed).await);
-        }
-        let events = history.events().expect("a history");
-        let processes = world.processes.lock().await;
-        let cut_off = world.network.cut_off().await;
-        failures.extend(granted_on_the_minority_side(&events, &processes, &cut_off));
-        Report::new(&schedule, client, &events, &killed, failures)
+        world
     }
-}
 
-impl World {
-    /// Waits until every client has got a lock.
-    async fn wait_for_grants(&self) {
-        eventually("every client has got a lock", PATIENCE, async || {
-            let events = self.command.history.events().ok()?;
-            let granted = events.iter().filter(|event| matches!(event.what, What::Granted { .. }));
-            let processes: BTreeSet<u32> = granted.map(|event| event.process).collect();
-            (processes.len() == self.clients.len()).then_some(())
+    /// Waits until every client has got `count` locks since this time.
+    async fn wait_for_grants(&self, since: u64, count: usize) {
+        let mut processes = Vec::new();
+        for slot in &self.clients {
+            processes.extend(slot.lock().await.client.as_ref().map(Contender::id));
+        }
+        eventually("every client gets locks", PATIENCE, async || {
+            let events = self.history.events().ok()?;
+            let granted = |process: &u32| {
+                let is_grant = |event: &&Event| {
+                    let is_grant = matches!(event.what, What::Granted { .. });
+                    is_grant && event.process == *process && event.at > since
+                };
+                events.iter().filter(is_grant).count() >= count
+            };
+            processes.iter().all(granted).then_some(())
         })
         .await;
+    }
+
+    /// Waits until two holds of a lock have overlapped.
+    async fn overlap(&self) {
+        loop {
+            sleep(LONGEST_LEASE).await;
+            let history = self.history.clone();
+            let overlaps = move || overlaps(&holds(&history.events().expect("a history")));
+            if !spawn_blocking(overlaps).await.expect("a check").is_empty() {
+                return;
+            }
+        }
     }
 
     async fn strike(self: Arc<Self>, strike: Strike) {
@@ -158,11 +231,14 @@ impl World {
         let isolated = strike.isolated(self.nodes.len(), self.clients.len());
         let Strike { fault, targets, lasts, choice, .. } = strike;
         let name = match (targets.len(), isolated.len()) {
-            (2.., 0) if fault.target() != Target::Links => {
-                format!("{fault}, {} at once", targets.len())
+            _ if self.is_mixed && fault.target() == Target::Nodes => {
+                format!("{fault:?} of {}", ["the server", "the group", "the cluster"][targets[0]])
             }
-            (_, 0) => fault.to_string(),
-            (_, clients) => format!("{fault}, {clients} without a quorum"),
+            (2.., 0) if fault.target() != Target::Links => {
+                format!("{fault:?}, {} at once", targets.len())
+            }
+            (_, 0) => format!("{fault:?}"),
+            (_, clients) => format!("{fault:?}, {clients} without a quorum"),
         };
         match fault.target() {
             Target::Links => {
@@ -173,7 +249,7 @@ impl World {
                 join_all(targets.map(|target| self.strike_one(target, fault, lasts, choice))).await;
             }
         }
-        self.command.history.note(What::Fault { since, name }).expect("a line in the history");
+        self.history.note(What::Fault { since, name }).expect("a line in the history");
     }
 
     async fn strike_one(&self, target: usize, fault: Fault, lasts: Duration, choice: u64) {
@@ -194,12 +270,17 @@ impl World {
             self.killed.lock().await.insert(killed.id());
             killed.kill();
             sleep(lasts).await;
-            self.start(target, &mut slot).await;
+            self.start_client(target, &mut slot).await;
         }
     }
 
-    async fn start(&self, client: usize, slot: &mut ClientSlot) {
-        let contender = self.command.start(slot.next_seed, &self.network.urls(client));
+    async fn start_client(&self, client: usize, slot: &mut ClientSlot) {
+        let settings = ClientSettings {
+            urls: self.network.urls(client),
+            seed: slot.next_seed,
+            ..self.settings.clone()
+        };
+        let contender = Contender::start(&self.program, &settings);
         slot.next_seed = slot.next_seed.wrapping_add(1);
         self.processes.lock().await.insert(contender.id(), client);
         slot.client = Some(contender);

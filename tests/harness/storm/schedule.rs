@@ -30,6 +30,8 @@ pub struct Schedule {
     pub seed: u64,
     /// The number of nodes.
     pub nodes: usize,
+    /// Whether the nodes are a server, a Sentinel group and a Redis Cluster, instead of servers.
+    pub is_mixed: bool,
     /// The number of clients.
     pub clients: usize,
     /// Whether every client has the restart guard.
@@ -44,7 +46,7 @@ impl Schedule {
     /// fault of nodes strikes a majority of the nodes at once. A network fault strikes the links from
     /// one client to a majority, then those from all clients to a majority, then all links.
     pub fn alone(seed: u64, faults: &[Fault], time: Duration) -> Self {
-        let mut planner = Planner::new(seed, 3, 4);
+        let mut planner = Planner::new(seed, 3, 3);
         let mut begin = Duration::ZERO;
         for &fault in faults {
             let mut at = begin;
@@ -98,7 +100,7 @@ impl Schedule {
     /// Makes each of [`Fault::REFUSALS`] on one node, then one of them on a majority. When the clients
     /// reconnect, a node is slow for a while.
     pub fn refusals(seed: u64) -> Self {
-        let mut planner = Planner::new(seed, 5, 4);
+        let mut planner = Planner::new(seed, 5, 2);
         let mut at = Duration::ZERO;
         for fault in Fault::REFUSALS {
             planner.strike(at, fault, 1);
@@ -123,26 +125,14 @@ impl Schedule {
 
     /// Makes random faults for `time`, several at once.
     pub fn random(seed: u64, time: Duration) -> Self {
-        let mut planner = Planner::new(seed, 3, 5);
-        if planner.one_in(2) {
-            planner.more_nodes(5);
-        }
-        Self::random_faults(planner, time)
+        let nodes = if seed.is_multiple_of(2) { 3 } else { 5 };
+        Self::random_with(seed, time, nodes, 5)
     }
 
     /// Makes random faults for `time`, with this many nodes and clients.
     pub fn random_with(seed: u64, time: Duration, nodes: usize, clients: usize) -> Self {
-        Self::random_faults(Planner::new(seed, nodes, clients), time)
-    }
-
-    /// Lets the clients contend for `time` without a fault: a single one strikes at the end.
-    pub fn calm(seed: u64, time: Duration, nodes: usize, clients: usize) -> Self {
         let mut planner = Planner::new(seed, nodes, clients);
-        planner.plan(time, Fault::StopClient, vec![0], Duration::from_millis(1));
-        planner.schedule
-    }
 
-    fn random_faults(mut planner: Planner, time: Duration) -> Self {
         planner.schedule.restart_guard = planner.one_in(2);
         let faults = Fault::of_random_storms(planner.schedule.restart_guard);
         // At most one refusal, because the clients do not use its node for the rest of the storm.
@@ -169,6 +159,41 @@ impl Schedule {
             }
             at += planner.millis(10, 150);
         }
+        planner.schedule
+    }
+
+    /// Lets the clients contend for `time` without a fault: a single one strikes at the end.
+    pub fn calm(seed: u64, time: Duration, nodes: usize, clients: usize) -> Self {
+        let mut planner = Planner::new(seed, nodes, clients);
+        planner.plan(time, Fault::StopClient, vec![0], Duration::from_millis(1));
+        planner.schedule
+    }
+
+    /// Makes random faults of a server, a Sentinel group and a Redis Cluster for `time`, and stops and kills clients.
+    pub fn mixed(seed: u64, time: Duration) -> Self {
+        let mut planner = Planner::new(seed, 3, 4);
+        planner.schedule.is_mixed = true;
+        for (node, faults) in Fault::MIXED.into_iter().enumerate() {
+            let mut at = Duration::ZERO;
+            while at < time {
+                let fault = faults[planner.choices.random_range(0..faults.len())];
+                let lasts = planner.lasts(fault);
+                planner.plan(at, fault, vec![node], lasts);
+                at += lasts
+                    + if node == 0 {
+                        planner.millis(300, 1500)
+                    } else {
+                        planner.millis(3000, 8000)
+                    };
+            }
+        }
+        let mut at = Duration::ZERO;
+        while at < time {
+            let fault = if planner.one_in(2) { Fault::StopClient } else { Fault::KillClient };
+            planner.strike(at, fault, 1);
+            at += planner.millis(500, 3000);
+        }
+        planner.schedule.strikes.sort_by_key(|strike| strike.at);
         planner.schedule
     }
 }

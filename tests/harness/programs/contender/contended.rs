@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use rand::RngExt;
 use redis::Cmd;
 use redlock_core::{Dialect, LockError, LockGuard, LockRequest};
-use redlock_tests::{Belief, CONTENDED_KEYS, Client, Sharing};
+use redlock_tests::{Belief, CONTENDED_KEYS, Client, LONGEST_LEASE, Sharing};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Contender;
@@ -35,18 +35,17 @@ impl Contender {
     /// Acquires contended keys until SIGTERM.
     pub(super) async fn contend(mut self) -> Result<(), String> {
         while !self.end.is_cancelled() {
-            self.turn().await.map_err(|error| error.to_string())?;
-            let pause = self.millis(0, 30);
-            sleep(pause).await;
+            let held = self.turn().await.map_err(|error| error.to_string())?;
+            self.pause(held).await;
         }
         Ok(())
     }
 
-    /// Makes one acquisition. If it succeeds, holds the lock and releases it.
-    async fn turn(&mut self) -> Result<(), Box<dyn Error>> {
+    /// Makes one acquisition. If it succeeds, holds the lock, releases it, and returns `true`.
+    async fn turn(&mut self) -> Result<bool, Box<dyn Error>> {
         let number = self.choices.random_range(0..CONTENDED_KEYS);
         let key = format!("hot:{number}");
-        let expire = self.lease.mul_f64(self.choices.random_range(0.5..=1.0));
+        let expire = LONGEST_LEASE.mul_f64(self.choices.random_range(0.5..=1.0));
         let wait_time = if self.one_in(2) { self.millis(20, 400) } else { Duration::ZERO };
         let renewed = self.one_in(4);
         let dialect = if number < PLAIN { Dialect::Plain } else { Dialect::Redisson };
@@ -88,21 +87,22 @@ impl Contender {
             None => {}
             Some(Err(error)) => attempt.refused(kind(&error)),
             Some(Ok((guard, number))) => {
-                let believes = || self.client.believes(guard.remaining());
+                let believes = || self.settings.client.believes(guard.remaining());
                 let belief = attempt.granted_to(sharing, number, believes);
-                let Some(guard) = self.change_mode(guard, &belief).await else { return Ok(()) };
+                let Some(guard) = self.change_mode(guard, &belief).await else { return Ok(true) };
                 self.hold(&guard, belief, expire).await?;
                 self.release(guard, &key).await;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Returns with whom the next holder of a key shares it.
     fn sharing(&mut self, number: u32) -> Sharing {
         match number {
             // A quorum has no permits.
-            0 if self.is_single_node && self.one_in(2) => {
+            0 if self.settings.urls.len() == 1 && self.one_in(2) => {
                 Sharing::Permits(self.choices.random_range(1..4))
             }
             0..SHARED if self.one_in(2) => Sharing::Readers,
@@ -152,7 +152,7 @@ impl Contender {
         let mut was_lost = false;
         while !self.end.is_cancelled() {
             let left = time.saturating_sub(begun.elapsed());
-            let lost = belief.look(|| self.client.believes(guard.remaining())).is_zero();
+            let lost = belief.look(|| self.settings.client.believes(guard.remaining())).is_zero();
             if was_lost && !lost {
                 return Err("a lost lock is valid again");
             }
@@ -175,9 +175,9 @@ impl Contender {
 
     /// Releases, drops or keeps the lock. The caller has dropped the belief before.
     async fn release(&mut self, guard: LockGuard, key: &str) {
-        if self.client == Client::DeletesWithoutComparing {
+        if self.settings.client == Client::DeletesWithoutComparing {
             guard.keep_until_expiry();
-            join_all(self.server_urls.iter().map(|url| delete(url, key))).await;
+            join_all(self.settings.server_urls.iter().map(|url| delete(url, key))).await;
             return;
         }
         match self.choices.random_range(0..20) {

@@ -1,20 +1,7 @@
 //! One client process of the storm. Its tasks contend for a few keys with random options, release them in
 //! every way that the library offers, and record a history.
 //!
-//! | environment | meaning |
-//! |---|---|
-//! | `REDIS_URLS` | the nodes, through the network that the storm disturbs |
-//! | `SERVER_URLS` | the same nodes, over connections that the storm does not disturb |
-//! | `HISTORY` | the file of the history |
-//! | `SEED` | the seed of the random choices of the tasks |
-//! | `LEASE_MS` | the longest lease |
-//! | `PATIENCE_MS` | the time within which a caller that waits gets its lock, if locks are granted at all |
-//! | `CLIENT` | see [`Client`] |
-//! | `RESTART_GUARD` | `true`: the contended locks have the restart guard |
-//! | `FAILOVER_MARGIN_MS` | how long a former master may grant locks; empty for the default |
-//! | `HAS_SETS` | `false`: no task acquires several keys |
-//!
-//! The process runs until SIGTERM.
+//! Its settings are [`ClientSettings`]. The process runs until SIGTERM.
 //!
 //! * Twelve tasks contend for the keys `hot:0` to `hot:8`. Half of the requests for the first four keys are shared, and
 //!   some holders of these keys turn an exclusive lock into a shared one, or back. On a single node, half of the requests
@@ -30,13 +17,16 @@ mod patient;
 mod sets;
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use redlock_core::{LockManager, LockManagerBuilder, LockManagerConfig};
-use redlock_tests::{Client, History, Probe, What, eventually, monotonic_nanos};
+use redlock_core::{LockManager, LockManagerBuilder};
+use redlock_tests::{
+    ClientSettings, History, LONGEST_LEASE, Probe, What, eventually, monotonic_nanos,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -56,30 +46,21 @@ const SOON: Duration = Duration::from_secs(10);
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
     let mut terminate = signal(SignalKind::terminate())?;
-    let (urls, server_urls) = (urls("REDIS_URLS")?, urls("SERVER_URLS")?);
-    let history = History::at(std::env::var("HISTORY")?);
-    let seed: u64 = std::env::var("SEED")?.parse()?;
-    let lease = Duration::from_millis(std::env::var("LEASE_MS")?.parse()?);
-    let patience = Duration::from_millis(std::env::var("PATIENCE_MS")?.parse()?);
-    let client: Client = std::env::var("CLIENT")?.parse()?;
-    let restart_guard: bool = std::env::var("RESTART_GUARD")?.parse()?;
-    let failover_margin = match std::env::var("FAILOVER_MARGIN_MS")?.as_str() {
-        "" => None,
-        millis => Some(Duration::from_millis(millis.parse()?)),
-    };
-    let has_sets: bool = std::env::var("HAS_SETS")?.parse()?;
+    let settings: ClientSettings = serde_json::from_str(&std::env::var("SETTINGS")?)?;
+    let settings = Arc::new(settings);
+    let history = History::at(&settings.history);
     tokio::spawn(record_pauses(history.clone()));
 
-    let mut choices = StdRng::seed_from_u64(seed);
+    let mut choices = StdRng::seed_from_u64(settings.seed);
     let node_timeout = if choices.random() { PATIENT } else { HASTY };
     let holds_long = choices.random();
-    let builder = || LockManager::builder().urls(&urls).node_timeout(node_timeout);
+    let builder = || LockManager::builder().urls(&settings.urls).node_timeout(node_timeout);
     let guarded = || {
-        let builder = builder().expire(lease).restart_guard(lease);
-        failover_margin.into_iter().fold(builder, LockManagerBuilder::failover_margin)
+        let builder = builder().expire(LONGEST_LEASE).restart_guard(LONGEST_LEASE);
+        settings.failover_margin.into_iter().fold(builder, LockManagerBuilder::failover_margin)
     };
     let connected = async {
-        if !restart_guard {
+        if !settings.restart_guard {
             let locks = connect(builder).await;
             return (locks.clone(), locks);
         }
@@ -95,18 +76,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         locks: locks.clone(),
         history: history.clone(),
         end: end.clone(),
-        server_urls: server_urls.clone(),
-        is_single_node: urls.len() == 1,
-        has_sets,
-        client,
-        lease,
-        patience,
+        settings: Arc::clone(&settings),
         node_timeout,
         holds_long,
         choices: StdRng::seed_from_u64(choices.random()),
     };
     let mut tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(contender(&locks).contend())).collect();
-    if has_sets {
+    if settings.has_sets {
         tasks.push(tokio::spawn(contender(&locks).contend_for_sets()));
     }
     let patient = (0..PATIENT_TASKS).map(|_| tokio::spawn(contender(&locks).wait_patiently()));
@@ -119,7 +95,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     // Check before the shutdown, which would release locks that the library has failed to release.
     eventually("all keys of this process are released", SOON, async || {
-        for url in &server_urls {
+        for url in &settings.server_urls {
             let keys = Probe::connect(url).await.ok()?.keys().await;
             if keys.iter().any(|key| key.starts_with(&own_prefix())) {
                 return None;
@@ -140,11 +116,6 @@ async fn connect(builder: impl Fn() -> LockManagerBuilder) -> LockManager {
             return locks;
         }
     }
-}
-
-fn urls(variable: &str) -> Result<Vec<String>, std::env::VarError> {
-    let urls = std::env::var(variable)?;
-    Ok(LockManagerConfig::split_urls(&urls).into_iter().map(str::to_owned).collect())
 }
 
 /// Records when the tasks of this process do not run, so that such a pause does not count as a slow
@@ -168,13 +139,7 @@ struct Contender {
     locks: LockManager,
     history: History,
     end: CancellationToken,
-    server_urls: Vec<String>,
-    is_single_node: bool,
-    has_sets: bool,
-    client: Client,
-    lease: Duration,
-    /// The time within which a caller that waits gets its lock, if locks are granted at all.
-    patience: Duration,
+    settings: Arc<ClientSettings>,
     node_timeout: Duration,
     /// Whether the task holds each lock for a part of its lease or longer, never for a few milliseconds.
     holds_long: bool,
@@ -188,5 +153,12 @@ impl Contender {
 
     fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_micros(self.choices.random_range(from * 1000..=to * 1000))
+    }
+
+    /// Pauses before the next acquisition. Without longer pauses after failures, most of them would cost processor time
+    /// alone.
+    async fn pause(&mut self, held: bool) {
+        let pause = self.millis(0, if held { 30 } else { 100 });
+        sleep(pause).await;
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use redlock_core::LockRequest;
+use redlock_tests::LONGEST_LEASE;
 use tokio::time::{sleep, timeout};
 
 use super::Contender;
@@ -35,7 +36,7 @@ impl Contender {
                     drop(guard.release().await);
                 }
             }
-            let pause = self.millis(0, 10);
+            let pause = self.millis(0, 30);
             sleep(pause).await;
         }
         Ok(())
@@ -43,6 +44,6 @@ impl Contender {
 
     fn own_request(&mut self, key: &str) -> LockRequest {
         let request = self.locks.lock(key).expire(LONG);
-        if self.one_in(2) { request.wait_time(self.lease) } else { request }
+        if self.one_in(2) { request.wait_time(LONGEST_LEASE) } else { request }
     }
 }

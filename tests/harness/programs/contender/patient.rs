@@ -4,7 +4,7 @@ use std::io;
 
 use rand::RngExt;
 use rand::seq::IteratorRandom;
-use redlock_tests::Sharing;
+use redlock_tests::{LONGEST_LEASE, Sharing};
 use tokio::time::sleep;
 
 use super::Contender;
@@ -18,22 +18,20 @@ impl Contender {
         let end = self.end.clone();
         let turns = async {
             loop {
-                let acquired = if self.has_sets && self.one_in(4) {
+                let acquired = if self.settings.has_sets && self.one_in(4) {
                     self.wait_for_set().await
                 } else {
                     self.wait_for_one().await
                 };
-                acquired.map_err(|error| error.to_string())?;
-                let pause = self.millis(0, 30);
-                sleep(pause).await;
+                self.pause(acquired.map_err(|error| error.to_string())?).await;
             }
         };
         end.run_until_cancelled(turns).await.unwrap_or(Ok(()))
     }
 
-    async fn wait_for_one(&mut self) -> io::Result<()> {
+    async fn wait_for_one(&mut self) -> io::Result<bool> {
         let key = KEYS[self.choices.random_range(0..KEYS.len())];
-        let mut request = self.locks.lock(key).expire(self.lease).wait_forever();
+        let mut request = self.locks.lock(key).expire(LONGEST_LEASE).wait_forever();
         let sharing = if self.one_in(2) { Sharing::Readers } else { Sharing::Exclusive };
         if sharing == Sharing::Readers {
             request = request.shared();
@@ -41,32 +39,33 @@ impl Contender {
         if self.one_in(2) {
             request = request.fair();
         }
-        let attempt = self.history.ask(key, self.patience)?;
+        let attempt = self.history.ask(key, self.settings.patience)?;
         let guard = match request.acquire().await {
             Ok(guard) => guard,
             Err(error) => {
                 attempt.refused(kind(&error));
-                return Ok(());
+                return Ok(false);
             }
         };
-        let belief = attempt.granted_to(sharing, None, || self.client.believes(guard.remaining()));
+        let belief =
+            attempt.granted_to(sharing, None, || self.settings.client.believes(guard.remaining()));
         let time = self.millis(0, 20);
         sleep(time).await;
         drop(belief);
         drop(guard.release().await);
-        Ok(())
+        Ok(true)
     }
 
-    async fn wait_for_set(&mut self) -> io::Result<()> {
+    async fn wait_for_set(&mut self) -> io::Result<bool> {
         let keys = KEYS.iter().sample(&mut self.choices, 2);
         let keys: Vec<_> = keys.into_iter().map(|key| (*key).to_owned()).collect();
-        let request = self.locks.lock_all(&keys).expire(self.lease).wait_forever();
-        let acquired = self.acquire_set(request, &keys, self.patience, None).await?;
-        let Some((guard, beliefs)) = acquired else { return Ok(()) };
+        let request = self.locks.lock_all(&keys).expire(LONGEST_LEASE).wait_forever();
+        let acquired = self.acquire_set(request, &keys, self.settings.patience, None).await?;
+        let Some((guard, beliefs)) = acquired else { return Ok(false) };
         let time = self.millis(0, 20);
         sleep(time).await;
         drop(beliefs);
         drop(guard.release().await);
-        Ok(())
+        Ok(true)
     }
 }

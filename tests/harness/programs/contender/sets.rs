@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::seq::IteratorRandom;
 use redlock_core::{LockRequest, MultiGuard};
-use redlock_tests::{Attempt, Belief};
+use redlock_tests::{Attempt, Belief, LONGEST_LEASE};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Contender;
@@ -19,28 +19,27 @@ impl Contender {
     /// Acquires sets of contended keys until SIGTERM.
     pub(super) async fn contend_for_sets(mut self) -> Result<(), String> {
         while !self.end.is_cancelled() {
-            self.contend_for_set().await.map_err(|error| error.to_string())?;
-            let pause = self.millis(0, 30);
-            sleep(pause).await;
+            let held = self.contend_for_set().await.map_err(|error| error.to_string())?;
+            self.pause(held).await;
         }
         Ok(())
     }
 
-    async fn contend_for_set(&mut self) -> io::Result<()> {
+    async fn contend_for_set(&mut self) -> io::Result<bool> {
         let size = self.choices.random_range(2..=LARGEST);
         let keys = (0..PLAIN).sample(&mut self.choices, size);
         let keys: Vec<_> = keys.into_iter().map(|number| format!("hot:{number}")).collect();
         let wait_time = if self.one_in(2) { self.millis(20, 400) } else { Duration::ZERO };
         let patience = self.one_in(6).then(|| self.millis(0, 100));
-        let request = self.locks.lock_all(&keys).expire(self.lease).wait_time(wait_time);
+        let request = self.locks.lock_all(&keys).expire(LONGEST_LEASE).wait_time(wait_time);
         // A set is requested again if shared holders have refused it.
         let within = wait_time + self.node_timeout * 2;
         let acquired = self.acquire_set(request, &keys, within, patience).await?;
-        let Some((guard, mut beliefs)) = acquired else { return Ok(()) };
+        let Some((guard, mut beliefs)) = acquired else { return Ok(false) };
         let (begun, time) =
-            (Instant::now(), self.lease.mul_f64(self.choices.random_range(0.0..0.5)));
+            (Instant::now(), LONGEST_LEASE.mul_f64(self.choices.random_range(0.0..0.5)));
         while begun.elapsed() < time && !self.end.is_cancelled() {
-            let remaining = || self.client.believes(guard.remaining());
+            let remaining = || self.settings.client.believes(guard.remaining());
             if beliefs.iter_mut().any(|belief| belief.look(remaining).is_zero()) {
                 break;
             }
@@ -51,7 +50,7 @@ impl Contender {
         if self.one_in(2) {
             drop(guard.release().await);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Acquires several keys, and records an attempt for each. Returns `None` after a failure, or if the caller has dropped
@@ -73,7 +72,7 @@ impl Contender {
             // The timeout dropped the request. Dropping the attempts records that.
             None => None,
             Some(Ok(guard)) => {
-                let remaining = || self.client.believes(guard.remaining());
+                let remaining = || self.settings.client.believes(guard.remaining());
                 let granted = |attempt: Attempt| attempt.granted(None, remaining);
                 let beliefs = attempts.into_iter().map(granted).collect();
                 Some((guard, beliefs))

@@ -52,7 +52,7 @@ fn commands(fault: Fault) -> (Vec<String>, Vec<String>) {
             vec![format!("ACL DELUSER {USER}")],
             vec![user(&format!("on >{PASSWORD} ~* &* +@all"))],
         ),
-        _ => unreachable!("{fault} does not strike nodes"),
+        _ => unreachable!("{fault:?} does not strike nodes"),
     }
 }
 

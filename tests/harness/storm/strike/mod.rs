@@ -20,23 +20,16 @@ const STUTTER: Duration = Duration::from_millis(10);
 /// The pause between two repetitions inside a fault.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// The effects of a strike that the checks must know about.
-#[derive(Debug, Default)]
-pub(super) struct Aftermath {
-    /// Keys of single clients that may exist again although they were released, because the node has
-    /// lost their release.
-    pub(super) came_back: Vec<String>,
-    /// Violations by the clients.
-    pub(super) violations: Vec<String>,
-}
-
-/// Makes a fault on a node for the time `lasts`, and then undoes it. `choice` selects a variant of the fault.
-pub(super) async fn strike_node(
+/// Makes a fault on a server for the time `lasts`, and then undoes it. `choice` selects a variant of the fault. Adds keys
+/// of single clients that may exist again to `came_back`, because the server has lost their release. Returns violations by
+/// the clients.
+pub(super) async fn strike_server(
     server: &mut RedisServer,
     fault: Fault,
     lasts: Duration,
     choice: u64,
-) -> Aftermath {
+    came_back: &mut Vec<String>,
+) -> Vec<String> {
     let end = Instant::now() + lasts;
     match fault {
         Fault::Restart
@@ -45,15 +38,13 @@ pub(super) async fn strike_node(
         | Fault::PowerCut
         | Fault::PowerCutAtOnce
         | Fault::Loading => {
-            let came_back = restart(server, fault, lasts, choice).await;
+            came_back.extend(restart(server, fault, lasts, choice).await);
             ForeignKeys::remove_returned(server).await;
-            return Aftermath { came_back, ..Aftermath::default() };
         }
         Fault::ForeignKey => {
             let keys = ForeignKeys::put(server, choice).await;
             sleep(lasts).await;
-            let violations = keys.remove(server).await;
-            return Aftermath { violations, ..Aftermath::default() };
+            return keys.remove(server).await;
         }
         Fault::Forget => {
             let mut probe = server.probe().await;
@@ -97,7 +88,7 @@ pub(super) async fn strike_node(
         }
         _ => deny(server, fault, lasts).await,
     }
-    Aftermath::default()
+    Vec::new()
 }
 
 /// Makes the server evict all keys, as a server with full memory does.

@@ -45,7 +45,7 @@ pub(super) async fn restart(
             return forgotten;
         }
         Fault::RestartWithData => {}
-        _ => unreachable!("{fault} restarts nothing"),
+        _ => unreachable!("{fault:?} restarts nothing"),
     }
     // The time counts from the end of the process, which may have voted until then.
     sleep(lasts).await;

@@ -1,7 +1,5 @@
 //! Locks on a Redis Cluster.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 mod failover;
 mod links;
 mod modes;

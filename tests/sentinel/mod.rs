@@ -1,7 +1,5 @@
 //! Sentinel groups as nodes: failovers, and groups without sentinels.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 mod failover;
 mod outages;
 mod partition;
