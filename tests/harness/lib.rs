@@ -23,7 +23,7 @@
 //!   keys, subscriptions, connections and tasks that a test left behind.
 //! * [`find_secret`] finds passwords and tokens in a text. The harness searches every log line of the tests
 //!   and of the services, and a secret ends the test run.
-//! * [`eventually`] polls a condition until a deadline, and [`best_of_five`] measures up to five times.
+//! * [`eventually`] polls a condition until a deadline, [`held_briefly`] acquires a lock with a short lease, and [`best_of_five`] measures up to five times.
 //! * [`seeds`] returns the seeds of a test that explores orders of events, and [`skip`] reports a test that cannot run.
 //!
 //! Dropping the value that started a process ends the process. All processes also end when the test process
@@ -35,6 +35,7 @@ mod append_only_file;
 mod cluster;
 mod drop_after;
 mod eventually;
+mod held_briefly;
 mod history;
 mod measured;
 mod nodes;
@@ -63,6 +64,7 @@ pub use append_only_file::AppendOnlyFile;
 pub use cluster::RedisCluster;
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
+pub use held_briefly::held_briefly;
 pub use history::{
     Attempt, Belief, Event, Findings, History, Hold, Late, Sharing, What, holds, monotonic_nanos,
     overlapping_readers, overlaps, too_many,

@@ -8,6 +8,8 @@ use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
 use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
+use crate::probe::Probe;
+use crate::redis_server::RedisServer;
 use crate::sentinel_group::FailoverGroup;
 use crate::servers::Servers;
 
@@ -143,6 +145,23 @@ impl Nodes {
         self.builder().connect().await.expect("a manager")
     }
 
+    /// Returns a connection to each server that has the lock of this name; none for nodes in memory.
+    ///
+    /// # Panics
+    ///
+    /// If a server does not answer.
+    pub async fn probes(&self, name: &str) -> Vec<Probe> {
+        match self {
+            Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) => Vec::new(),
+            Self::Redis(servers) => join_all(servers.iter().map(RedisServer::probe)).await,
+            Self::Cluster(cluster) => vec![cluster.probe(cluster.owner(name).await).await],
+            Self::Sentinel(groups) => {
+                join_all(groups.iter().map(|group| group.servers[0].probe())).await
+            }
+            Self::Redisson(nodes) => Box::pin(nodes.probes(name)).await,
+        }
+    }
+
     /// Returns the remaining time to live of a lock on each node, `None` where it does not exist. `name` is
     /// the full name of the lock.
     ///
@@ -156,21 +175,32 @@ impl Nodes {
                 let times = nodes.iter().map(|node| node.time_to_live(name));
                 join_all(times).await
             }
-            Self::Redis(servers) => {
-                let mut times = Vec::with_capacity(servers.len());
-                for server in servers.iter() {
-                    times.push(server.probe().await.time_to_live(name).await);
-                }
-                times
-            }
-            Self::Cluster(cluster) => vec![cluster.time_to_live(name).await],
-            Self::Sentinel(groups) => {
-                let times = groups
-                    .iter()
-                    .map(async |group| group.servers[0].probe().await.time_to_live(name).await);
-                join_all(times).await
-            }
             Self::Redisson(nodes) => Box::pin(nodes.times_to_live(name)).await,
+            Self::Redis(_) | Self::Cluster(_) | Self::Sentinel(_) => {
+                let mut probes = self.probes(name).await;
+                join_all(probes.iter_mut().map(|probe| probe.time_to_live(name))).await
+            }
+        }
+    }
+
+    /// Waits until callers of so many managers wait for the release of a lock: each of these managers has subscribed to its
+    /// releases on each server. Nodes in memory do not show their waiters, so there the other tasks run first, until all
+    /// of them wait.
+    ///
+    /// # Panics
+    ///
+    /// If fewer managers have subscribed after ten seconds.
+    pub async fn are_waited_for(&self, name: &str, managers: usize) {
+        let mut probes = self.probes(name).await;
+        if probes.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for probe in &mut probes {
+            eventually("callers wait for the lock", Duration::from_secs(10), async || {
+                let (_, count): (String, usize) = probe.command(["PUBSUB", "NUMSUB", name]).await;
+                (count >= managers).then_some(())
+            })
+            .await;
         }
     }
 
@@ -232,27 +262,44 @@ impl Nodes {
 /// A behaviour is an async function of the same file that takes the nodes. If the list of behaviours has the
 /// name of a function in front of it, the tests call that function with the nodes and the behaviour.
 ///
-/// The kinds after `if_all_kinds` are tested if [`Nodes::all_kinds`] is `true`.
+/// The kinds after `if_all_kinds` have a single test for all behaviours. It does nothing unless
+/// [`Nodes::all_kinds`] is `true`.
 #[macro_export]
 macro_rules! on_each_kind_of_nodes {
-    ([$($kind:ident: $nodes:expr,)+] $behaviours:tt) => {
-        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $behaviours })+
+    ([$($kind:ident: $nodes:expr,)*] if_all_kinds [$($more:ident: $others:expr,)+] $($behaviours:tt)+) => {
+        $crate::on_each_kind_of_nodes! { [$($kind: $nodes,)*] $($behaviours)+ }
+        $crate::on_each_kind_of_nodes! { @if_all_kinds [$($more: $others,)+] $($behaviours)+ }
     };
-    ([$($kind:ident: $nodes:expr,)+] $run:ident $behaviours:tt) => {
-        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $run $behaviours })+
+    (@if_all_kinds [$($kind:ident: $nodes:expr,)+] $run:ident $behaviours:tt) => {
+        $($crate::on_each_kind_of_nodes! { @all $kind: $nodes, $run $behaviours })+
     };
-    ([$($kind:ident: $nodes:expr,)+] if_all_kinds [$($more:ident: $others:expr,)+] $behaviours:tt) => {
-        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $behaviours })+
-        $($crate::on_each_kind_of_nodes! { @if_all_kinds $more: $others, $behaviours })+
+    (@if_all_kinds [$($kind:ident: $nodes:expr,)+] $behaviours:tt) => {
+        $($crate::on_each_kind_of_nodes! { @all $kind: $nodes, $behaviours })+
     };
-    (@if_all_kinds $kind:ident: $nodes:expr, [$($behaviour:ident,)+]) => {
+    (@all $kind:ident: $nodes:expr, $run:ident [$($behaviour:ident,)+]) => {
+        #[tokio::test]
+        async fn $kind() {
+            if Nodes::all_kinds() {
+                $(println!(stringify!($behaviour));
+                Box::pin($run($nodes, $behaviour)).await;)+
+            }
+        }
+    };
+    (@all $kind:ident: $nodes:expr, [$($behaviour:ident,)+]) => {
+        #[tokio::test]
+        async fn $kind() {
+            if Nodes::all_kinds() {
+                $(println!(stringify!($behaviour));
+                Box::pin($behaviour($nodes)).await;)+
+            }
+        }
+    };
+    (@one $kind:ident: $nodes:expr, $run:ident [$($behaviour:ident,)+]) => {
         mod $kind {
             use super::*;
             $(#[tokio::test]
             async fn $behaviour() {
-                if Nodes::all_kinds() {
-                    super::$behaviour($nodes).await;
-                }
+                $run($nodes, super::$behaviour).await;
             })+
         }
     };
@@ -265,13 +312,10 @@ macro_rules! on_each_kind_of_nodes {
             })+
         }
     };
-    (@one $kind:ident: $nodes:expr, $run:ident [$($behaviour:ident,)+]) => {
-        mod $kind {
-            use super::*;
-            $(#[tokio::test]
-            async fn $behaviour() {
-                $run($nodes, super::$behaviour).await;
-            })+
-        }
+    ([$($kind:ident: $nodes:expr,)*] $run:ident $behaviours:tt) => {
+        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $run $behaviours })*
+    };
+    ([$($kind:ident: $nodes:expr,)*] $behaviours:tt) => {
+        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $behaviours })*
     };
 }

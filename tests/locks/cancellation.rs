@@ -1,8 +1,6 @@
 //! Drops every future of the library after every poll. No key, task, connection, subscription or place in a
 //! wait queue is left behind (an abandoned attempt leaves nothing behind; dropping is always safe).
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,7 +12,9 @@ use redlock_core::{
     FencedGuard, LockError, LockGuard, LockHandle, LockManager, LockRequest, MultiGuard, OnLost,
     RunError, scope,
 };
-use redlock_tests::{Moment, Nodes, Traces, drop_after, eventually, on_each_kind_of_nodes};
+use redlock_tests::{
+    Moment, Nodes, Traces, drop_after, eventually, held_briefly, on_each_kind_of_nodes,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -30,6 +30,8 @@ on_each_kind_of_nodes! {
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
         redis_x1: Nodes::redis(1).await,
+    ]
+    if_all_kinds [
         redis_x5: Nodes::redis(5).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
     ]
@@ -89,8 +91,8 @@ on_each_kind_of_nodes! {
         shared_memory_x1: Nodes::memory(1),
         shared_memory_x5: Nodes::memory(5),
         shared_redis_x1: Nodes::redis(1).await,
-        shared_redis_x5: Nodes::redis(5).await,
     ]
+    if_all_kinds [shared_redis_x5: Nodes::redis(5).await,]
     at_every_poll [
         read,
         try_read,
@@ -140,8 +142,8 @@ on_each_kind_of_nodes! {
 }
 
 on_each_kind_of_nodes! {
-    [cluster: Nodes::cluster(),]
-    at_every_poll_on_a_cluster [
+    [cluster: Nodes::cluster().await,]
+    at_every_poll [
         acquire,
         acquire_behind_another_process,
         release,
@@ -149,8 +151,9 @@ on_each_kind_of_nodes! {
 }
 
 on_each_kind_of_nodes! {
-    [every_cluster: Nodes::cluster(),]
-    at_every_poll_if_all_kinds_are_tested [
+    []
+    if_all_kinds [every_cluster: Nodes::cluster().await,]
+    at_every_poll [
         connect,
         try_acquire,
         acquire_fenced,
@@ -219,23 +222,6 @@ async fn at_every_poll(nodes: Nodes, future: for<'a> fn(&'a Scene, Cut) -> Done<
     let scene = Scene::new(nodes).await;
     let mut traces = Traces::look(&scene.nodes).await;
     drop_at_every_poll(&scene, &mut traces, future).await;
-}
-
-async fn at_every_poll_on_a_cluster(
-    start: impl Future<Output = Nodes>,
-    future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
-) {
-    at_every_poll(start.await, future).await;
-}
-
-/// A cluster takes seconds to start.
-async fn at_every_poll_if_all_kinds_are_tested(
-    start: impl Future<Output = Nodes>,
-    future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
-) {
-    if Nodes::all_kinds() {
-        at_every_poll(start.await, future).await;
-    }
 }
 
 /// Like [`at_every_poll`], while other callers of the manager have so many commands in flight that each write
@@ -331,22 +317,17 @@ async fn held(locks: &LockManager, variant: usize) -> LockGuard {
     request(locks, variant).try_acquire().await.unwrap()
 }
 
-/// A lock that is soon lost. Repeats an attempt that takes longer than the lease on a busy machine.
-async fn held_briefly(locks: &LockManager, fenced: bool) -> LockGuard {
-    loop {
+/// A lock that is soon lost.
+async fn lost_soon(locks: &LockManager, fenced: bool) -> LockGuard {
+    held_briefly(async || {
         let request = locks.lock(KEY).expire(BRIEF);
-        let acquired = if fenced {
+        if fenced {
             request.fenced().try_acquire().await.map(FencedGuard::into_guard)
         } else {
             request.try_acquire().await
-        };
-        match acquired {
-            Err(LockError::TimedOut { .. } | LockError::Unavailable { .. }) => {}
-            // The lease ended before the fencing number was confirmed.
-            Err(LockError::Contended { .. }) if fenced => {}
-            acquired => return acquired.unwrap(),
         }
-    }
+    })
+    .await
 }
 
 fn connect(scene: &Scene, cut: Cut) -> Done<'_> {
@@ -781,7 +762,7 @@ fn extend_through_a_handle(scene: &Scene, cut: Cut) -> Done<'_> {
 
 fn lost(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        let guard = held_briefly(&scene.locks, cut.variant != 0).await;
+        let guard = lost_soon(&scene.locks, cut.variant != 0).await;
         if cut.variant < 2 {
             cut.off(guard.lost()).await.is_some()
         } else {

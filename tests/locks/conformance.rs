@@ -1,19 +1,17 @@
 //! Behaviours that all kinds of nodes share. Each runs on one node and on several: in memory, on nodes that
 //! are written against the public trait, and on real servers, in the plain and in the Redisson dialect.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use redlock_core::{ExtendError, LockError, LockManager, ReleaseError, Vote};
-use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
+use redlock_core::{ExtendError, LockError, LockGuard, LockManager, ReleaseError, Vote};
+use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
-/// A lease whose end a test can wait for, but long enough to act before it ends.
+/// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(150);
 /// Deadline for actions that take no time on an idle machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -78,6 +76,10 @@ on_each_kind_of_nodes! {
     ]
 }
 
+async fn short(locks: &LockManager, key: &str) -> LockGuard {
+    held_briefly(|| locks.lock(key).expire(SHORT).try_acquire()).await
+}
+
 /// A contended lock is an error for the caller (no work without the lock).
 async fn a_held_lock_excludes_its_own_and_other_managers(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
@@ -119,7 +121,7 @@ async fn a_dropped_guard_releases(nodes: Nodes) {
 /// Every lock has a deadline, because its holder may crash.
 async fn a_lock_frees_itself_when_its_lease_runs_out(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let guard = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let guard = short(&one, KEY).await;
     let next = eventually("the lock is free", SOON, async || {
         other.lock(KEY).expire(LONG).try_acquire().await.ok()
     });
@@ -132,8 +134,7 @@ async fn a_lock_frees_itself_when_its_lease_runs_out(nodes: Nodes) {
 /// Only the owner releases: an unconditional `DEL` would remove the next holder's lock.
 async fn a_late_release_returns_expired_and_keeps_the_next_holders_lock(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let late = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-    let dropped = one.lock("other").expire(SHORT).try_acquire().await.unwrap();
+    let (late, dropped) = (short(&one, KEY).await, short(&one, "other").await);
     nodes.become_empty().await;
     let next = other.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let next_other = other.lock("other").expire(LONG).try_acquire().await.unwrap();
@@ -200,7 +201,7 @@ async fn an_extended_lease_lasts_longer_and_is_never_shortened(nodes: Nodes) {
 
 async fn an_expired_lock_cannot_be_extended(nodes: Nodes) {
     let locks = nodes.manager().await;
-    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let guard = short(&locks, KEY).await;
     tokio::time::timeout(SOON, guard.lost()).await.unwrap();
     let error = guard.extend(LONG).await.unwrap_err();
     assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
@@ -227,7 +228,7 @@ async fn a_lease_without_expire_is_renewed(nodes: Nodes) {
 
 async fn a_lease_with_expire_is_renewed_only_on_request(nodes: Nodes) {
     let locks = nodes.manager().await;
-    let expire = SHORT * 4;
+    let expire = SHORT * 8;
     let plain = locks.lock("plain").expire(expire).try_acquire().await.unwrap();
     let renewed = locks.lock("renewed").expire(expire).renew(true).try_acquire().await.unwrap();
     tokio::time::timeout(SOON, plain.lost()).await.unwrap();
@@ -238,9 +239,8 @@ async fn a_lease_with_expire_is_renewed_only_on_request(nodes: Nodes) {
 /// Loss is never silent.
 async fn a_lost_lock_reports_its_loss(nodes: Nodes) {
     let locks = nodes.manager().await;
-    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let guard = short(&locks, KEY).await;
     let (handle, lost) = (guard.handle(), guard.lost());
-    assert!(handle.is_valid());
     tokio::time::timeout(SOON, lost).await.unwrap();
     assert!(!guard.is_valid() && !handle.is_valid());
     assert_eq!(handle.remaining(), Duration::ZERO);
@@ -250,12 +250,16 @@ async fn a_lost_lock_reports_its_loss(nodes: Nodes) {
 
 async fn a_released_lock_is_not_lost(nodes: Nodes) {
     let locks = nodes.manager().await;
-    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-    let (handle, lost) = (guard.handle(), guard.lost());
-    guard.release().await.unwrap();
+    let (handle, lost) = eventually("a release before the lease ends", SOON, async || {
+        let guard = short(&locks, KEY).await;
+        let parts = (guard.handle(), guard.lost());
+        guard.release().await.ok().map(|()| parts)
+    })
+    .await;
     assert!(!handle.is_valid(), "the handle of a released lock is still valid");
     // Waits for longer than the first lease: until another lock with twice that lease is lost.
-    let other = locks.lock("other").expire(SHORT * 2).try_acquire().await.unwrap();
+    let other = || locks.lock("other").expire(SHORT * 2).try_acquire();
+    let other = held_briefly(other).await;
     tokio::time::timeout(SOON, other.lost()).await.unwrap();
     assert_eq!(lost.now_or_never(), None, "a released lock was reported as lost");
 }
@@ -283,12 +287,10 @@ async fn a_refusal_reports_the_remaining_lease_and_each_vote(nodes: Nodes) {
 async fn acquire_without_wait_time_and_try_acquire_do_not_wait(nodes: Nodes) {
     let locks = nodes.manager().await;
     let _guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    let begun = Instant::now();
-    let acquired = locks.lock(KEY).acquire().await;
-    let tried = locks.lock(KEY).wait_time(LONG).try_acquire().await;
-    assert!(acquired.unwrap_err().is_contended());
-    assert!(tried.unwrap_err().is_contended());
-    assert!(begun.elapsed() < SOON);
+    let acquired = tokio::time::timeout(SOON, locks.lock(KEY).acquire());
+    assert!(acquired.await.unwrap().unwrap_err().is_contended());
+    let tried = tokio::time::timeout(SOON, locks.lock(KEY).wait_time(LONG).try_acquire());
+    assert!(tried.await.unwrap().unwrap_err().is_contended());
 }
 
 async fn waiting_ends_at_wait_time(nodes: Nodes) {
@@ -298,7 +300,7 @@ async fn waiting_ends_at_wait_time(nodes: Nodes) {
     let waiting = locks.lock(KEY).wait_time(SHORT).acquire();
     let error = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap_err();
     assert!(error.is_contended(), "{error}");
-    assert!(begun.elapsed() >= SHORT && begun.elapsed() < SHORT + SOON, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
 }
 
 async fn a_waiter_gets_the_lock_when_it_is_released(nodes: Nodes) {
@@ -315,7 +317,7 @@ async fn a_waiter_gets_the_lock_when_it_is_released(nodes: Nodes) {
 /// A crashed holder releases nothing: its lease ends without a notification.
 async fn a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let crashed = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let crashed = short(&one, KEY).await;
     let waiting = other.lock(KEY).expire(LONG).wait_time(LONG).acquire();
     let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     assert!(next.is_valid() && !crashed.is_valid());

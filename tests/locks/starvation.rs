@@ -1,16 +1,18 @@
-//! Readers and writers that never rest, the longest wait beside them, and the cost of a thousand readers of one process.
-
-#![allow(clippy::unwrap_used, reason = "tests")]
+//! Readers and writers that never rest, and the cost of a thousand readers of one process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use redlock_core::{LockManager, LockRequest, MemoryNode};
-use redlock_tests::{Servers, eventually};
+use redlock_core::test_util::TestLocks;
+use redlock_core::{LockManager, LockRequest};
+use redlock_tests::{Nodes, RedisServer, Servers, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::manager;
+use crate::waiting::{Asked, a_message_wakes_the_waiter};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
@@ -19,8 +21,15 @@ const PROCESSES: usize = 8;
 
 /// Managers with connections of their own, which act as processes.
 async fn processes(urls: &[String], count: usize) -> Vec<LockManager> {
-    let connect = || LockManager::builder().urls(urls).connect_timeout(SOON).connect();
-    join_all((0..count).map(|_| connect())).await.into_iter().map(Result::unwrap).collect()
+    join_all((0..count).map(|_| manager(urls.to_vec(), SOON))).await
+}
+
+/// Managers on nodes in memory whose replies take a millisecond, in paused time.
+async fn paused_processes(nodes: usize, count: usize) -> Vec<LockManager> {
+    let test = TestLocks::new(nodes);
+    test.nodes().iter().for_each(|node| node.delay(Duration::from_millis(1)));
+    let managers = join_all((0..count).map(|_| test.builder().connect())).await;
+    managers.into_iter().map(Result::unwrap).collect()
 }
 
 fn reader(locks: &LockManager) -> LockRequest {
@@ -78,48 +87,36 @@ impl Restless {
     }
 }
 
-/// Returns the times that a writer waits beside readers that never rest.
-async fn waits_of_a_writer(urls: &[String], rounds: usize) -> Vec<Duration> {
-    let [locks] = &processes(urls, 1).await[..] else { unreachable!() };
-    let readers =
-        Restless::start(&processes(urls, PROCESSES).await, reader, Duration::from_millis(5));
-    let mut waits = Vec::new();
-    for _ in 0..rounds {
-        readers.go_on().await;
-        let begun = Instant::now();
-        let guard = tokio::time::timeout(SOON, writer(locks).acquire()).await.unwrap().unwrap();
-        waits.push(begun.elapsed());
-        guard.release().await.unwrap();
-    }
-    readers.stop().await;
-    waits.sort();
-    waits
-}
-
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
-    sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
-}
-
 async fn become_empty(servers: &Servers) {
     eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 
+/// A writer enters again and again beside readers that never rest.
+async fn a_writer_enters(urls: &[String], rounds: usize) {
+    let [locks] = &processes(urls, 1).await[..] else { unreachable!() };
+    let readers =
+        Restless::start(&processes(urls, PROCESSES).await, reader, Duration::from_millis(5));
+    for _ in 0..rounds {
+        readers.go_on().await;
+        let guard = tokio::time::timeout(SOON, writer(locks).acquire()).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+    readers.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_enters_soon_beside_readers_that_never_rest() {
-    for (nodes, rounds) in [(1, 200), (5, 100)] {
+async fn a_writer_enters_beside_readers_that_never_rest() {
+    for nodes in [1, 5] {
         let servers = Servers::start(nodes).await;
-        let waits = waits_of_a_writer(&servers.urls(), rounds).await;
-        let [median, p99] = [50, 99].map(|percent| percentile(&waits, percent));
-        println!("{nodes} nodes: median {median:?}, p99 {p99:?}, longest {:?}", waits.last());
-        assert!(p99 <= Duration::from_millis(250), "{p99:?}");
+        a_writer_enters(&servers.urls(), 20).await;
         become_empty(&servers).await;
     }
 }
 
 /// Without messages, waiters poll.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_enters_within_a_poll_if_messages_are_denied() {
+async fn a_writer_enters_although_messages_are_denied() {
     let servers = Servers::start(1).await;
     for server in servers.iter() {
         let user =
@@ -128,79 +125,108 @@ async fn a_writer_enters_within_a_poll_if_messages_are_denied() {
     }
     let urls: Vec<_> =
         servers.urls().iter().map(|url| url.replace("redis://", "redis://mute:x@")).collect();
-    let waits = waits_of_a_writer(&urls, 20).await;
-    println!("without messages: {waits:?}");
-    // The longest pause between two polls is 500 ms.
-    assert!(*waits.last().unwrap() <= Duration::from_millis(1500), "{waits:?}");
+    a_writer_enters(&urls, 5).await;
     become_empty(&servers).await;
+}
+
+#[tokio::test]
+async fn the_release_of_the_last_reader_wakes_a_waiting_writer() {
+    for count in [1, 5] {
+        let nodes = Nodes::redis(count).await;
+        let managers = processes(&nodes.servers().unwrap().urls(), 3).await;
+        let [one, two, three] = &managers[..] else { unreachable!() };
+        a_message_wakes_the_waiter(async || {
+            let (first, last) =
+                (reader(one).acquire().await.unwrap(), reader(two).acquire().await.unwrap());
+            nodes.all_hold(KEY).await;
+            let mut asked = Asked::count(&nodes, KEY).await;
+            let begun = Instant::now();
+            let entering = tokio::spawn(writer(three).acquire());
+            // Each attempt that leaves a mark is a script.
+            asked.a_caller_listens("evalsha").await;
+            first.release().await.unwrap();
+            last.release().await.unwrap();
+            let guard = tokio::time::timeout(SOON, entering).await.unwrap().unwrap().unwrap();
+            let waited = begun.elapsed();
+            guard.release().await.unwrap();
+            nodes.become_empty().await;
+            waited
+        })
+        .await;
+    }
 }
 
 /// A writer that releases the lock and requests it again at once would win against readers of other processes, which
 /// first have to receive the message about the release.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn few_writers_pass_a_waiting_reader() {
-    for (nodes, most) in [(1, 5), (5, 12)] {
-        let servers = Servers::start(nodes).await;
-        let urls = servers.urls();
-        let writers =
-            Restless::start(&processes(&urls, PROCESSES).await, writer, Duration::from_millis(1));
-        let readers = processes(&urls, 2).await;
+    for nodes in [1, 5] {
+        let processes = paused_processes(nodes, PROCESSES + 2).await;
+        let (readers, writers) = processes.split_at(2);
+        let writers = Restless::start(writers, writer, Duration::from_millis(1));
         let rounds = join_all(readers.iter().map(async |locks| {
             let mut passed = Vec::new();
             for _ in 0..20 {
                 writers.go_on().await;
                 let before = writers.turns();
-                let guard =
-                    tokio::time::timeout(SOON, reader(locks).acquire()).await.unwrap().unwrap();
+                let guard = reader(locks).acquire().await.unwrap();
                 passed.push(writers.turns() - before);
                 guard.release().await.unwrap();
             }
             passed
         }));
-        let mut passed = rounds.await.concat();
-        passed.sort_unstable();
-        println!("{nodes} nodes: passed by {passed:?}");
+        let passed = rounds.await.concat();
         writers.stop().await;
-        assert!(*passed.last().unwrap() <= most, "{nodes} nodes: {passed:?}");
-        become_empty(&servers).await;
+        assert!(passed.iter().all(|passed| *passed <= 4), "{nodes} nodes: {passed:?}");
     }
+}
+
+/// The turn of the readers, on a server.
+#[tokio::test]
+async fn in_the_turn_of_the_readers_no_writer_and_no_mark_keeps_them_out() {
+    let server = RedisServer::start().await;
+    let managers = processes(&[server.url()], 2).await;
+    let [one, two] = &managers[..] else { unreachable!() };
+    let mut probe = server.probe().await;
+    let time: (u64, u64) = probe.command(["TIME"]).await;
+    let end = ((time.0 + 300) * 1000).to_string();
+    probe.command::<()>(["HSET", KEY, "mode", "shared", "t", &end, "w:1", &end]).await;
+    probe.command::<()>(["PEXPIREAT", KEY, &end]).await;
+    let refused = writer(one).try_acquire().await.unwrap_err();
+    assert!(refused.is_contended(), "{refused}");
+    let readers =
+        [reader(one).try_acquire().await.unwrap(), reader(two).try_acquire().await.unwrap()];
+    // After the turn, the mark keeps further readers out.
+    probe.command::<()>(["HDEL", KEY, "t"]).await;
+    let refused = reader(&processes(&[server.url()], 1).await[0]).try_acquire().await.unwrap_err();
+    assert!(refused.is_contended(), "{refused}");
+    drop(readers);
 }
 
 /// The writer sleeps until the end of the dead reader's lease, which the refusal has reported, or until the living one
 /// has released.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_writer_enters_right_after_the_end_of_a_dead_reader() {
     const SHORT: Duration = Duration::from_millis(300);
-    let servers = Servers::start(1).await;
-    let managers = processes(&servers.urls(), 3).await;
+    let managers = paused_processes(1, 3).await;
     let [dying, living, third] = &managers[..] else { unreachable!() };
-    let mut delays = Vec::new();
     for round in 0..10 {
         // In half of the rounds the living reader leaves after the end of the dead one.
         let stays = SHORT * if round % 2 == 0 { 2 } else { 1 } * 3 / 4;
         let alive = reader(living).acquire().await.unwrap();
-        let begun = Instant::now();
+        let begun = tokio::time::Instant::now();
         let dead = dying.lock(KEY).shared().expire(SHORT).try_acquire().await.unwrap();
-        let end_of_the_dead = Instant::now() + SHORT;
+        let end_of_the_dead = tokio::time::Instant::now() + SHORT;
         std::mem::forget(dead);
-        let locks = third.clone();
-        let entering = tokio::spawn(async move {
-            let guard = writer(&locks).acquire().await.unwrap();
-            let entered = Instant::now();
-            guard.release().await.unwrap();
-            entered
-        });
-        tokio::time::sleep_until((begun + stays).into()).await;
+        let entering = tokio::spawn(writer(third).acquire());
+        tokio::time::sleep_until(begun + stays).await;
         alive.release().await.unwrap();
-        let free = Instant::now().max(end_of_the_dead);
-        let entered = tokio::time::timeout(SOON, entering).await.unwrap().unwrap();
-        delays.push(entered.saturating_duration_since(free));
+        let free = tokio::time::Instant::now().max(end_of_the_dead);
+        let guard = entering.await.unwrap().unwrap();
+        let delay = free.elapsed();
+        assert!(delay <= Duration::from_millis(10), "{delay:?}");
+        guard.release().await.unwrap();
     }
-    delays.sort();
-    println!("delays: {delays:?}");
-    assert!(percentile(&delays, 50) <= Duration::from_millis(50), "{delays:?}");
-    assert!(percentile(&delays, 100) <= Duration::from_millis(250), "{delays:?}");
-    become_empty(&servers).await;
 }
 
 /// The commands that clients sent.
@@ -226,7 +252,6 @@ async fn a_thousand_readers_of_a_process_cost_a_few_commands() {
         for server in servers.iter() {
             server.probe().await.reset_calls().await;
         }
-        let begun = Instant::now();
         let tasks: Vec<_> = (0..READERS)
             .map(|_| {
                 let request = locks.lock(KEY).shared().expire(LEASE);
@@ -244,39 +269,9 @@ async fn a_thousand_readers_of_a_process_cost_a_few_commands() {
             task.await.unwrap();
         }
         let commands = commands(&servers).await;
-        println!("{READERS} readers: {commands} commands, {:?}", begun.elapsed());
-        assert!(commands <= 50, "{commands} commands");
+        println!("{READERS} readers: {commands} commands");
+        // On an idle machine it is 4. Without a common lock it would be two for each reader.
+        assert!(commands <= READERS as u64 / 5, "{commands} commands");
         become_empty(&servers).await;
     }
-}
-
-/// Returns the median time of an acquisition and a release.
-async fn median(request: impl Fn() -> LockRequest) -> Duration {
-    let mut times = Vec::new();
-    for _ in 0..500 {
-        let begun = Instant::now();
-        request().acquire().await.unwrap().release().await.unwrap();
-        times.push(begun.elapsed());
-    }
-    times.sort();
-    percentile(&times, 50)
-}
-
-/// Compares in one run, because machines differ.
-#[tokio::test]
-async fn a_reader_beside_a_thousand_others_is_as_fast_as_an_exclusive_holder() {
-    let locks = LockManager::builder().memory_node(&MemoryNode::new()).connect().await.unwrap();
-    let shared = || locks.lock(KEY).shared().expire(LEASE);
-    let exclusive = || locks.lock("other").expire(LEASE);
-    let mut ratios = Vec::new();
-    for _ in 0..7 {
-        let others = join_all((0..999).map(|_| shared().acquire())).await;
-        let beside = median(shared).await;
-        drop(others);
-        let alone = median(exclusive).await;
-        ratios.push(beside.as_secs_f64() / alone.as_secs_f64());
-    }
-    ratios.sort_by(f64::total_cmp);
-    println!("ratios: {ratios:?}");
-    assert!(ratios[ratios.len() / 2] <= 1.0, "{ratios:?}");
 }

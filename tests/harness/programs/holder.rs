@@ -8,6 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use redlock_core::{LockManager, ReleaseError};
+use redlock_tests::held_briefly;
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 #[tokio::main]
@@ -15,8 +16,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
     let urls = std::env::var("REDIS_URLS")?;
     let expire = Duration::from_millis(std::env::var("EXPIRE_MS")?.parse()?);
-    let locks = LockManager::connect(urls.split(',')).await?;
-    let guard = locks.lock(std::env::var("KEY")?).expire(expire).renew(true).try_acquire().await?;
+    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(expire);
+    let locks = builder.connect_timeout(Duration::from_secs(10)).connect().await?;
+    let key = std::env::var("KEY")?;
+    let acquire = || locks.lock(&key).expire(expire).renew(true).try_acquire();
+    let guard = held_briefly(acquire).await;
     println!("held");
     BufReader::new(stdin()).read_line(&mut String::new()).await?;
     println!("valid: {}", guard.is_valid());

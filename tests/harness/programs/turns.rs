@@ -1,66 +1,74 @@
-//! A process whose tasks acquire one lock again and again, for tests of fairness between processes.
+//! A process whose tasks acquire random sets of keys again and again, for tests of fairness between callers.
 //!
-//! Environment: `REDIS_URLS`, `KEY`, `TASKS` (the number of tasks), `TURNS` (the acquisitions of each task),
-//! `WORK_US` (how long a task holds the lock), `HISTORY`. The process prints `ready`, and begins when it
-//! reads a line from standard input. It prints the waiting time of each acquisition in microseconds, one per
-//! line.
+//! Environment: `REDIS_URLS`, `SEED`, `TASKS` (the number of tasks), `TURNS` (the acquisitions of each task),
+//! `KEYS` (the number of keys), `SIZE` (the keys of each set), `HISTORY`. The process prints `ready`, and begins
+//! when it reads a line from standard input. It ends after the last turn.
 
 use std::error::Error;
 use std::io::BufRead;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use redlock_core::LockManager;
+use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
+use rand::{RngExt, SeedableRng};
+use redlock_core::{LockGuard, LockManager, MultiGuard};
 use redlock_tests::History;
+
+const LEASE: Duration = Duration::from_secs(30);
 
 fn variable<T: FromStr<Err: Error + 'static>>(name: &str) -> Result<T, Box<dyn Error>> {
     Ok(std::env::var(name)?.parse()?)
+}
+
+async fn acquire(locks: &LockManager, set: &[String]) -> Result<LockGuard, String> {
+    let acquired = match set {
+        [key] => locks.lock(key).expire(LEASE).wait_forever().acquire().await,
+        set => {
+            let request = locks.lock_all(set).expire(LEASE).wait_forever();
+            request.acquire().await.map(MultiGuard::into_guard)
+        }
+    };
+    acquired.map_err(|error| error.diagnostics().to_string())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
     let urls = std::env::var("REDIS_URLS")?;
-    let key = std::env::var("KEY")?;
-    let (tasks, turns): (usize, usize) = (variable("TASKS")?, variable("TURNS")?);
-    let work = Duration::from_micros(variable("WORK_US")?);
+    let (tasks, turns): (u64, usize) = (variable("TASKS")?, variable("TURNS")?);
+    let (keys, size): (u32, usize) = (variable("KEYS")?, variable("SIZE")?);
+    let mut choices = StdRng::seed_from_u64(variable("SEED")?);
     let history = History::at(std::env::var("HISTORY")?);
-    // A long timeout, because a failed acquisition would distort the measurement of fairness.
-    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(Duration::from_secs(2));
-    let locks = builder.connect().await?;
+    // Long timeouts, because a failed acquisition would end the process.
+    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(LEASE / 2);
+    let locks = builder.connect_timeout(LEASE / 2).connect().await?;
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
 
     let tasks = (0..tasks).map(|_| {
-        let (locks, key, history) = (locks.clone(), key.clone(), history.clone());
+        let (locks, history) = (locks.clone(), history.clone());
+        let mut choices = StdRng::seed_from_u64(choices.random());
         tokio::spawn(async move {
-            let mut waits = Vec::with_capacity(turns);
             for _ in 0..turns {
-                let begun = Instant::now();
-                let request = locks.lock(&key).expire(Duration::from_secs(10));
-                let guard = request
-                    .wait_forever()
-                    .acquire()
-                    .await
-                    .map_err(|e| e.diagnostics().to_string())?;
-                waits.push(begun.elapsed());
-                let belief = history.enter(&key).map_err(|e| e.to_string())?;
-                if work.is_zero() {
-                    tokio::task::yield_now().await;
-                } else {
-                    tokio::time::sleep(work).await;
-                }
-                drop(belief);
-                guard.release().await.map_err(|e| e.diagnostics().to_string())?;
+                let set = (0..keys).sample(&mut choices, size);
+                let set: Vec<_> = set.into_iter().map(|key| format!("key:{key}")).collect();
+                let attempts: Result<Vec<_>, _> =
+                    set.iter().map(|key| history.ask(key, LEASE)).collect();
+                let attempts = attempts.map_err(|error| error.to_string())?;
+                let guard = acquire(&locks, &set).await?;
+                let granted = attempts.into_iter().map(|at| at.granted(None, || guard.remaining()));
+                let beliefs: Vec<_> = granted.collect();
+                tokio::task::yield_now().await;
+                drop(beliefs);
+                guard.release().await.map_err(|error| error.diagnostics().to_string())?;
             }
-            Ok::<_, String>(waits)
+            Ok::<_, String>(())
         })
     });
-    for waits in try_join_all(tasks).await? {
-        for wait in waits? {
-            println!("{}", wait.as_micros());
-        }
+    for ended in try_join_all(tasks).await? {
+        ended?;
     }
     locks.shutdown().await;
     Ok(())
