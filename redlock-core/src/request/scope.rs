@@ -164,7 +164,7 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
-    use tokio::time::Instant;
+    use tokio::time::{Instant, sleep};
 
     use super::{SCOPE, scope};
     use crate::clock::fake::RuntimeClock;
@@ -254,7 +254,7 @@ mod tests {
         scope(async {
             let wait = || request().wait_forever().reentrant(true);
             let (one, two) = tokio::join!(wait().acquire(), async {
-                tokio::task::yield_now().await;
+                sleep(Duration::from_millis(1)).await;
                 wait().acquire().await
             });
             one.unwrap().release().await.unwrap();

@@ -141,6 +141,7 @@ async fn an_operation_whose_keys_stay_split_fails_after_the_node_timeout() {
     };
     let begun = Instant::now();
     let acquired = tokio::select! {
+        biased;
         acquired = acquire => acquired,
         () = play => unreachable!(),
     };
@@ -192,6 +193,7 @@ async fn redirects_in_a_circle_end_after_the_node_timeout() {
         serve(server, "SET", reply, received).await;
     };
     let acquired = tokio::select! {
+        biased;
         acquired = timeout(2 * LEASE, acquire) => acquired.unwrap(),
         () = play(first, &there) => unreachable!(),
         () = play(second, &back) => unreachable!(),
