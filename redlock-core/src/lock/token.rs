@@ -176,7 +176,8 @@ mod tests {
     /// repetitions.
     #[test]
     fn no_token_of_many_is_repeated() {
-        let tokens: HashSet<u128> = (0..300_000).map(|_| bits(Dialect::Plain)).collect();
+        let tokens: HashSet<_, ahash::RandomState> =
+            (0..300_000).map(|_| Token::random(Dialect::Plain)).collect();
         assert_eq!(tokens.len(), 300_000);
     }
 
