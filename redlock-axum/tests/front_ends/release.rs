@@ -9,7 +9,7 @@ use redlock_axum::{InstalledLocks, MemoryNode};
 use redlock_logs::Logs;
 
 use crate::support::{eventually, hold};
-use crate::{FrontEnd, KEY, MINUTE, SHORT};
+use crate::{FrontEnd, KEY, LEASE, MINUTE};
 
 on_each_front_end![
     an_error_of_the_handler_releases_the_lock,
@@ -84,7 +84,7 @@ async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_nex
     front_end: FrontEnd,
 ) {
     let app = app!(
-        front_end, [expire = "100ms"], [.expire(SHORT)],
+        front_end, [expire = "400ms"], [.expire(LEASE)],
         async fn handler(
             Extension(node): Extension<MemoryNode>,
             locks: InstalledLocks,
