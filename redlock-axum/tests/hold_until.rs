@@ -134,7 +134,7 @@ async fn the_response_to_head_leaves_after_the_release() {
 async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
     let (locks, node) = memory().await;
     let logs = Logs::collect();
-    let layer = until_end_of_body().expire(Duration::from_millis(100));
+    let layer = until_end_of_body().expire(Duration::from_millis(400));
     let (frames, app) = streaming(layer, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
 
@@ -149,7 +149,7 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
 #[tokio::test]
 async fn with_on_lost_abort_the_body_ends_with_an_error_when_the_lock_is_lost() {
     let (locks, node) = memory().await;
-    let layer = until_end_of_body().expire(Duration::from_millis(100)).on_lost(OnLost::Abort);
+    let layer = until_end_of_body().expire(Duration::from_millis(400)).on_lost(OnLost::Abort);
     let (frames, app) = streaming(layer, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     frames.send(Ok("in time")).await.unwrap();

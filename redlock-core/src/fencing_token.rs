@@ -3,6 +3,10 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use rand::RngExt;
+
+use crate::random::with_random;
+
 /// A number that grows from holder to holder of a lock, for the resource to check. Returned by
 /// [`FencedGuard::fencing_token`](crate::FencedGuard::fencing_token), after
 /// [`LockRequest::fenced`](crate::LockRequest::fenced).
@@ -74,7 +78,7 @@ impl FencingToken {
 
     /// Returns a random value for the holder of an acquisition. It is not a secret.
     pub(crate) fn random_holder() -> i64 {
-        rand::random_range(1..=MAX_NUMBER)
+        with_random(|random| random.random_range(1..=MAX_NUMBER))
     }
 
     /// Returns the number, from 1 to 2^53 - 1. It grows from holder to holder.

@@ -133,8 +133,11 @@ pub mod node;
 mod options;
 mod queue;
 mod quorum;
+mod random;
 mod request;
 mod runtimes;
+#[cfg(any(test, feature = "unstable-simulation"))]
+mod seeded;
 #[cfg(feature = "unstable-simulation")]
 #[doc(hidden)]
 pub mod simulation;

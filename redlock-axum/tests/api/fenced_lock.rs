@@ -47,6 +47,6 @@ async fn a_fenced_lock_reports_its_loss() {
         assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
     }
 
-    let app = Router::new().route("/", on_post(pay).route_layer(lock(Duration::from_millis(300))));
+    let app = Router::new().route("/", on_post(pay).route_layer(lock(Duration::from_millis(500))));
     assert_eq!(post(&app, "/").await, 200);
 }

@@ -59,7 +59,7 @@ async fn empty() -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-#[redis_lock(key = "export", expire = "50ms", hold_until = end_of_body, on_lost = abort, installed)]
+#[redis_lock(key = "export", expire = "400ms", hold_until = end_of_body, on_lost = abort, installed)]
 async fn lost() -> Body {
     Body::new(Pieces { left: vec!["one"], ends: false })
 }

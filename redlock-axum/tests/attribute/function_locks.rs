@@ -74,10 +74,10 @@ async fn a_service_that_locks_the_key_of_its_handler_fails_at_once_or_shares_the
         State(node): State<MemoryNode>,
     ) -> String {
         let service = Service(locks);
-        let refused = timeout(Duration::from_secs(5), service.strict()).await.expect("at once");
+        let refused = timeout(Duration::from_secs(10), service.strict()).await.expect("at once");
         assert!(matches!(refused, Err(LockError::AlreadyHeld { .. })), "{refused:?}");
         let shared =
-            timeout(Duration::from_secs(5), service.sharing(&node)).await.expect("at once");
+            timeout(Duration::from_secs(10), service.sharing(&node)).await.expect("at once");
         assert_eq!(shared.unwrap(), 1);
         // The service shared the lock, so its end does not release the lock of the handler.
         node.len().to_string()
@@ -97,14 +97,14 @@ async fn a_function_that_is_aborted_returns_its_own_error_type() {
     }
 
     impl Job {
-        #[redis_lock(key = "job", expire = "50ms", on_lost = abort, manager = self.locks)]
+        #[redis_lock(key = "job", expire = "400ms", on_lost = abort, manager = self.locks)]
         async fn run(&mut self, _dropped: Arc<()>) -> Result<&u32, RunError> {
             self.steps += 1;
             pending().await
         }
 
         #[redis_lock(
-            key = "job", expire = "50ms", on_lost = abort, manager = self.locks, error = describe
+            key = "job", expire = "400ms", on_lost = abort, manager = self.locks, error = describe
         )]
         async fn described(&self) -> Result<(), String> {
             pending().await

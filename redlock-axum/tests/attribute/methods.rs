@@ -132,7 +132,7 @@ async fn a_method_of_a_trait_implementation_stops_when_its_lock_is_lost() {
     }
 
     impl Run for Job {
-        #[redis_lock(key = "job", expire = "50ms", on_lost = abort, manager = self.locks)]
+        #[redis_lock(key = "job", expire = "400ms", on_lost = abort, manager = self.locks)]
         async fn run(self) -> Result<(), RunError> {
             pending().await
         }

@@ -201,32 +201,32 @@ async fn the_first_conversion_of_the_documented_order_makes_the_response() {
 mod lost {
     use super::*;
 
-    #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort)]
+    #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort)]
     async fn by_run_error(Path(id): Path<u32>) -> Result<(), OfRun> {
         pending::<()>().await;
         Ok(())
     }
 
-    #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort)]
+    #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort)]
     async fn by_rejection(Path(id): Path<u32>) -> Result<(), Both> {
         pending::<()>().await;
         Ok(())
     }
 
     /// With `abort` the conversion must cover both causes.
-    #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort)]
+    #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort)]
     async fn without_conversion(Path(id): Path<u32>) -> Result<(), OfLock> {
         pending::<()>().await;
         Ok(())
     }
 
-    #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort, error = OfRun)]
+    #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort, error = OfRun)]
     async fn by_argument(Path(id): Path<u32>) -> &'static str {
         pending::<()>().await;
         "done"
     }
 
-    #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort, on_reject = respond)]
+    #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort, on_reject = respond)]
     async fn by_function(Path(id): Path<u32>) -> &'static str {
         pending::<()>().await;
         "done"

@@ -8,7 +8,7 @@ use axum::Extension;
 use redlock_axum::{HeldLock, MemoryNode, OnLost};
 use redlock_logs::Logs;
 
-use super::{FrontEnd, KEY, SHORT};
+use super::{FrontEnd, KEY, LEASE};
 use crate::support::eventually;
 
 on_each_front_end![
@@ -33,7 +33,7 @@ impl Drop for SetOnDrop {
 async fn abort_drops_the_handler_with_its_lock_and_answers_503(front_end: FrontEnd) {
     let dropped = DropFlag::default();
     let app = app!(
-        front_end, [expire = "100ms", on_lost = abort], [.expire(SHORT).on_lost(OnLost::Abort)],
+        front_end, [expire = "400ms", on_lost = abort], [.expire(LEASE).on_lost(OnLost::Abort)],
         async fn handler(Extension(dropped): Extension<DropFlag>) {
             let _set_on_drop = SetOnDrop(dropped);
             pending::<()>().await;
@@ -59,10 +59,10 @@ async fn abort_drops_the_handler_with_its_lock_and_answers_503(front_end: FrontE
 /// not polled again.
 async fn a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end: FrontEnd) {
     let app = app!(
-        front_end, [expire = "100ms", on_lost = abort], [.expire(SHORT).on_lost(OnLost::Abort)],
+        front_end, [expire = "400ms", on_lost = abort], [.expire(LEASE).on_lost(OnLost::Abort)],
         async fn handler() {
             // Blocks the whole runtime, and its timers, past the lease.
-            std::thread::sleep(SHORT * 2);
+            std::thread::sleep(LEASE * 2);
             tokio::task::yield_now().await;
             unreachable!("the handler continued without its lock");
         }
@@ -73,7 +73,7 @@ async fn a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end:
 /// The default, and the same behaviour as an explicit option.
 async fn a_handler_that_keeps_going_after_a_loss_sends_its_own_response(front_end: FrontEnd) {
     let default = app!(
-        front_end, [expire = "100ms"], [.expire(SHORT)],
+        front_end, [expire = "400ms"], [.expire(LEASE)],
         async fn handler(lock: HeldLock) -> &'static str {
             lock.lost().await;
             tokio::task::yield_now().await;
@@ -82,8 +82,8 @@ async fn a_handler_that_keeps_going_after_a_loss_sends_its_own_response(front_en
     );
     let explicit = app!(
         front_end,
-        [expire = "100ms", on_lost = keep_going],
-        [.expire(SHORT).on_lost(OnLost::KeepGoing)],
+        [expire = "400ms", on_lost = keep_going],
+        [.expire(LEASE).on_lost(OnLost::KeepGoing)],
         async fn handler(lock: HeldLock) -> &'static str {
             lock.lost().await;
             tokio::task::yield_now().await;

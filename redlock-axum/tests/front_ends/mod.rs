@@ -82,6 +82,8 @@ fn key(parts: &Parts) -> String {
 }
 
 const SHORT: Duration = Duration::from_millis(100);
+/// A lease that ends while its handler runs. Long enough for an acquisition on a busy machine.
+const LEASE: Duration = Duration::from_millis(400);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use redlock_axum::{InstalledLocks, MemoryNode};
 use redlock_logs::Logs;
 
-use super::{FrontEnd, KEY, MINUTE, SHORT};
+use super::{FrontEnd, KEY, LEASE, MINUTE};
 use crate::support::{eventually, hold};
 
 on_each_front_end![
@@ -84,7 +84,7 @@ async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_nex
     front_end: FrontEnd,
 ) {
     let app = app!(
-        front_end, [expire = "100ms"], [.expire(SHORT)],
+        front_end, [expire = "400ms"], [.expire(LEASE)],
         async fn handler(
             Extension(node): Extension<MemoryNode>,
             locks: InstalledLocks,

@@ -97,7 +97,7 @@ async fn the_options_of_a_layer_apply() {
     assert_eq!(text(response).await, "streamed");
     assert!(node.time_to_live("by:GET").is_none());
 
-    let aborting = layer().expire(Duration::from_millis(100)).on_lost(OnLost::Abort);
+    let aborting = layer().expire(Duration::from_millis(400)).on_lost(OnLost::Abort);
     let aborting = Router::new().route("/", get(std::future::pending::<()>)).layer(aborting);
     let response = send(&aborting.layer(LocksLayer::new(&locks)), Method::GET, "/").await;
     assert_eq!(response.status(), 503);

@@ -134,7 +134,7 @@ async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
 #[tokio::test]
 async fn the_application_can_build_the_response_to_a_lost_lock() {
     let layer = LockLayer::new("k")
-        .expire(Duration::from_millis(100))
+        .expire(Duration::from_millis(400))
         .on_lost(OnLost::Abort)
         .on_reject(|rejection| format!("{:?}", rejection.kind()).into_response());
     let (locks, _node) = memory().await;

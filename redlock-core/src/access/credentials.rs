@@ -133,7 +133,7 @@ impl fmt::Debug for Provider {
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(1);
+    const LIMIT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn a_file_has_the_password_and_perhaps_the_end_of_a_line() {
@@ -180,7 +180,7 @@ mod tests {
         for (function, words) in [
             (fails, "no credentials: the provider failed: cache:6379"),
             (panics, "no credentials: the provider failed: it panicked"),
-            (hangs, "no credentials: the provider did not return within 1s"),
+            (hangs, "no credentials: the provider did not return within 60s"),
         ] {
             let provider = Provider::Function(function, "cache:6379".into());
             assert_eq!(provider.credentials(LIMIT).await.unwrap_err().to_string(), words);
@@ -190,6 +190,6 @@ mod tests {
     #[test]
     fn debug_shows_no_secret() {
         let credentials = Credentials::new("s3cret").username("s3cret").expires_in(LIMIT);
-        assert_eq!(format!("{credentials:?}"), "Credentials { expires_in: Some(1s), .. }");
+        assert_eq!(format!("{credentials:?}"), "Credentials { expires_in: Some(60s), .. }");
     }
 }

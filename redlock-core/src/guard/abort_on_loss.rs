@@ -79,17 +79,23 @@ impl fmt::Debug for LossWatcher {
 mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
+    use std::sync::Arc;
     use std::task::Waker;
     use std::time::Duration;
 
     use super::*;
-    use crate::LockManager;
+    use crate::clock::fake::FakeClock;
+    use crate::{LockManagerBuilder, MemoryNode};
 
-    /// The lock is lost while the work waits. The next poll comes because the work is ready.
-    #[tokio::test]
+    /// The machine is suspended past the lease while the work waits, and the timers of the runtime stand still. The next
+    /// poll comes because the work is ready.
+    #[tokio::test(start_paused = true)]
     async fn work_whose_lock_is_lost_is_not_polled_again() {
-        let lease = Duration::from_millis(50);
-        let guard = LockManager::in_memory().lock("a").expire(lease).try_acquire().await.unwrap();
+        let lease = Duration::from_secs(5);
+        let clock = FakeClock::default();
+        let nodes = vec![Arc::new(MemoryNode::new()) as _];
+        let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
+        let guard = locks.lock("a").expire(lease).try_acquire().await.unwrap();
         let mut polls = 0;
         let work = poll_fn(|_| {
             polls += 1;
@@ -100,9 +106,7 @@ mod tests {
             let mut work = pin!(AbortOnLoss::new(watch, work));
             let mut context = Context::from_waker(Waker::noop());
             assert!(work.as_mut().poll(&mut context).is_pending());
-            while guard.is_valid() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            clock.advance(lease);
             let end = work.as_mut().poll(&mut context);
             assert!(matches!(end, Poll::Ready(Err(_))), "{end:?}");
         }

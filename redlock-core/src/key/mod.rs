@@ -225,12 +225,12 @@ mod tests {
 
     #[test]
     fn a_long_key_keeps_its_head_and_stays_distinct() {
-        let one = LockKey::new(format!("{}1", "я".repeat(600_000))).unwrap();
-        let two = LockKey::new(format!("{}2", "я".repeat(600_000))).unwrap();
+        let one = LockKey::new(format!("{}1", "я".repeat(10_000))).unwrap();
+        let two = LockKey::new(format!("{}2", "я".repeat(10_000))).unwrap();
         assert_ne!(one, two);
         assert!(one.as_str().len() <= MAX_LEN);
         assert!(one.as_str().starts_with("яяя"));
-        assert_eq!(one, LockKey::new(format!("{}1", "я".repeat(600_000))).unwrap());
+        assert_eq!(one, LockKey::new(format!("{}1", "я".repeat(10_000))).unwrap());
     }
 
     /// An attacker might send the head and the digest of a shortened key as short values.

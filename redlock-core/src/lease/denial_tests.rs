@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::Held;
-use super::tests::{SECOND, manager, set};
+use super::tests::{SECOND, manager, set, settle};
 use crate::ballot::GrantedLease;
 use crate::ballot::attempt::tests::attempt;
 use crate::clock::Clock;
@@ -28,13 +27,6 @@ fn request(locks: &LockManager) -> LockRequest {
 fn forget(nodes: &[Arc<FakeNode>]) {
     for node in nodes {
         node.forget();
-    }
-}
-
-/// Waits until the spawned tasks wait for replies.
-async fn settle() {
-    for _ in 0..50 {
-        yield_now().await;
     }
 }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::tests::{SECOND, UP, manager, set};
+use super::tests::{SECOND, UP, manager, set, settle};
 use crate::clock::fake::FakeClock;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
@@ -127,10 +126,8 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     node.set(FakeMode::Up(Duration::from_millis(10)));
     let handle = guard.handle();
     let extension = tokio::spawn(async move { handle.extend(60 * SECOND).await });
-    while !node.is_busy() || extensions(&node) > 0 {
-        yield_now().await;
-    }
-    yield_now().await;
+    settle().await;
+    assert_eq!(extensions(&node), 0);
     clock.advance(6 * SECOND);
     let extended = extension.await.unwrap();
     assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-use super::tests::{SECOND, UP, manager, set};
+use super::tests::{SECOND, UP, manager, set, settle};
 use crate::LockError;
 use crate::node::fake::FakeMode;
 
@@ -63,9 +62,7 @@ async fn a_shutdown_waits_for_a_pending_release() {
         } else {
             tokio::spawn(guard.release());
         }
-        for _ in 0..50 {
-            yield_now().await;
-        }
+        settle().await;
         set(&nodes, &[SLOW; 3]);
         locks.shutdown().await;
         let held: Vec<_> = nodes.iter().map(|node| node.is_held()).collect();

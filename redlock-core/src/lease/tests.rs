@@ -24,6 +24,11 @@ pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[FakeMode]) {
     nodes.iter().zip(modes).for_each(|(node, mode)| node.set(*mode));
 }
 
+/// Waits until all tasks wait for a timer, which takes a millisecond of paused time.
+pub(super) async fn settle() {
+    sleep(Duration::from_millis(1)).await;
+}
+
 fn extensions(node: &FakeNode) -> usize {
     node.log().iter().filter(|operation| matches!(operation, Operation::Extend(..))).count()
 }
@@ -358,17 +363,19 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
 /// wake-up.
 #[test]
 fn a_lock_that_is_acquired_after_a_move_to_another_runtime_is_renewed() {
-    const LEASE: Duration = Duration::from_secs(2);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
-    let node = MemoryNode::new();
-    let manager = || LockManager::builder().memory_node(&node).connect();
+    let clock = Arc::new(RuntimeClock::new());
+    let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
+    let manager = || {
+        let mut builder = LockManager::builder().memory_node(&node);
+        builder.clock = Arc::<RuntimeClock>::clone(&clock);
+        builder.connect()
+    };
     let locks = first.block_on(async {
         let locks = manager().await.unwrap();
         // The renewal task runs until it waits for a first lock.
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
+        settle().await;
         locks
     });
     second.block_on(async {
@@ -378,9 +385,11 @@ fn a_lock_that_is_acquired_after_a_move_to_another_runtime_is_renewed() {
         while locks.moves() == 0 {
             sleep(Duration::from_millis(10)).await;
         }
-        sleep(LEASE / 10).await;
-        let guard = locks.lock("after").expire(LEASE).renew(true).try_acquire().await.unwrap();
-        assert!(tokio::time::timeout(2 * LEASE, guard.lost()).await.is_err(), "not renewed");
+        tokio::time::pause();
+        settle().await;
+        let request = locks.lock("after").expire(30 * SECOND).renew(true);
+        let guard = request.try_acquire().await.unwrap();
+        assert!(tokio::time::timeout(60 * SECOND, guard.lost()).await.is_err(), "not renewed");
     });
 }
 

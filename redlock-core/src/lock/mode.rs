@@ -3,6 +3,10 @@
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
+use rand::RngExt;
+
+use crate::random::with_random;
+
 /// The mode of a lock: how many holders it may have at the same time.
 ///
 /// Locks of one key exclude each other whatever their modes are: while there is an exclusive holder, there is no
@@ -66,7 +70,8 @@ impl WriterMark {
     pub const LIFE_TIME: std::time::Duration = std::time::Duration::from_secs(1);
 
     pub(crate) fn random() -> Self {
-        Self(NonZeroU64::MIN.saturating_add(rand::random::<u64>() >> 1))
+        let random: u64 = with_random(|random| random.random());
+        Self(NonZeroU64::MIN.saturating_add(random >> 1))
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use rand::RngExt;
+
 use super::Dialect;
+use crate::random::with_random;
 
 /// A token: the random value that proves the ownership of a lock, in the form that the dialect
 /// prescribes.
@@ -21,7 +24,7 @@ const MAX_LEN: usize = 38;
 
 impl Token {
     pub(crate) fn random(dialect: Dialect) -> Self {
-        let random: [u8; 16] = rand::random();
+        let random: [u8; 16] = with_random(|random| random.random());
         let mut token = Self { text: [0; MAX_LEN], len: 0 };
         match dialect {
             Dialect::Plain => token.push(&hex(random)),
@@ -173,7 +176,8 @@ mod tests {
     /// repetitions.
     #[test]
     fn no_token_of_many_is_repeated() {
-        let tokens: HashSet<u128> = (0..300_000).map(|_| bits(Dialect::Plain)).collect();
+        let tokens: HashSet<_, ahash::RandomState> =
+            (0..300_000).map(|_| Token::random(Dialect::Plain)).collect();
         assert_eq!(tokens.len(), 300_000);
     }
 

@@ -192,7 +192,7 @@ mod tests {
             let (returned, signal) = mpsc::channel();
             let hung = hung.clone();
             let writer = std::thread::spawn(move || {
-                let has_returned = signal.recv_timeout(Duration::from_secs(5)).is_ok();
+                let has_returned = signal.recv_timeout(Duration::from_secs(60)).is_ok();
                 std::fs::write(hung, "no certificate").unwrap();
                 has_returned
             });

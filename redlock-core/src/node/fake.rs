@@ -82,8 +82,6 @@ struct FakeStore {
     log: Vec<Operation>,
     /// The fencing counter.
     counter: i64,
-    /// Whether the store has taken an operation.
-    busy: bool,
 }
 
 impl FakeStore {
@@ -132,7 +130,6 @@ impl FakeNode {
             while let Some((operation, answer)) = inbox.recv().await {
                 let not_frozen = |mode: &FakeMode| *mode != FakeMode::Frozen;
                 let Ok(mode) = changes.wait_for(not_frozen).await.map(|mode| *mode) else { return };
-                executed.lock().busy = true;
                 if let FakeMode::Up(delay) = mode
                     && !delay.is_zero()
                 {
@@ -225,11 +222,6 @@ impl FakeNode {
     /// Sets the fencing counter.
     pub(crate) fn set_counter(&self, count: i64) {
         self.store.lock().counter = count;
-    }
-
-    /// Returns whether the store has taken an operation.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.store.lock().busy
     }
 
     /// Returns how many operations have failed because the node was unreachable.

@@ -5,9 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::RngExt;
+
 use crate::error::NodeError;
-use crate::jitter::jitter;
 use crate::lock::LockSpec;
+use crate::random::with_random;
 
 /// The future of a node's reply to a [`QueueOp`]. The node sends nothing before the first poll.
 pub type QueueFuture = Pin<Box<dyn Future<Output = Result<QueueReply, NodeError>> + Send>>;
@@ -122,7 +124,7 @@ pub struct ProcessId(u64);
 
 impl ProcessId {
     pub(crate) fn random() -> Self {
-        Self(jitter(0..=u64::MAX))
+        Self(with_random(|random| random.random()))
     }
 
     /// Parses the text of an ID.

@@ -217,15 +217,20 @@ async fn new_requests_that_queue_behind_each_other_fail_within_one_ballot_each()
     }
 }
 
-/// The nodes reply to a new request while the first waiter still pauses.
+/// The nodes reply to a new request while the first waiter still pauses. If the waiter asked first, it would end the
+/// outage itself, and the new request would queue behind it.
 #[tokio::test(start_paused = true)]
 async fn a_new_request_that_gets_a_reply_wakes_the_waiters_before_it() {
     let (locks, nodes) = held_elsewhere(1);
     let waiter = refused_waiter(&locks).await;
-    set(&nodes, FakeMode::Broken);
-    sleep(1900 * MILLI).await;
+    set(&nodes, FakeMode::Unreachable);
+    sleep(SECOND).await;
+    let unsent = nodes[0].unsent();
+    while nodes[0].unsent() == unsent {
+        sleep(MILLI).await;
+    }
+    // The waiter has just asked, and the outage has lasted for half a second: it pauses for 50 ms or more.
     set(&nodes, UP);
-    settle().await;
     let before = acquisitions(&nodes[0]);
     let new = tokio::spawn({
         let locks = locks.clone();

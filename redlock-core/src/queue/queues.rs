@@ -15,6 +15,7 @@ use crate::ballot::Ballot;
 use crate::clock::Moment;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode, QueueKey};
+use crate::random::hash_state;
 
 /// The holders and waiters of every key in this process.
 #[derive(Debug)]
@@ -58,7 +59,8 @@ impl ReleasePermit<'_> {
 
 impl Queues {
     pub(crate) fn new(ballot: Ballot, max_waiters: usize, outage_grace: Duration) -> Self {
-        let (by_key, closed) = (Mutex::default(), AtomicBool::new(false));
+        let by_key = Mutex::new(HashMap::with_hasher(hash_state()));
+        let closed = AtomicBool::new(false);
         Self { by_key, ballot, max_waiters, outage_grace, closed }
     }
 

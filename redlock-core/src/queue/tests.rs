@@ -44,10 +44,9 @@ pub(super) fn acquisitions(node: &FakeNode) -> usize {
     node.log().iter().filter(|operation| matches!(operation, Operation::Acquire(..))).count()
 }
 
+/// Waits until all tasks wait for a timer, which takes a millisecond of paused time.
 pub(super) async fn settle() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
+    sleep(Duration::from_millis(1)).await;
 }
 
 pub(super) async fn wait(locks: &LockManager, key: &str) -> Result<LockGuard, LockError> {

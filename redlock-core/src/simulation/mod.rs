@@ -1,12 +1,11 @@
 //! Hooks for the deterministic simulation in `tests/simulation`, behind the feature `unstable-simulation`.
 //!
-//! The hooks replace the network, the clock and the random pauses of a manager, and report whether it is
+//! The hooks replace the network, the clock and the random values of a manager, and report whether it is
 //! idle. They are exempt from semantic versioning: any release may change or remove them. With the feature
 //! switched on, a manager that was not connected by [`connect`] behaves as it does without the feature, and
-//! the pauses are random on every thread that has not called [`seed`].
+//! the values are unpredictable on every thread that has not called [`seed`].
 
 pub(crate) mod dial;
-pub(crate) mod random;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use crate::node::redis::Endpoint;
 use crate::{ConnectError, LockManager, LockManagerBuilder};
 
 pub use crate::node::redis::scripts;
+pub use crate::seeded::{Seeded, seed};
 pub use dial::{Dial, Dialing, Stream};
-pub use random::{Seeded, seed};
 
 /// Connects a manager to simulated servers.
 ///

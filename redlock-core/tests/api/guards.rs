@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_core::{FencedGuard, LockGuard, LockHandle, LockManager, LockState, Lost};
 use tokio::time::timeout;
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(500);
 const LONG: Duration = Duration::from_secs(60);
 /// A test fails if it waits for longer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -68,6 +68,7 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
     };
     let log_limit = LogLimit::default();
     tokio::select! {
+        biased;
         () = channels.serve(&connection, "", &log_limit) => unreachable!(),
         played = timeout(2 * LONG, play) => played.expect("the test ends in time"),
     }
@@ -97,6 +98,7 @@ async fn a_forbidden_channel_does_not_affect_the_others() {
     };
     let log_limit = LogLimit::default();
     tokio::select! {
+        biased;
         () = channels.serve(&connection, "", &log_limit) => unreachable!(),
         played = timeout(2 * LONG, play) => played.expect("the test ends in time"),
     }

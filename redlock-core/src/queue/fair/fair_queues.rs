@@ -18,6 +18,7 @@ use crate::lease::CleanupTasks;
 use crate::lock::{LockSpec, QueueKey};
 use crate::log_limit::LogLimit;
 use crate::node::{NodeStatus, QueueAction, QueueOp};
+use crate::random::hash_state;
 
 /// The fair queues in which this process waits.
 #[derive(Debug)]
@@ -33,7 +34,8 @@ impl FairQueues {
         log_limit: Arc<LogLimit>,
     ) -> Arc<Self> {
         let shared = FairShared::new(ballot, cleanup_tasks, log_limit);
-        Arc::new(Self { shared, by_key: Mutex::default() })
+        let by_key = Mutex::new(HashMap::with_hasher(hash_state()));
+        Arc::new(Self { shared, by_key })
     }
 
     /// Calls `add` with the queue of a lock. No other call of this method or of `remove` runs at the same time.

@@ -13,6 +13,7 @@ use crate::key::LockKey;
 use crate::lock::{Dialect, LockName, LockSpec, Mode};
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::node::{FirstTicket, Node, ProcessId, QueueAction, QueueOp, QueueReply, Ticket};
+use crate::queue::tests::settle;
 use crate::{LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -55,11 +56,6 @@ async fn finish(callers: impl IntoIterator<Item = JoinHandle<()>>) {
     for caller in callers {
         timeout(20 * SECOND, caller).await.expect("the lock within 20 s").unwrap();
     }
-}
-
-/// Lets background tasks finish.
-async fn settle() {
-    sleep(MILLI).await;
 }
 
 fn spec() -> LockSpec {

@@ -141,6 +141,7 @@ async fn an_operation_whose_keys_stay_split_fails_after_the_node_timeout() {
     };
     let begun = Instant::now();
     let acquired = tokio::select! {
+        biased;
         acquired = acquire => acquired,
         () = play => unreachable!(),
     };
@@ -165,13 +166,14 @@ async fn an_acquisition_whose_keys_are_split_is_not_repeated_after_its_release()
 }
 
 /// A pause needs a runtime.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_operation_whose_keys_are_split_may_be_polled_outside_of_a_runtime() {
     let mut cluster = PlayedCluster::new().await;
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     serve(&mut cluster.masters[0], "SET", SPLIT, || {}).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The driver of the connection has read the reply.
+    tokio::time::sleep(Duration::from_millis(1)).await;
     let polled = std::thread::spawn(move || futures_util::FutureExt::now_or_never(acquire));
     assert!(matches!(polled.join().unwrap().unwrap().vote, Vote::Failed(NodeError::Server(_))));
 }
@@ -192,6 +194,7 @@ async fn redirects_in_a_circle_end_after_the_node_timeout() {
         serve(server, "SET", reply, received).await;
     };
     let acquired = tokio::select! {
+        biased;
         acquired = timeout(2 * LEASE, acquire) => acquired.unwrap(),
         () = play(first, &there) => unreachable!(),
         () = play(second, &back) => unreachable!(),

@@ -134,6 +134,7 @@ mod tests {
             let begun = Instant::now();
             let command = "AUTH\r\n$3\r\napp\r\n$4\r\nnext\r\n";
             tokio::select! {
+                biased;
                 () = &mut authentication => unreachable!(),
                 () = serve(&mut server, command, "+OK\r\n", || {}) => {}
             }
@@ -164,6 +165,7 @@ mod tests {
         let mut authentication = Box::pin(connection.keep_authenticated(&node, HOUR));
         for _ in 0..9 {
             tokio::select! {
+                biased;
                 () = &mut authentication => unreachable!(),
                 () = serve(&mut server, "wrong", "-WRONGPASS no\r\n", || {}) => {}
             }

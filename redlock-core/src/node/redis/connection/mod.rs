@@ -416,13 +416,15 @@ mod tests {
             // After each reply, a caller that still waits checks the silence of the server.
             for _ in 0..2 {
                 server.write_all(b"+PONG\r\n").await.unwrap();
-                tokio::task::yield_now().await;
+                // The connection reads the reply.
+                tokio::time::sleep(Duration::from_millis(1)).await;
                 while !connection.silence(NODE_TIMEOUT).is_silent() {
                     tokio::time::sleep(NODE_TIMEOUT).await;
                 }
             }
         };
         tokio::select! {
+            biased;
             () = connection.end_when_silent_for(Duration::from_secs(60)) => unreachable!(),
             noticed = tokio::time::timeout(8 * NODE_TIMEOUT, replies) => noticed.unwrap(),
         }
@@ -442,6 +444,7 @@ mod tests {
             }
         };
         tokio::select! {
+            biased;
             () = connection.end_when_silent_for(LIMIT) => panic!("the server has replied"),
             () = answer => unreachable!(),
             () = tokio::time::sleep(10 * LIMIT) => {}
@@ -487,7 +490,8 @@ mod tests {
                 poll_periodically(connection.send(&bb8_redis::redis::cmd("PING"))).await
             })
         };
-        tokio::task::yield_now().await;
+        // The command is sent, and its caller waits for the reply.
+        tokio::time::sleep(Duration::from_millis(1)).await;
         connection.health.end("the server closed the connection");
         let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
         assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());

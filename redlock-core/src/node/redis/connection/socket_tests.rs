@@ -68,13 +68,14 @@ async fn a_unix_socket_is_metered_like_any_other() {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use std::path::Path;
-    use std::process::Command;
+    use std::net::{Ipv4Addr, Ipv6Addr};
     use std::sync::Arc;
 
+    use futures_util::future::select_ok;
     use rcgen::{CertifiedKey, generate_simple_self_signed};
     use rustls::ServerConfig;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+    use rustls::pki_types::PrivateKeyDer;
+    use tempfile::NamedTempFile;
     use tokio::net::{TcpListener, TcpStream};
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::server::TlsStream;
@@ -82,65 +83,60 @@ mod tls {
     use super::super::tls::ensure_crypto_provider;
     use super::*;
 
-    /// The directory with the certificate and the key of the server. Set in the process that trusts it.
-    const IDENTITY: &str = "REDLOCK_TEST_TLS_IDENTITY";
-
-    /// Runs a test in a process whose only trusted certificate is that of the server: the variable that
-    /// replaces the system's root certificates must be set before the process starts. In that process,
-    /// returns a server, which has a certificate for `localhost`. In the test's own process, waits for the
-    /// other one and returns `None`.
-    async fn server(test: &str) -> Option<Server> {
-        if let Some(dir) = std::env::var_os(IDENTITY) {
-            return Some(Server::start(dir.as_ref()).await);
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let CertifiedKey { cert, signing_key } =
-            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let certificate = dir.path().join("certificate.pem");
-        std::fs::write(&certificate, cert.pem()).unwrap();
-        std::fs::write(dir.path().join("key.pem"), signing_key.serialize_pem()).unwrap();
-        let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
-        let mut process = Command::new(std::env::current_exe().unwrap());
-        process.args(["--exact", &name, "--nocapture"]);
-        process.env(IDENTITY, dir.path()).env("SSL_CERT_FILE", certificate);
-        let output = process.env_remove("SSL_CERT_DIR").output().unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && printed.contains("1 passed"), "{printed}{errors}");
-        None
-    }
-
+    /// A server with a certificate for `localhost`.
     struct Server {
-        listener: TcpListener,
+        listeners: Vec<TcpListener>,
         acceptor: TlsAcceptor,
+        certificate: NamedTempFile,
     }
 
     impl Server {
-        async fn start(dir: &Path) -> Self {
+        /// Listens at a free port of the given addresses: of all that a client may connect to, or another program could
+        /// listen at the same port.
+        async fn start(is_also_at_ipv6: bool) -> Self {
             ensure_crypto_provider();
-            let certificate = CertificateDer::from_pem_file(dir.join("certificate.pem")).unwrap();
-            let key = PrivateKeyDer::from_pem_file(dir.join("key.pem")).unwrap();
+            let CertifiedKey { cert, signing_key } =
+                generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            let certificate = NamedTempFile::new().unwrap();
+            std::fs::write(&certificate, cert.pem()).unwrap();
+            let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
             let config = ServerConfig::builder().with_no_client_auth();
-            let config = config.with_single_cert(vec![certificate], key).unwrap();
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            Self { listener, acceptor: TlsAcceptor::from(Arc::new(config)) }
+            let config = config.with_single_cert(vec![cert.der().clone()], key).unwrap();
+            let listeners = loop {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                if !is_also_at_ipv6 {
+                    break vec![listener];
+                }
+                let port = listener.local_addr().unwrap().port();
+                match TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await {
+                    Ok(other) => break vec![listener, other],
+                    Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+                    Err(_) => break vec![listener],
+                }
+            };
+            Self { listeners, acceptor: TlsAcceptor::from(Arc::new(config)), certificate }
         }
 
+        /// Returns a URL with the trusted certificate.
         fn url(&self, host: &str) -> String {
-            format!("rediss://{host}:{}", self.listener.local_addr().unwrap().port())
+            let port = self.listeners[0].local_addr().unwrap().port();
+            format!("rediss://{host}:{port}?tls_ca={}", self.certificate.path().display())
         }
 
         async fn accept(&self) -> std::io::Result<TlsStream<TcpStream>> {
-            let (stream, _) = self.listener.accept().await?;
-            self.acceptor.accept(stream).await
+            let accept = async |listener: &TcpListener| {
+                let (stream, _) = listener.accept().await?;
+                self.acceptor.accept(stream).await
+            };
+            let accepted = self.listeners.iter().map(|listener| Box::pin(accept(listener)));
+            Ok(select_ok(accepted).await?.0)
         }
     }
 
     /// The server receives the host name (SNI), by which it selects its certificate.
     #[tokio::test]
     async fn a_socket_with_tls_has_the_options_of_tcp_and_sends_the_host_name() {
-        let test = "a_socket_with_tls_has_the_options_of_tcp_and_sends_the_host_name";
-        let Some(server) = server(test).await else { return };
+        let server = Server::start(true).await;
         let url = server.url("localhost");
         let (connected, accepted) = tokio::join!(connect(&url), server.accept());
         let Socket::Tls(stream) = connected.unwrap() else { panic!("not a TLS socket") };
@@ -150,8 +146,7 @@ mod tls {
 
     #[tokio::test]
     async fn a_trusted_certificate_for_another_host_is_refused() {
-        let test = "a_trusted_certificate_for_another_host_is_refused";
-        let Some(server) = server(test).await else { return };
+        let server = Server::start(false).await;
         let url = server.url("127.0.0.1");
         let (connected, accepted) = tokio::join!(connect(&url), server.accept());
         let refused = connected.unwrap_err().to_string();

@@ -297,6 +297,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
+            biased;
             reply = execute(&connection, &op, begun(&op.action), LEASE) => {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
