@@ -110,8 +110,8 @@ else
     : >"$results"
 fi
 export REDLOCK_TEST_PASSWORDS=$directory/passwords REDLOCK_TEST_SKIPPED=$directory/skipped
-# All processes of the tests inherit this variable, so that the script finds those that a test left behind.
-run=REDLOCK_TEST_RUN=$$.$(date +%s)
+# A part of the names of all folders in which the tests start servers.
+run=$$-$RANDOM
 interrupted=false
 trap 'interrupted=true' INT TERM
 
@@ -161,10 +161,10 @@ by_nextest() {
     [ -z "$filters" ] || options+=(-E "$(expression)")
     rm -f "$junit"
     if [ -t 2 ]; then
-        env "$run" cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level fail \
+        env REDLOCK_TEST_RUN=$run cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level fail \
             --final-status-level none </dev/null || status=$?
     else
-        env "$run" cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level pass \
+        env REDLOCK_TEST_RUN=$run cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level pass \
             --final-status-level none </dev/null 2>&1 | progress || status=$?
     fi
     if [ -f "$junit" ]; then
@@ -196,7 +196,7 @@ by_cargo() {
     *) set -- -p redlock-tests --features "${features%,}" --locked --no-fail-fast --tests ;;
     esac
     # shellcheck disable=SC2086 # several filters
-    env "$run" cargo test "$@" -- --format pretty ${arguments[@]+"${arguments[@]}"} $filters \
+    env REDLOCK_TEST_RUN=$run cargo test "$@" -- --format pretty ${arguments[@]+"${arguments[@]}"} $filters \
         </dev/null >"$output" 2>&1 || status=$?
     awk -v kind="$kind" '/^test .* \.\.\. (ok|FAILED)$/ {
         state = $NF == "ok" ? "passed" : "failed"; sub(/^test /, ""); sub(/ \.\.\. .*/, "")
@@ -241,13 +241,12 @@ build() {
     done
 }
 
-# left_behind prints the processes of this run that still exist.
+# left_behind prints the processes that tests of this run left behind.
 left_behind() {
-    local environment
-    for environment in /proc/[0-9]*/environ; do
-        if grep -qzxF "$run" "$environment" 2>/dev/null; then
-            environment=${environment#/proc/}
-            echo "${environment%/environ}"
+    local process
+    for process in /proc/[0-9]*; do
+        if [[ $(readlink "$process/cwd" 2>/dev/null) == */redlock-test-"$run"-* ]]; then
+            echo "${process#/proc/}"
         fi
     done
 }

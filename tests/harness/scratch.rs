@@ -38,8 +38,10 @@ struct Root {
 
 impl Root {
     fn in_folder(folder: &Path) -> std::io::Result<Self> {
+        // By this name, `tests/run.sh` finds the servers that its tests left behind.
+        let run = std::env::var("REDLOCK_TEST_RUN").unwrap_or_default();
         let dir = tempfile::Builder::new()
-            .prefix("redlock-test-")
+            .prefix(&format!("redlock-test-{run}-"))
             // PostgreSQL runs as another user.
             .permissions(Permissions::from_mode(0o711))
             .tempdir_in(folder)?;
