@@ -1,6 +1,5 @@
 //! Settings from environment variables, `Debug`, and the manager that they make.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use super::LockManagerConfig;
@@ -183,6 +182,7 @@ fn a_wrong_value_is_an_error_with_the_variable_the_value_and_the_allowed_values(
 #[cfg(unix)]
 #[test]
 fn a_variable_that_is_not_unicode_is_an_error() {
+    use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
     let wrong = |text: &[u8]| OsString::from_vec(text.to_vec());

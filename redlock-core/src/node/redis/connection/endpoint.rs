@@ -28,7 +28,8 @@ use crate::simulation::dial::Dial;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// The time between two keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// The longest time for which sent data may stay unacknowledged.
+/// The longest time for which sent data may stay unacknowledged, on systems with this option.
+#[cfg(any(target_os = "android", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// The longest wait for the provider of the credentials of a connection that carries no locks.

@@ -74,6 +74,7 @@ fn explained(error: io::Error, request: &CertificateRequest, is_accepted: bool) 
 
 impl TlsStream {
     /// Returns the socket below.
+    #[cfg(any(test, unix))]
     pub(crate) fn tcp(&self) -> &TcpStream {
         self.stream.get_ref().0
     }
@@ -126,15 +127,12 @@ impl AsyncWrite for TlsStream {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rcgen::{CertifiedKey, generate_simple_self_signed};
     use rustls::pki_types::PrivateKeyDer;
     use rustls::server::WebPkiClientVerifier;
     use rustls::{RootCertStore, ServerConfig};
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
-    use tokio::time::timeout;
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
@@ -169,6 +167,10 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn a_certificate_that_hangs_occupies_one_thread() {
+        use std::time::Duration;
+
+        use tokio::time::timeout;
+
         let dir = tempfile::tempdir().unwrap();
         let (hung, file) = (dir.path().join("hung"), dir.path().join("file"));
         // A read of a FIFO hangs until a writer opens it.
