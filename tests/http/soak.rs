@@ -83,7 +83,7 @@ impl Soak {
             let program = env!("CARGO_BIN_EXE_locked-service");
             services.push(Service::start(program, &environment).await);
         }
-        // Servers that have just started do not vote.
+        // Servers that have just started do not vote. A quorum is enough for the clients.
         let client = Client::new();
         for service in &services {
             eventually("the servers vote", SOON, async || {
@@ -118,8 +118,10 @@ impl Soak {
             let begun = Instant::now();
             let mut kills = 0;
             while begun.elapsed() < time {
+                wait_for_votes(&self.servers, self.services.len()).await;
                 kills += strike(&mut self.servers, &load, &mut random).await;
             }
+            wait_for_votes(&self.servers, self.services.len()).await;
             load.stop.cancel();
             kills
         };
@@ -194,7 +196,7 @@ impl Load<'_> {
     }
 }
 
-/// Kills one or two servers and starts them again, and waits until they vote. Returns how many there were.
+/// Kills one or two servers and starts them again. Returns how many there were.
 async fn strike(servers: &mut Servers, load: &Load<'_>, random: &mut StdRng) -> usize {
     let count = random.random_range(1..=MINORITY);
     let struck = (0..SERVERS).sample(random, count);
@@ -206,19 +208,21 @@ async fn strike(servers: &mut Servers, load: &Load<'_>, random: &mut StdRng) -> 
     for server in &struck {
         servers[*server].restart().await;
     }
-    for server in &struck {
-        // A quarantined server is not asked for locks.
-        let mut probe = servers[*server].probe().await;
-        let mut asked = BTreeSet::new();
-        eventually("both services ask a restarted server for locks", SOON, async || {
+    count
+}
+
+/// Waits until both services ask all servers for locks. They do not ask a server that is quarantined.
+async fn wait_for_votes(servers: &Servers, services: usize) {
+    for server in servers.iter() {
+        let (mut probe, mut asked) = (server.probe().await, BTreeSet::new());
+        eventually("both services ask the server for locks", SOON, async || {
             let clients: String = probe.command(["CLIENT", "LIST"]).await;
             let clients = clients.lines().filter(|client| client.contains(" cmd=set "));
             asked.extend(clients.filter_map(|client| Some(client.split_once(' ')?.0.to_owned())));
-            (asked.len() >= load.services.len()).then_some(())
+            (asked.len() >= services).then_some(())
         })
         .await;
     }
-    count
 }
 
 /// Returns the resident memory of a process in bytes, and the number of its open files; zero without `/proc`.

@@ -27,8 +27,10 @@ impl Away {
 pub(crate) async fn run(one_way: &str, url: &str) {
     let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
     let proxy = Proxy::to_port(port.expect("a URL that ends with a port")).await;
-    let one_way = one_way.parse().map(Duration::from_micros);
-    proxy.set_both(Traffic::Delay(one_way.expect("microseconds")));
+    let one_way = one_way.parse().map(Duration::from_micros).expect("microseconds");
+    if !one_way.is_zero() {
+        proxy.set_both(Traffic::Delay(one_way));
+    }
     println!("{}", proxy.url());
     let end = tokio::task::spawn_blocking(child::order);
     end.await.expect("a thread that does not panic");

@@ -68,9 +68,9 @@ const HEAD: [&str; 13] = [
     "plain floor",
     "batched floor",
     "ours",
-    "rslock",
     "ours / plain",
     "ours / batched",
+    "rslock",
     "ours / rslock",
     "client CPU us: plain, batched, ours, rslock",
     "server CPU us",
@@ -161,10 +161,12 @@ impl<T: Measurement> Comparison<T> {
         let failed = failed.map(|(side, failures)| format!("({failures} failed: {})", side.name()));
         let work: Vec<_> = [work.to_string()].into_iter().chain(failed).collect();
         let mut row = vec![work.join(" ")];
-        row.extend(Side::COLUMNS.map(|side| self.summary(side, figure).to_string()));
-        row[3] = [&[row[3].clone()], notes].concat().join("; ");
-        let others = Side::COLUMNS.into_iter().filter(|side| *side != Side::Ours);
-        row.extend(others.map(|side| self.ratio(Side::Ours, side, figure).to_string()));
+        let figures = Side::COLUMNS.map(|side| self.summary(side, figure).to_string());
+        let ratios = Side::COLUMNS.map(|side| self.ratio(Side::Ours, side, figure).to_string());
+        let [plain, batched, ours, rslock] = figures;
+        let [to_plain, to_batched, _, to_rslock] = ratios;
+        let ours = [&[ours], notes].concat().join("; ");
+        row.extend([plain, batched, ours, to_plain, to_batched, rslock, to_rslock]);
         row.push(self.costs(|usage| micros(usage.client)));
         row.push(self.costs(|usage| micros(usage.servers)));
         row.push(self.costs(|usage| usage.commands as f64));

@@ -95,7 +95,7 @@ async fn measure() {
     println!(
         "\nIn the rows with keys of their own on one node, and in those of one caller with five healthy \
          nodes, the callers and the servers are pinned to different cores, as on machines of their own. In \
-         the other rows, and where the row says so, they share all cores."
+         the other rows, and where the row says so, they share all cores. The floors wait for all five nodes."
     );
     println!(
         "\nNot measured: packet loss, servers on other machines, \

@@ -3,6 +3,7 @@
 use redlock_core::LockRequest;
 use redlock_tests::Servers;
 
+use super::own_keys::count;
 use crate::comparison::Side::{Other, Ours};
 use crate::comparison::Target::{AtMost, NobodyFails};
 use crate::comparison::{Comparison, Contender, Side, compare};
@@ -41,7 +42,8 @@ pub(crate) async fn modes(settings: &Settings) {
                 .map(|figure| compared.summary(Other(name), figure));
             format!("{name} {p50} ({ratio} of exclusive, {commands} commands)")
         });
-        let work = format!("nodes: {nodes}, 1 caller in another mode (first: exclusive), p50 us");
+        let place = count(nodes, "node");
+        let work = format!("{place}, 1 caller in another mode (first: exclusive), p50 us");
         compared.print(work, Measured::p50, &notes.collect::<Vec<_>>(), &[NobodyFails]);
     }
 }
@@ -65,7 +67,7 @@ pub(crate) async fn several_keys(settings: &Settings) {
         });
         let compared = compared.await;
         let notes = [ONE_KEY, TEN_LOCKS].map(|side| compared.beside(side, Measured::p50));
-        let work = format!("nodes: {nodes}, 1 caller, a lock of ten keys, p50 us");
+        let work = format!("{}, 1 caller, a lock of ten keys, p50 us", count(nodes, "node"));
         compared.print(work, Measured::p50, &notes, targets);
     }
 }

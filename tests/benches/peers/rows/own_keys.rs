@@ -131,6 +131,11 @@ pub(crate) fn run_with_tls_files() -> ExitStatus {
     again.status().expect("the end of the program")
 }
 
+/// Returns a number of things in words.
+pub(super) fn count(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 impl Case {
     /// Describes the work of a row.
     fn work(&self, figure: &str) -> String {
@@ -142,11 +147,7 @@ impl Case {
             Place::Tls => " over TLS",
             Place::CurrentThread => ", a current-thread runtime",
         };
-        let [nodes, callers] = [(nodes, "node"), (callers, "caller")].map(|(count, name)| {
-            let plural = if *count == 1 { "" } else { "s" };
-            format!("{count} {name}{plural}")
-        });
-        format!("{nodes}{place}, {callers}, {figure}")
+        format!("{}{place}, {}, {figure}", count(*nodes, "node"), count(*callers, "caller"))
     }
 
     async fn measure(&self, settings: &Settings, servers: &[RedisServer]) {
