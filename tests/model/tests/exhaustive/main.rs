@@ -1,7 +1,7 @@
 //! Visits every state. Each test is one world: with all rules kept, every claim holds; with one rule broken, the checker
 //! finds the steps that break a claim.
 //!
-//! Every run shows that each rule is needed. `REDLOCK_ALL_NODES=1` also checks the worlds with more than 300,000 states.
+//! Every run shows that each rule is needed. `REDLOCK_ALL_NODES=1` also checks the worlds with more than 260,000 states.
 //! `cargo test -p redlock-model -- --nocapture` prints the number of states and the steps that break a claim.
 
 mod exclusive;
