@@ -72,7 +72,6 @@ impl<const NODES: usize, const CLIENTS: usize> Model for Redlock<NODES, CLIENTS>
             Action::Restart(node) => state.sites[node].restart(world),
         }
         state.settle(rules);
-        // Never `None`: the checker cannot print the steps of a random walk that met a `None`.
         Some(state)
     }
 
