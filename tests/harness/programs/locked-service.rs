@@ -3,7 +3,7 @@
 //!
 //! `POST /attribute/{id}`, `/layer/{id}` and `/waiting/{id}` lock the same key: with the attribute, with the
 //! layer, and with a layer that waits. `?hold_ms=` sets the duration of the work. Environment: `REDIS_URLS`
-//! (separated by commas), `LISTEN` (the address), `HISTORY` (the file).
+//! (separated by commas), `LISTEN` (the address), `HISTORY` (the file), `NODE_TIMEOUT` (in seconds, by default 2).
 
 use std::error::Error;
 use std::time::Duration;
@@ -22,41 +22,44 @@ struct Work {
     hold_ms: u64,
 }
 
-/// The work under the lock.
-async fn work(history: &History, id: u64, hold_ms: u64) -> String {
-    match history.enter(&format!("order:{id}")) {
-        Ok(_belief) => {
-            tokio::time::sleep(Duration::from_millis(hold_ms)).await;
-            "done".to_owned()
+impl Work {
+    /// The work under the lock.
+    async fn run(self, history: &History, id: u64) -> String {
+        match history.enter(&format!("order:{id}")) {
+            Ok(_belief) => {
+                tokio::time::sleep(Duration::from_millis(self.hold_ms)).await;
+                "done".to_owned()
+            }
+            Err(error) => error.to_string(),
         }
-        Err(error) => error.to_string(),
     }
 }
 
 #[redis_lock(key = "order:{id}", installed)]
 async fn attribute(
     Path(id): Path<u64>,
-    Query(Work { hold_ms }): Query<Work>,
+    Query(work): Query<Work>,
     State(history): State<History>,
 ) -> String {
-    work(&history, id, hold_ms).await
+    work.run(&history, id).await
 }
 
 async fn layered(
     Path(id): Path<u64>,
-    Query(Work { hold_ms }): Query<Work>,
+    Query(work): Query<Work>,
     State(history): State<History>,
 ) -> String {
-    work(&history, id, hold_ms).await
+    work.run(&history, id).await
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
+    let node_timeout = std::env::var("NODE_TIMEOUT").map_or(Ok(2), |seconds| seconds.parse())?;
     let locks = LockManager::builder()
         .urls(std::env::var("REDIS_URLS")?.split(','))
-        // With hundreds of requests at once on few cores, a slow reply is not a failure.
-        .node_timeout(Duration::from_secs(2))
+        .node_timeout(Duration::from_secs(node_timeout))
+        .connect_timeout(Duration::from_secs(20))
         .connect()
         .await?;
     let history = History::at(std::env::var("HISTORY")?);
