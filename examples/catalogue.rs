@@ -9,7 +9,8 @@
 //! steps: `GET` shares the lock with other readers, and `PUT` has it alone. Both wait for each other for up to five
 //! seconds.
 
-use std::error::Error;
+mod server;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,12 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::Method;
 use axum::routing::{get, post};
-use redlock_axum::{LockLayer, LockManager, LockManagerConfig, LockRejection, Locks, LocksLayer};
+use redlock_axum::{LockLayer, LockManager, LockRejection, Locks, LocksLayer};
 use serde::Deserialize;
-use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tracing::{info, warn};
+
+use server::Work;
 
 const KEY: &str = "catalogue";
 const WAIT: Duration = Duration::from_secs(5);
@@ -30,7 +32,7 @@ const WAIT: Duration = Duration::from_secs(5);
 /// A reader. The layer takes the lock, and shares it among the readers.
 async fn list(State(catalogue): State<Catalogue>, Query(work): Query<Work>) -> String {
     info!("read begins");
-    tokio::time::sleep(work.time()).await;
+    work.run().await;
     let articles = catalogue.articles().await;
     info!("read ends");
     articles + "\n"
@@ -43,7 +45,7 @@ async fn add(
     Query(work): Query<Work>,
 ) -> String {
     info!("change begins");
-    catalogue.change(&add, work.time()).await;
+    catalogue.change(&add, work).await;
     info!("change ends");
     format!("{add} is added\n")
 }
@@ -57,11 +59,11 @@ async fn import(
 ) -> Result<String, LockRejection> {
     let writer = locks.lock(KEY).wait_time(WAIT).acquire().await?;
     info!("import begins");
-    catalogue.change("umbrella", Duration::ZERO).await;
+    catalogue.change("umbrella", Work::default()).await;
     // If the change of the mode is not confirmed, the lock may still be exclusive, and the check goes on under it.
     let reader = writer.downgrade().await.or_else(|error| error.into_guard().ok_or(()));
     let Ok(reader) = reader else { return Ok("the import is not checked\n".to_owned()) };
-    tokio::time::sleep(work.time()).await; // the check
+    work.run().await; // the check
     info!("import ends");
     if let Err(error) = reader.release().await {
         warn!("{}", error.diagnostics());
@@ -79,9 +81,9 @@ impl Catalogue {
     }
 
     /// Adds an article, and sorts the articles later.
-    async fn change(&self, article: &str, pause: Duration) {
+    async fn change(&self, article: &str, pause: Work) {
         self.0.lock().await.push(article.to_owned());
-        tokio::time::sleep(pause).await;
+        pause.run().await;
         self.0.lock().await.sort();
     }
 }
@@ -101,54 +103,21 @@ fn app(locks: &LockManager, catalogue: Catalogue) -> Router {
         .with_state(Shop { locks: locks.clone(), catalogue })
 }
 
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let locks = match std::env::var("REDIS_URLS") {
-        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
-        Err(_) => LockManager::in_memory(),
-    };
-    let catalogue = Catalogue::default();
-    for article in ["coat", "hat"] {
-        catalogue.change(article, Duration::ZERO).await;
-    }
-    let app = app(&locks, catalogue);
-
-    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&listen).await?;
-    info!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
-        .await?;
-    locks.shutdown().await;
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
+    server::run(async {
+        let locks = server::connect().await?;
+        let catalogue = Catalogue::default();
+        for article in ["coat", "hat"] {
+            catalogue.change(article, Work::default()).await;
         }
-    }
+        server::serve(app(&locks, catalogue), &locks).await
+    })
+    .await
 }
 
 /// `?add=`
 #[derive(Deserialize)]
 struct Article {
     add: String,
-}
-
-/// `?hold_ms=`
-#[derive(Deserialize)]
-struct Work {
-    #[serde(default)]
-    hold_ms: u64,
-}
-
-impl Work {
-    fn time(&self) -> Duration {
-        Duration::from_millis(self.hold_ms)
-    }
 }

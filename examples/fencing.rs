@@ -13,7 +13,8 @@
 //! token before it reads, so that no earlier holder can write after that, and presents it again
 //! when it writes.
 
-use std::error::Error;
+mod server;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,9 +23,8 @@ use axum::extract::{FromRef, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use redlock_axum::{FencedLock, FencingToken, LockManager, LockManagerConfig, redis_lock};
+use redlock_axum::{FencedLock, FencingToken, LockManager, redis_lock};
 use serde::Deserialize;
-use tokio::net::TcpListener;
 use tokio_postgres::{Client, GenericClient, NoTls};
 use tracing::info;
 
@@ -133,38 +133,19 @@ impl Database {
     }
 }
 
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let url = std::env::var("DATABASE_URL").map_err(|_| {
-        "DATABASE_URL is not set; set it to your PostgreSQL server, such as 'host=127.0.0.1 user=postgres'"
-    })?;
-    let database = Database { url };
-    database.connect().await?.batch_execute(TABLES).await?;
-    let locks = match std::env::var("REDIS_URLS") {
-        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
-        Err(_) => LockManager::in_memory(),
-    };
-    let app = Router::new()
-        .route("/accounts/{id}/deposit", post(deposit))
-        .with_state(Bank { locks: locks.clone(), database });
-
-    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&listen).await?;
-    info!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
-        .await?;
-    locks.shutdown().await;
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    server::run(async {
+        let url = std::env::var("DATABASE_URL").map_err(|_| {
+            "DATABASE_URL is not set; set it to your PostgreSQL server, such as 'host=127.0.0.1 user=postgres'"
+        })?;
+        let database = Database { url };
+        database.connect().await?.batch_execute(TABLES).await?;
+        let locks = server::connect().await?;
+        let app = Router::new()
+            .route("/accounts/{id}/deposit", post(deposit))
+            .with_state(Bank { locks: locks.clone(), database });
+        server::serve(app, &locks).await
+    })
+    .await
 }

@@ -12,9 +12,11 @@
 //! ```
 //!
 //! Every route takes `?hold_ms=`, the time its handler works. To see a lock at work, send the same
-//! request from two shells: the second one is answered with 409.
+//! request from two shells: the second one is answered with 409. `server/mod.rs` has the start and the end of the
+//! service.
 
-use std::error::Error;
+mod server;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,34 +26,31 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use redlock_axum::{
-    ConnectError, LockError, LockLayer, LockManager, LockManagerConfig, LockPolicies, LockPolicy,
-    LockRejection, LocksLayer, PolicyError, redis_lock,
+    LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection, LocksLayer,
+    PolicyError, redis_lock,
 };
-use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
-use tokio::signal;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use serde::Serialize;
+
+use server::Work;
 
 /// The attribute: one caller at a time, on all copies of the service. `expire = 5` (seconds) and no
 /// waiting are the defaults.
 #[redis_lock(key = "redis_lock")]
 async fn index(Query(work): Query<Work>) -> &'static str {
-    work.run("index").await;
+    work.run_logged("index").await;
     "index\n"
 }
 
 /// The attribute with a key from the path: one payment at a time for each order.
 #[redis_lock(key = "order:{id}", expire = 10)]
 async fn pay(Path(id): Path<u64>, Query(work): Query<Work>) -> Json<Receipt> {
-    work.run("pay").await;
+    work.run_logged("pay").await;
     Json(Receipt { order: id, paid: true })
 }
 
 /// Contains no code for locks: the layer on its route takes the lock.
 async fn claim(Path(code): Path<String>, Query(work): Query<Work>) -> String {
-    work.run("claim").await;
+    work.run_logged("claim").await;
     format!("{code} is yours\n")
 }
 
@@ -75,7 +74,7 @@ impl Shop {
     /// nightly job, wait for the same lock, here for up to a second.
     #[redis_lock(key("stock:{}", sku), wait_time = 1, manager = self.locks)]
     async fn reserve(&self, sku: &str, work: Work) -> Result<String, ShopError> {
-        work.run("reserve").await;
+        work.run_logged("reserve").await;
         Ok(format!("one {sku} is reserved\n"))
     }
 }
@@ -121,97 +120,17 @@ fn app(locks: LockManager) -> Result<Router, PolicyError> {
         .with_state(Shop { locks }))
 }
 
-async fn connect() -> Result<LockManager, ConnectError> {
-    match std::env::var("REDIS_URLS") {
-        Ok(urls) if !urls.is_empty() => {
-            LockManager::connect(LockManagerConfig::split_urls(&urls)).await
-        }
-        _ => {
-            info!("REDIS_URLS is not set: using the in-memory node, which locks this process only");
-            Ok(LockManager::in_memory())
-        }
-    }
-}
-
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let shutdown = shutdown_signal()?;
-    let locks = connect().await?;
-    let app = app(locks.clone())?;
-
-    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&listen).await?;
-    info!("listening on {}", listener.local_addr()?);
-
-    // Running requests have two seconds to finish. After that, `shutdown` releases their locks, and
-    // they end with the process.
-    let stop = CancellationToken::new();
-    let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let server = tokio::spawn(server.into_future());
-    shutdown.await;
-    info!("shutting down");
-    stop.cancel();
-    if let Ok(ended) = timeout(Duration::from_secs(2), server).await {
-        ended??;
-    } else {
-        warn!("some requests have not finished in time");
-    }
-    locks.shutdown().await;
-    Ok(())
-}
-
-#[tokio::main]
-async fn main() -> ExitCode {
-    tracing_subscriber::fmt().init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Starts to catch Ctrl-C and, on Unix, SIGTERM. The returned future resolves at the first signal.
-#[cfg(unix)]
-fn shutdown_signal() -> std::io::Result<impl Future<Output = ()>> {
-    use signal::unix::{SignalKind, signal};
-
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
-}
-
-#[cfg(not(unix))]
-fn shutdown_signal() -> std::io::Result<impl Future<Output = ()>> {
-    Ok(async {
-        if let Err(error) = signal::ctrl_c().await {
-            warn!("Ctrl-C cannot be caught: {error}");
-        }
-    })
-}
-
-/// `?hold_ms=`
-#[derive(Deserialize)]
-struct Work {
-    #[serde(default)]
-    hold_ms: u64,
-}
-
-impl Work {
-    async fn run(self, what: &str) {
-        info!("{what} begins");
-        sleep(Duration::from_millis(self.hold_ms)).await;
-        info!("{what} ends");
-    }
-}
-
 #[derive(Serialize)]
 struct Receipt {
     order: u64,
     paid: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    server::run(async {
+        let locks = server::connect().await?;
+        server::serve(app(locks.clone())?, &locks).await
+    })
+    .await
 }

@@ -8,17 +8,18 @@
 //! The file says which routes are locked, by which key and how. See `policies.toml` beside this
 //! file. Every route takes `?hold_ms=`, the time its handler works.
 
+mod server;
+
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::{get, post};
-use redlock_axum::{LockManager, LockManagerConfig, LockPolicies, LocksLayer};
+use redlock_axum::{LockManager, LockPolicies, LocksLayer};
 use serde::Deserialize;
-use tokio::net::TcpListener;
-use tracing::info;
+
+use server::Work;
 
 const PAY: &str = "/orders/{id}/pay";
 const STOCK: &str = "/stock/{sku}";
@@ -41,7 +42,7 @@ impl Config {
 }
 
 async fn pay(Path(id): Path<u64>, Query(work): Query<Work>) -> String {
-    work.run("pay").await;
+    work.run_logged("pay").await;
     format!("order {id} is paid\n")
 }
 
@@ -50,12 +51,12 @@ async fn show_stock(Path(sku): Path<String>) -> String {
 }
 
 async fn change_stock(Path(sku): Path<String>, Query(work): Query<Work>) -> String {
-    work.run("change stock").await;
+    work.run_logged("change stock").await;
     format!("the stock of {sku} is changed\n")
 }
 
 async fn report(Path(name): Path<String>, Query(work): Query<Work>) -> String {
-    work.run("report").await;
+    work.run_logged("report").await;
     format!("the {name} report is sent\n")
 }
 
@@ -69,48 +70,14 @@ fn app(locks: &LockManager, policies: LockPolicies) -> Router {
         .layer(LocksLayer::new(locks))
 }
 
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let path = std::env::var("POLICIES").unwrap_or_else(|_| "examples/policies.toml".to_owned());
-    let config = Config::read(&path)?;
-    let locks = match std::env::var("REDIS_URLS") {
-        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
-        Err(_) => LockManager::in_memory(),
-    };
-    let app = app(&locks, config.locks);
-
-    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&listen).await?;
-    info!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
-        .await?;
-    locks.shutdown().await;
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// `?hold_ms=`
-#[derive(Deserialize)]
-struct Work {
-    #[serde(default)]
-    hold_ms: u64,
-}
-
-impl Work {
-    async fn run(self, what: &str) {
-        info!("{what} begins");
-        tokio::time::sleep(Duration::from_millis(self.hold_ms)).await;
-        info!("{what} ends");
-    }
+    server::run(async {
+        let path = std::env::var("POLICIES");
+        let path = path.unwrap_or_else(|_| "examples/policies.toml".to_owned());
+        let config = Config::read(&path)?;
+        let locks = server::connect().await?;
+        server::serve(app(&locks, config.locks), &locks).await
+    })
+    .await
 }

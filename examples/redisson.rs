@@ -21,17 +21,17 @@
 //! While one of the two has the lock, the other is refused. A waiter of either side is notified when
 //! the other side releases the lock.
 
-use std::error::Error;
+mod server;
+
 use std::process::ExitCode;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::post;
-use redlock_axum::{LockManager, LockManagerConfig, redis_lock};
-use serde::Deserialize;
-use tokio::net::TcpListener;
+use redlock_axum::redis_lock;
 use tracing::info;
+
+use server::Work;
 
 /// `dialect = redisson` for this lock. If a Java service uses all locks of a service, set the
 /// dialect once instead: `LockManager::builder().dialect(Dialect::Redisson)`.
@@ -41,43 +41,19 @@ use tracing::info;
 #[redis_lock(key = "account:{id}", expire = 30, renew, dialect = redisson)]
 async fn withdraw(Path(id): Path<u64>, Query(work): Query<Work>) -> String {
     info!("withdrawal from account {id} begins");
-    tokio::time::sleep(Duration::from_millis(work.hold_ms)).await;
+    work.run().await;
     format!("withdrawn from account {id}\n")
-}
-
-/// `?hold_ms=`
-#[derive(Deserialize)]
-struct Work {
-    #[serde(default)]
-    hold_ms: u64,
-}
-
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let urls = std::env::var("REDIS_URLS").map_err(|_| {
-        "REDIS_URLS is not set; set it to the Redis of the Java service, such as redis://127.0.0.1"
-    })?;
-    let locks = LockManager::connect(LockManagerConfig::split_urls(&urls)).await?;
-    let app =
-        Router::new().route("/accounts/{id}/withdraw", post(withdraw)).with_state(locks.clone());
-
-    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&listen).await?;
-    info!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
-        .await?;
-    locks.shutdown().await;
-    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    server::run(async {
+        std::env::var("REDIS_URLS").map_err(|_| {
+            "REDIS_URLS is not set; set it to the Redis of the Java service, such as redis://127.0.0.1"
+        })?;
+        let locks = server::connect().await?;
+        let app = Router::new().route("/accounts/{id}/withdraw", post(withdraw));
+        server::serve(app.with_state(locks.clone()), &locks).await
+    })
+    .await
 }

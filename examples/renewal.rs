@@ -13,7 +13,8 @@
 //! copy may have begun by then: the Redis servers were gone for longer than the lease, this process
 //! slept for longer than the lease, the job ran for longer than `MAX_HOLD`, or the service ends.
 
-use std::error::Error;
+mod server;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,9 +22,8 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use redlock_axum::{LockGuard, LockManager, LockManagerConfig, LockRejection, Locks, LocksLayer};
+use redlock_axum::{LockGuard, LockManager, LockRejection, Locks, LocksLayer};
 use serde::Deserialize;
-use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
@@ -75,38 +75,20 @@ struct Settlement {
     steps: u32,
 }
 
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let locks = match std::env::var("REDIS_URLS") {
-        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
-        Err(_) => LockManager::in_memory(),
-    };
-    let jobs = TaskTracker::new();
-    let app = Router::new()
-        .route("/settlements", post(begin_settlement))
-        .layer(LocksLayer::new(&locks))
-        .with_state(App { locks: locks.clone(), jobs: jobs.clone() });
-
-    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&listen).await?;
-    info!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
-        .await?;
-    // Releases the lock of a running job. For the job, the lock is lost, so that it stops.
-    locks.shutdown().await;
-    jobs.close();
-    jobs.wait().await;
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    server::run(async {
+        let locks = server::connect().await?;
+        let jobs = TaskTracker::new();
+        let app = Router::new()
+            .route("/settlements", post(begin_settlement))
+            .layer(LocksLayer::new(&locks))
+            .with_state(App { locks: locks.clone(), jobs: jobs.clone() });
+        // At its end it releases the lock of a running job. For the job, the lock is lost, so that it stops.
+        server::serve(app, &locks).await?;
+        jobs.close();
+        jobs.wait().await;
+        Ok(())
+    })
+    .await
 }

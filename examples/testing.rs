@@ -7,12 +7,11 @@
 //!
 //! The tests need the feature `test-util` of `redlock-axum`, among the `dev-dependencies`.
 
-use std::error::Error;
+mod server;
+
 use std::process::ExitCode;
 
 use redlock_axum::LockManager;
-use tokio::net::TcpListener;
-use tracing::info;
 
 mod shop {
     //! The service under test. It gets its locks as an argument, so that tests can pass their own.
@@ -46,29 +45,10 @@ mod shop {
     }
 }
 
-async fn serve() -> Result<(), Box<dyn Error>> {
-    let locks = LockManager::in_memory();
-    let app = shop::app(locks.clone());
-    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&listen).await?;
-    info!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
-        .await?;
-    locks.shutdown().await;
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().init();
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let locks = LockManager::in_memory();
+    server::run(server::serve(shop::app(locks.clone()), &locks)).await
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@
 //!   record for violations.
 //! * [`Storm`] makes the faults of a [`Schedule`] while many processes contend for locks and write such a
 //!   history.
-//! * [`Service`] runs an axum application in a process of its own: the `index` example, or
-//!   `locked-service`, whose handlers write a history. A test can start several.
+//! * [`Service`] runs an axum application in a process of its own: an [`example`], or `locked-service`, whose
+//!   handlers write a history. A test can start several.
 //! * [`Nodes`] are the nodes of a lock manager, of any kind, so that one test runs over all kinds.
 //! * [`Postgres`] is a database server for the tests of fencing tokens.
 //! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test.
@@ -35,6 +35,7 @@ mod append_only_file;
 mod cluster;
 mod drop_after;
 mod eventually;
+mod example;
 mod held_briefly;
 mod history;
 mod measured;
@@ -64,6 +65,7 @@ pub use append_only_file::AppendOnlyFile;
 pub use cluster::RedisCluster;
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
+pub use example::example;
 pub use held_briefly::held_briefly;
 pub use history::{
     Attempt, Belief, Event, Findings, History, Hold, Late, Sharing, What, holds, monotonic_nanos,

@@ -1,8 +1,6 @@
 //! Bursts of requests against a locked service with one healthy server. However late the service is, it blames
 //! neither the server nor the requests.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::iter::repeat_n;

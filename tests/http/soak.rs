@@ -3,9 +3,7 @@
 //! The gate runs it with the seeds of `tests/seeds.txt`, one round for each. A longer run takes as many rounds as fit
 //! into its time, with the same services and servers:
 //!
-//!     REDLOCK_EXPLORE_SECONDS=1200 cargo test -p redlock-tests --test soak -- --nocapture
-
-#![allow(clippy::unwrap_used, reason = "tests")]
+//!     tests/run.sh --explore 1200 soak
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,18 +1,14 @@
 //! The plain locks of redis-py and rslock beside shared locks: each side is refused while the other one holds.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
-use redlock_core::{LockError, LockManager, LockRequest};
-use redlock_tests::{Nodes, Peer, Servers, eventually};
+use redlock_core::{LockManager, LockRequest};
+use redlock_tests::{Peer, Probe, Servers, eventually};
 
-use crate::redis_py_and_rslock::{is_fresh, left, redis_py, rslock};
-use crate::shared_entries::entries;
+use super::redis_py_and_rslock::{rslock, with_redis_py};
+use super::{MINUTE, assert_held_for, assert_refused_for, entries, gets_the_lock};
+use crate::{LONG, SOON, connect, no_key_is_left, start};
 
-const LONG: Duration = Duration::from_secs(300);
-const MINUTE: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "catalogue";
 
 /// The libraries that lock by `SET NX`.
@@ -43,28 +39,21 @@ impl Others {
 }
 
 /// Starts servers, two managers of this library and the other libraries. Without redis-py, tests rslock alone.
-async fn start(count: usize) -> (Servers, [LockManager; 2], Others) {
-    let nodes = Nodes::redis(count).await;
-    let ours = [nodes.manager().await, nodes.manager().await];
-    let Nodes::Redis(servers) = nodes else { unreachable!() };
-    let redis_py = if count == 1 { redis_py(servers[0].port()) } else { None };
-    let others = Others { redis_py, rslock: rslock(&servers) };
-    (servers, ours, others)
-}
-
-/// Starts a server, two managers of this library and a process with redis-py, which may be missing.
-async fn with_redis_py() -> Option<(Servers, [LockManager; 2], Peer)> {
-    let (servers, ours, others) = start(1).await;
-    Some((servers, ours, others.redis_py?))
+async fn start_all(count: usize) -> (Servers, [LockManager; 2], Others) {
+    let (servers, ours, redis_py) = match if count == 1 { with_redis_py().await } else { None } {
+        Some((servers, ours, python)) => (servers, ours, Some(python)),
+        None => {
+            let (servers, locks) = start(count).await;
+            let other = connect(servers.urls()).await;
+            (servers, [locks, other], None)
+        }
+    };
+    let rslock = rslock(&servers);
+    (servers, ours, Others { redis_py, rslock })
 }
 
 fn shared(locks: &LockManager) -> LockRequest {
     locks.lock(KEY).shared().expire(LONG)
-}
-
-async fn no_key_is_left(servers: &Servers) {
-    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
-        .await;
 }
 
 /// Waits until this number of waiting processes has subscribed to the releases.
@@ -89,8 +78,14 @@ async fn all_have_readers(servers: &Servers, count: usize) {
     }
 }
 
+/// Returns a time of the server as the hash of a shared lock has it.
+async fn in_a_minute(probe: &mut Probe) -> String {
+    let time: (u64, u64) = probe.command(["TIME"]).await;
+    ((time.0 + 60) * 1000).to_string()
+}
+
 async fn readers_refuse_plain_locks(count: usize) {
-    let (servers, [one, two], mut others) = start(count).await;
+    let (servers, [one, two], mut others) = start_all(count).await;
     let first = shared(&one).try_acquire().await.unwrap();
     all_have_readers(&servers, 1).await;
     others.are_refused().await;
@@ -120,7 +115,7 @@ async fn readers_refuse_plain_locks_on_five_nodes() {
 /// overtake the writer.
 #[tokio::test]
 async fn the_mark_of_a_waiting_writer_refuses_plain_locks() {
-    let (servers, [one, two], mut others) = start(1).await;
+    let (servers, [one, two], mut others) = start_all(1).await;
     let mut probe = servers[0].probe().await;
     let reader = shared(&one).try_acquire().await.unwrap();
     let mut writer = Box::pin(two.lock(KEY).expire(LONG).wait_time(LONG).acquire());
@@ -136,8 +131,7 @@ async fn the_mark_of_a_waiting_writer_refuses_plain_locks() {
     // The mark lives for a second. A slow machine must not outlive it.
     let fields: Vec<String> = probe.command(["HKEYS", KEY]).await;
     let mark = fields.iter().find(|field| field.starts_with("w:")).unwrap();
-    let time: (u64, u64) = probe.command(["TIME"]).await;
-    let end = ((time.0 + 60) * 1000).to_string();
+    let end = in_a_minute(&mut probe).await;
     probe.command::<()>(["HSET", KEY, mark, &end]).await;
     reader.release().await.unwrap();
     assert_eq!(entries(&mut probe, KEY).await, "mode=shared w:");
@@ -151,10 +145,9 @@ async fn the_mark_of_a_waiting_writer_refuses_plain_locks() {
 /// The turn of the readers lives for 50 ms, too short for a test. So the test writes a longer one.
 #[tokio::test]
 async fn the_turn_of_the_readers_refuses_plain_locks() {
-    let (servers, [one, _], mut others) = start(1).await;
+    let (servers, [one, _], mut others) = start_all(1).await;
     let mut probe = servers[0].probe().await;
-    let time: (u64, u64) = probe.command(["TIME"]).await;
-    let end = ((time.0 + 60) * 1000).to_string();
+    let end = in_a_minute(&mut probe).await;
     probe.command::<()>(["HSET", KEY, "mode", "shared", "t", &end]).await;
     probe.command::<()>(["PEXPIREAT", KEY, &end]).await;
     others.are_refused().await;
@@ -192,14 +185,12 @@ async fn redis_py_waits_for_the_last_reader() {
 async fn readers_wait_for_the_lock_of_redis_py() {
     let Some((servers, [one, two], mut python)) = with_redis_py().await else { return };
     assert_eq!(python.ask(&format!("acquire {KEY} 60 0")), "acquired");
-    let error = shared(&one).try_acquire().await.unwrap_err();
-    let LockError::Contended { remaining: Some(remaining), .. } = error else { panic!("{error}") };
-    assert!(is_fresh(remaining, MINUTE), "{remaining:?}");
+    assert_refused_for(shared(&one).try_acquire().await, MINUTE);
     let waiting = [&one, &two].map(|locks| tokio::spawn(shared(locks).wait_time(LONG).acquire()));
     until_listening(&servers, 2).await;
     assert_eq!(python.ask(&format!("release {KEY}")), "released");
     for reader in waiting {
-        let guard = tokio::time::timeout(SOON, reader).await.unwrap().unwrap().unwrap();
+        let guard = gets_the_lock(reader).await;
         assert_eq!(python.ask(&format!("acquire {KEY} 60 0")), "refused");
         guard.release().await.unwrap();
     }
@@ -211,8 +202,7 @@ async fn readers_wait_for_the_lease_of_redis_py() {
     let lease = Duration::from_secs(1);
     let begun = Instant::now();
     assert_eq!(python.ask(&format!("acquire {KEY} {} 0", lease.as_secs())), "acquired");
-    let waiting = shared(&one).wait_time(LONG).acquire();
-    let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    let guard = gets_the_lock(tokio::spawn(shared(&one).wait_time(LONG).acquire())).await;
     // The server counts whole milliseconds.
     let waited = begun.elapsed();
     assert!(waited + Duration::from_millis(5) > lease, "{waited:?}");
@@ -220,7 +210,7 @@ async fn readers_wait_for_the_lease_of_redis_py() {
     // The release comes too late, and leaves the reader alone.
     assert_eq!(python.ask(&format!("release {KEY}")), "WRONGTYPE");
     assert_eq!(entries(&mut servers[0].probe().await, KEY).await, "mode=shared r:");
-    assert!(is_fresh(left(&servers[0], KEY).await, LONG));
+    assert_held_for(&servers[0], KEY, LONG).await;
     guard.release().await.unwrap();
 }
 
@@ -239,18 +229,15 @@ async fn redis_py_does_not_see_readers() {
 }
 
 async fn readers_wait_for_the_lock_of_rslock(count: usize) {
-    let (servers, [one, two], others) = start(count).await;
-    let theirs = others.rslock;
+    let (servers, one) = start(count).await;
+    let (two, theirs) = (connect(servers.urls()).await, rslock(&servers));
     let lock = theirs.lock(KEY, MINUTE).await.unwrap();
-    let error = shared(&one).try_acquire().await.unwrap_err();
-    let LockError::Contended { remaining: Some(remaining), .. } = error else { panic!("{error}") };
-    assert!(is_fresh(remaining, MINUTE), "{remaining:?}");
-    let waiting = [&one, &two].map(|locks| tokio::spawn(shared(locks).wait_time(LONG).acquire()));
+    assert_refused_for(shared(&one).try_acquire().await, MINUTE);
+    let [first, last] =
+        [&one, &two].map(|locks| tokio::spawn(shared(locks).wait_time(LONG).acquire()));
     until_listening(&servers, 2).await;
     theirs.unlock(&lock).await;
-    let [first, last] = waiting;
-    let first = tokio::time::timeout(SOON, first).await.unwrap().unwrap().unwrap();
-    let last = tokio::time::timeout(SOON, last).await.unwrap().unwrap().unwrap();
+    let (first, last) = (gets_the_lock(first).await, gets_the_lock(last).await);
     all_have_readers(&servers, 2).await;
     // A second release by rslock leaves the readers alone.
     theirs.unlock(&lock).await;

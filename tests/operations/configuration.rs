@@ -1,12 +1,11 @@
 //! A service connects by its configuration: a part of a TOML file, or environment variables.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-use std::process::Command;
 use std::time::Duration;
 
 use redlock_core::{ConfigError, ConnectError, LockManager, LockManagerConfig};
 use redlock_tests::{RedisServer, Servers};
+
+use super::run_again;
 
 const PASSWORD: &str = "c0nfigured-word";
 
@@ -63,7 +62,6 @@ async fn a_wrong_url_of_a_configuration_is_an_error_with_its_position() {
 /// The variables are those of a second process, because a process cannot safely change its own.
 #[tokio::test]
 async fn a_service_connects_by_its_environment() {
-    const TEST: &str = "configuration::a_service_connects_by_its_environment";
     const OUTCOME: &str = "REDLOCK_TEST_CONFIGURED";
     match std::env::var(OUTCOME).as_deref() {
         Ok("connects") => {
@@ -83,9 +81,7 @@ async fn a_service_connects_by_its_environment() {
     }
     let servers = three_servers().await;
     let run = |outcome: &str, variables: &[(&str, &str)]| {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", TEST]).env(OUTCOME, outcome).envs(variables.iter().copied());
-        let output = child.output().unwrap();
+        let output = run_again(&[&[(OUTCOME, outcome)], variables].concat());
         assert!(output.status.success(), "{outcome}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{outcome}");
     };

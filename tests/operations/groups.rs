@@ -1,24 +1,20 @@
 //! Clusters and Sentinel groups with TLS and with credentials that expire.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use redlock_core::{Credentials, LockManager, LockManagerBuilder};
+use redlock_core::{Credentials, LockManagerBuilder, TlsOptions};
 use redlock_tests::{FailoverGroup, RedisCluster, RedisOptions, RedisServer, Sentinel, eventually};
 
-use super::credentials::{NEW, OLD, SHORT_LIFE, SOON, sessions};
+use super::credentials::{NEW, OLD, SHORT_LIFE, sessions};
 use super::tls::certificates::{Authority, Files};
-
-const LONG: Duration = Duration::from_secs(300);
+use crate::{LONG, SOON, builder};
 
 /// Adds the credentials of the user `first`, which expire, and those of the user `second` from the returned moment on.
 fn with_two_users(builder: LockManagerBuilder) -> (LockManagerBuilder, Arc<AtomicBool>) {
     let is_second = Arc::new(AtomicBool::new(false));
     let read = Arc::clone(&is_second);
-    let builder = builder.connect_timeout(Duration::from_secs(5)).credentials(move |_| {
+    let builder = builder.credentials(move |_| {
         let is_second = read.load(Ordering::SeqCst);
         async move {
             Ok::<_, std::io::Error>(if is_second {
@@ -53,9 +49,9 @@ fn files_of_group() -> Files {
     files
 }
 
-/// Returns why the only node of this builder, a group, has no vote.
-async fn refused(builder: LockManagerBuilder) -> String {
-    match builder.connect_timeout(Duration::from_secs(5)).connect().await {
+/// Returns why the only node, a group, has no vote.
+async fn refused(url: &str, tls: TlsOptions) -> String {
+    match builder([url]).tls(tls).connect().await {
         Err(error) => error.to_string(),
         Ok(locks) => {
             locks.lock("order:42").try_acquire().await.unwrap_err().diagnostics().to_string()
@@ -97,7 +93,7 @@ async fn every_connection_to_a_cluster_has_tls_and_renews_its_credentials() {
     let options = options.user("first", OLD).user("second", NEW);
     let (cluster, url) = cluster_with(&options).await;
     let servers = cluster.servers();
-    let builder = LockManager::builder().url(url);
+    let builder = builder([url]);
     let (builder, is_second) = with_two_users(builder.tls(files.identify()));
     let locks = builder.connect().await.unwrap();
     let mut guards = Vec::new();
@@ -128,7 +124,7 @@ async fn a_connection_to_the_master_of_a_sentinel_group_renews_its_credentials()
             let _: () = server.probe().await.command(rules).await;
         }
     }
-    let (builder, is_second) = with_two_users(LockManager::builder().url(group.url()));
+    let (builder, is_second) = with_two_users(builder([group.url()]));
     let locks = builder.connect().await.unwrap();
     let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
     let before = sessions(&group.servers[0]).await;
@@ -144,38 +140,27 @@ async fn a_connection_to_the_master_of_a_sentinel_group_renews_its_credentials()
 async fn the_connections_to_sentinels_and_to_their_master_have_tls() {
     let files = files_of_group();
     let Some((_server, _sentinel, url)) = sentinel_group(&files).await else { return };
-    let builder = || LockManager::builder().url(&url).connect_timeout(Duration::from_secs(5));
-    let locks = builder().tls(files.identify()).connect().await.unwrap();
+    let locks = builder([&url]).tls(files.identify()).connect().await.unwrap();
     let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
     guard.release().await.unwrap();
-    let error = builder().tls(files.trust()).connect().await.unwrap_err().to_string();
-    assert!(error.contains("the server requires a client certificate"), "{error}");
-}
-
-const UNKNOWN: &str = "no trusted authority has signed the certificate of the server";
-const OTHER_HOST: &str = "certificate not valid for name \"127.0.0.1\"";
-
-/// The authority is wrong for the sentinel already. The name is that of the master, which the sentinel reports.
-#[tokio::test]
-async fn a_sentinel_group_with_a_wrong_authority_or_host_name_has_a_vote_that_says_so() {
-    let files = Files::new();
-    let Some((_server, _sentinel, url)) = sentinel_group(&files).await else { return };
-    let other = Files::new();
-    let stranger = files.identify().ca_file(other.path("ca.pem"));
-    for (tls, words) in [(files.identify(), OTHER_HOST), (stranger, UNKNOWN)] {
-        let reason = refused(LockManager::builder().url(&url).tls(tls)).await;
-        assert!(reason.contains(words), "{reason}");
-    }
+    let reason = refused(&url, files.trust()).await;
+    assert!(reason.contains("the server requires a client certificate"), "{reason}");
 }
 
 /// The authority is wrong for the servers of the URL already. The name is that of a master, which they report.
 #[tokio::test]
-async fn a_cluster_with_a_wrong_authority_or_host_name_has_a_vote_that_says_so() {
+async fn a_group_with_a_wrong_authority_or_host_name_has_a_vote_that_says_so() {
     let (files, other) = (Files::new(), Files::new());
-    let Some(options) = files.options() else { return };
-    let (_cluster, url) = cluster_with(&options).await;
-    for (tls, words) in [(files.trust(), OTHER_HOST), (other.trust(), UNKNOWN)] {
-        let reason = refused(LockManager::builder().url(&url).tls(tls)).await;
-        assert!(reason.contains(words), "{reason}");
+    let Some((_server, _sentinel, sentinel_url)) = sentinel_group(&files).await else { return };
+    let (_cluster, cluster_url) = cluster_with(&files.options().unwrap()).await;
+    let stranger = files.identify().ca_file(other.path("ca.pem"));
+    for url in [sentinel_url, cluster_url] {
+        for (tls, words) in [
+            (files.identify(), "certificate not valid for name \"127.0.0.1\""),
+            (stranger.clone(), "no trusted authority has signed the certificate of the server"),
+        ] {
+            let reason = refused(&url, tls).await;
+            assert!(reason.contains(words), "{url}: {reason}");
+        }
     }
 }

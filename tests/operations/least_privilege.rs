@@ -4,21 +4,22 @@
 //! The tables document the permissions. A change that sends a new command must add a row; otherwise these
 //! tests fail, because the command is not permitted.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redlock_core::{
-    Dialect, ExtendError, LockError, LockManager, LockManagerBuilder, LockRequest, MultiGuard,
-    NodeError, ReleaseError, Vote, Votes,
+    ConnectError, Dialect, ExtendError, FencedGuard, LockError, LockManager, LockManagerBuilder,
+    LockRequest, MultiGuard, NodeError, ReleaseError, Vote, Votes,
 };
 use redlock_tests::{Logs, Probe, RedisServer, eventually, skip};
 
-const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(10);
+use crate::{LONG, SOON};
+
 const PREFIX: &str = "lock:";
 const KEY: &str = "order:42";
+const LOCK: &str = "lock:order:42";
+const DIALECTS: [Dialect; 2] = [Dialect::Plain, Dialect::Redisson];
+const PAGE: &str = include_str!("../../redlock-axum/docs/production.md");
 
 /// An operation on a lock. Each variant documents the result for a caller without permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,11 +120,11 @@ fn rights(dialect: Dialect) -> &'static [Right] {
     }
 }
 
-fn channel(dialect: Dialect) -> String {
-    match dialect {
-        Dialect::Redisson => format!("redisson_lock__channel:{{{PREFIX}{KEY}}}"),
-        _ => format!("{PREFIX}{KEY}"),
-    }
+/// Returns the rules of a line of the page: for each dialect, and for fair locks in addition.
+fn listed(line: usize) -> BTreeSet<&'static str> {
+    let mut lines = PAGE.lines().filter(|line| line.trim().starts_with("ACL SETUSER app"));
+    let words = lines.nth(line).unwrap().split_whitespace();
+    words.filter(|word| word.starts_with(['~', '&', '+'])).collect()
 }
 
 /// A server whose user `app` has all rights that a dialect needs, except the missing ones.
@@ -136,20 +137,44 @@ struct Restricted {
     logs: Logs,
 }
 
+/// Returns the value of an operation. If the server did not permit the operation, checks its error and returns `None`.
+macro_rules! permitted {
+    ($restricted:ident, $error:ident, $result:expr) => {
+        match $result {
+            Ok(value) => Some(value),
+            Err($error::Unavailable { votes, .. }) => {
+                $restricted.assert_not_permitted(&votes);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+}
+
 impl Restricted {
-    async fn start(dialect: Dialect, missing: Option<&'static str>) -> Self {
-        Self::start_without(dialect, missing.as_slice()).await
+    async fn start(dialect: Dialect, missing: &[&'static str]) -> Self {
+        let rules = rights(dialect).iter().map(|(rule, _)| *rule).collect();
+        Self::start_with(dialect, rules, missing).await
     }
 
-    async fn start_without(dialect: Dialect, missing: &[&'static str]) -> Self {
+    /// Starts a server for a user with the rights of fair locks, too.
+    async fn start_fair(dialect: Dialect, missing: &[&'static str]) -> Self {
+        let rules = rights(dialect).iter().map(|(rule, _)| *rule).chain(listed(2)).collect();
+        Self::start_with(dialect, rules, missing).await
+    }
+
+    async fn start_with(
+        dialect: Dialect,
+        rules: BTreeSet<&'static str>,
+        missing: &[&'static str],
+    ) -> Self {
         let logs = Logs::collect();
         redlock_logs::remember_password("s3cret");
         let server = RedisServer::start().await;
         let mut probe = server.probe().await;
         // Redis 6.2 permits all channels by default.
         let mut user = vec!["ACL", "SETUSER", "app", "reset", "resetchannels", "on", ">s3cret"];
-        let rules = rights(dialect).iter().map(|(rule, _)| *rule);
-        user.extend(rules.filter(|rule| !missing.contains(rule)));
+        user.extend(rules.iter().filter(|rule| !missing.contains(rule)));
         probe.command::<()>(&user).await;
         let missing = missing.first().and_then(|rule| rule.strip_prefix('+')).unwrap_or_default();
         // The errors of Redis 6.2 do not name the subcommand.
@@ -158,12 +183,8 @@ impl Restricted {
     }
 
     fn builder(&self) -> LockManagerBuilder {
-        LockManager::builder()
-            .url(self.server.url_at("app:s3cret@127.0.0.1"))
-            .prefix(PREFIX)
-            .dialect(self.dialect)
-            .node_timeout(SOON)
-            .connect_timeout(SOON)
+        let url = self.server.url_at("app:s3cret@127.0.0.1");
+        crate::builder([url]).prefix(PREFIX).dialect(self.dialect)
     }
 
     async fn manager(&self) -> LockManager {
@@ -180,7 +201,7 @@ impl Restricted {
     }
 
     fn has_warned(&self, words: &str) -> bool {
-        self.logs.lines().iter().any(|line| line.contains("WARN") && line.contains(words))
+        self.logs.count("WARN", words) > 0
     }
 
     /// Returns how often a command was executed, and how often it was rejected.
@@ -194,10 +215,9 @@ impl Restricted {
         (count("calls").unwrap_or(0), count("rejected_calls").unwrap_or(0))
     }
 
-    async fn is_listened_to(&mut self) -> bool {
-        let channel = channel(self.dialect);
-        let counted: (String, u64) = self.probe.command(["PUBSUB", "NUMSUB", &channel]).await;
-        counted.1 > 0
+    /// Returns the channels to which anybody has subscribed.
+    async fn channels(&mut self) -> Vec<String> {
+        self.probe.command(["PUBSUB", "CHANNELS"]).await
     }
 
     async fn is_older_than(&mut self, version: &str) -> bool {
@@ -214,16 +234,24 @@ impl Restricted {
         self.probe.command::<()>(["FLUSHALL"]).await;
     }
 
+    /// Returns the locks on the server. Checks that no key but a fencing counter stays for ever: a script's effects stay
+    /// when it fails (every lock has a deadline).
+    async fn locks(&mut self) -> Vec<String> {
+        let mut locks = self.probe.keys().await;
+        locks.retain(|key| !key.contains(":fencing"));
+        for lock in &locks {
+            let left: i64 = self.probe.command(["PTTL", lock]).await;
+            assert_ne!(left, -1, "without {}, {lock} stays for ever", self.missing);
+        }
+        locks
+    }
+
     /// Tries every operation, and returns the operations that fail.
     async fn lacks(&mut self) -> BTreeSet<Ability> {
         let mut lacking = BTreeSet::new();
-        let locks = match self.builder().connect().await {
-            Ok(locks) => locks,
-            Err(redlock_core::ConnectError::Unavailable { votes, .. }) => {
-                self.assert_not_permitted(&votes);
-                return BTreeSet::from([Connect]);
-            }
-            Err(error) => panic!("{error}"),
+        let connected = self.builder().connect().await;
+        let Some(locks) = permitted!(self, ConnectError, connected) else {
+            return BTreeSet::from([Connect]);
         };
         if self.has_warned("run_id of the server is unknown") {
             lacking.insert(Identify);
@@ -232,31 +260,19 @@ impl Restricted {
             lacking.insert(WatchClock);
         }
         let request = |locks: &LockManager| locks.lock(KEY).expire(LONG / 2);
-        match request(&locks).try_acquire().await {
-            Ok(guard) => drop(guard),
-            Err(LockError::Unavailable { votes, .. }) => {
-                self.assert_not_permitted(&votes);
-                // A script's effects stay when it fails (every lock has a deadline).
-                assert_eq!(self.probe.keys().await, [""; 0]);
-                lacking.insert(Acquire);
-                return lacking;
-            }
-            Err(error) => panic!("{error}"),
+        if permitted!(self, LockError, request(&locks).try_acquire().await).is_none() {
+            assert_eq!(self.locks().await, [""; 0]);
+            lacking.insert(Acquire);
+            return lacking;
         }
         self.clear().await;
 
-        match request(&locks).fenced().try_acquire().await {
-            Ok(guard) => drop(guard),
-            Err(LockError::Unavailable { votes, .. }) => {
-                self.assert_not_permitted(&votes);
-                let counter = |key: &String| key.contains(":fencing");
-                eventually("no lock is left", SOON, async || {
-                    self.probe.keys().await.iter().all(counter).then_some(())
-                })
-                .await;
-                lacking.insert(Fence);
-            }
-            Err(error) => panic!("{error}"),
+        if permitted!(self, LockError, request(&locks).fenced().try_acquire().await).is_none() {
+            eventually("no lock is left", SOON, async || {
+                self.locks().await.is_empty().then_some(())
+            })
+            .await;
+            lacking.insert(Fence);
         }
         self.clear().await;
 
@@ -273,36 +289,21 @@ impl Restricted {
             }
             error => panic!("{error}"),
         }
-        match guard.extend(LONG).await {
-            Ok(()) => assert!(guard.remaining() > LONG / 2),
-            Err(ExtendError::Unavailable { votes, .. }) => {
-                self.assert_not_permitted(&votes);
-                assert!(guard.is_valid());
-                lacking.insert(Extend);
-            }
-            Err(error) => panic!("{error}"),
+        match permitted!(self, ExtendError, guard.extend(LONG).await) {
+            Some(()) => assert!(guard.remaining() > LONG / 2),
+            None => drop(lacking.insert(Extend)),
         }
-        match guard.release().await {
-            Ok(()) => assert_eq!(self.probe.keys().await, [""; 0]),
-            Err(ReleaseError::Unavailable { votes, .. }) => {
-                self.assert_not_permitted(&votes);
-                lacking.insert(Release);
-            }
-            Err(error) => panic!("{error}"),
+        assert!(guard.is_valid());
+        match permitted!(self, ReleaseError, guard.release().await) {
+            Some(()) => assert_eq!(self.locks().await, [""; 0]),
+            None => drop(lacking.insert(Release)),
         }
         self.clear().await;
 
         let guard = request(&locks).min_hold(SOON).try_acquire().await.unwrap();
-        match guard.release().await {
-            Ok(()) => {
-                let left = self.probe.time_to_live(&format!("{PREFIX}{KEY}")).await;
-                assert!(left.unwrap() <= SOON);
-            }
-            Err(ReleaseError::Unavailable { votes, .. }) => {
-                self.assert_not_permitted(&votes);
-                lacking.insert(ReleaseLater);
-            }
-            Err(error) => panic!("{error}"),
+        match permitted!(self, ReleaseError, guard.release().await) {
+            Some(()) => assert!(self.probe.time_to_live(LOCK).await.unwrap() <= SOON),
+            None => drop(lacking.insert(ReleaseLater)),
         }
         self.clear().await;
 
@@ -310,7 +311,6 @@ impl Restricted {
             lacking.extend(self.sharing_lacks(&locks, &stranger).await);
             self.clear().await;
         }
-
         if !lacking.contains(&Refuse) {
             lacking.extend(self.waiting_lacks(&locks, &stranger).await);
         }
@@ -322,35 +322,21 @@ impl Restricted {
         let mut lacking = Vec::new();
         let request = |locks: &LockManager| locks.lock(KEY).expire(LONG);
         for shared in [request(locks).permits(3), request(locks).shared()] {
-            match shared.try_acquire().await {
-                Ok(guard) => {
-                    guard.extend(LONG * 2).await.unwrap();
-                    match request(stranger).try_acquire().await.unwrap_err() {
-                        LockError::Contended { .. } => {}
-                        LockError::ForeignKey { .. } => lacking.push(RefuseWriter),
-                        error => panic!("{error}"),
-                    }
-                    match guard.release().await {
-                        Ok(()) => assert_eq!(self.probe.keys().await, [""; 0]),
-                        Err(ReleaseError::Unavailable { votes, .. }) => {
-                            self.assert_not_permitted(&votes);
-                            lacking.push(StopSharing);
-                        }
-                        Err(error) => panic!("{error}"),
-                    }
-                    self.clear().await;
-                }
-                Err(LockError::Unavailable { votes, .. }) => {
-                    self.assert_not_permitted(&votes);
-                    // A script's effects stay when it fails (every lock has a deadline).
-                    assert_eq!(self.probe.keys().await, [""; 0]);
-                    lacking.push(Share);
-                }
-                Err(error) => panic!("{error}"),
+            let Some(guard) = permitted!(self, LockError, shared.try_acquire().await) else {
+                assert_eq!(self.locks().await, [""; 0]);
+                return vec![Share];
+            };
+            guard.extend(LONG * 2).await.unwrap();
+            match request(stranger).try_acquire().await.unwrap_err() {
+                LockError::Contended { .. } => {}
+                LockError::ForeignKey { .. } => lacking.push(RefuseWriter),
+                error => panic!("{error}"),
             }
-        }
-        if lacking.contains(&Share) {
-            return lacking;
+            match permitted!(self, ReleaseError, guard.release().await) {
+                Some(()) => assert_eq!(self.locks().await, [""; 0]),
+                None => lacking.push(StopSharing),
+            }
+            self.clear().await;
         }
         let exclusive = request(locks).try_acquire().await.unwrap();
         match request(stranger).shared().try_acquire().await.unwrap_err() {
@@ -371,27 +357,26 @@ impl Restricted {
         let waiting = tokio::spawn(stranger.lock(KEY).wait_forever().acquire());
         let listens = eventually("the waiter listens, or cannot", SOON, async || {
             let refused = self.has_warned("cannot subscribe to releases");
-            if self.is_listened_to().await { Some(true) } else { refused.then_some(false) }
+            if self.channels().await.is_empty() { refused.then_some(false) } else { Some(true) }
         });
         if !listens.await {
             lacking.push(Listen);
         }
-        let (deleted, _) = self.calls("del").await;
         let (published, _) = self.calls("publish").await;
-        drop(guard);
-        // Without the right to release the lock, its lease runs out.
-        self.probe.command::<()>(["PEXPIRE", &format!("{PREFIX}{KEY}"), "300"]).await;
-        let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
-        if self.calls("del").await.0 > deleted && self.calls("publish").await.0 == published {
+        if guard.release().await.is_err() {
+            // Without the right to release the lock, its lease runs out.
+            self.probe.command::<()>(["PEXPIRE", LOCK, "1"]).await;
+        } else if self.calls("publish").await.0 == published {
             lacking.push(Announce);
         }
+        let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
         drop(guard);
         let stops =
             eventually("the waiter's channel is given up, or cannot be", SOON, async || {
-                if self.is_listened_to().await {
-                    (self.calls("unsubscribe").await.1 > 0).then_some(false)
-                } else {
+                if self.channels().await.is_empty() {
                     Some(true)
+                } else {
+                    (self.calls("unsubscribe").await.1 > 0).then_some(false)
                 }
             });
         if !stops.await {
@@ -404,23 +389,18 @@ impl Restricted {
 /// With all rights every operation succeeds. Without one right, exactly the operations in its row fail, so
 /// no right in the table is superfluous.
 async fn removing_a_right_disables_only_what_needs_it(dialect: Dialect) {
-    assert_eq!(Restricted::start(dialect, None).await.lacks().await, BTreeSet::new());
+    assert_eq!(Restricted::start(dialect, &[]).await.lacks().await, BTreeSet::new());
     for (rule, lacking) in rights(dialect) {
-        let mut restricted = Restricted::start(dialect, Some(rule)).await;
-        let found = restricted.lacks().await;
+        let found = Restricted::start(dialect, &[rule]).await.lacks().await;
         assert_eq!(found, lacking.iter().copied().collect(), "without {rule}");
     }
 }
 
 #[test]
 fn the_production_page_lists_these_rights() {
-    let page = include_str!("../../redlock-axum/docs/production.md");
-    let mut lines = page.lines().filter(|line| line.trim().starts_with("ACL SETUSER app"));
-    for dialect in [Dialect::Plain, Dialect::Redisson] {
-        let words = lines.next().unwrap().split_whitespace();
-        let listed: BTreeSet<_> = words.filter(|word| word.starts_with(['~', '&', '+'])).collect();
+    for (line, dialect) in DIALECTS.into_iter().enumerate() {
         let needed: BTreeSet<_> = rights(dialect).iter().map(|(rule, _)| *rule).collect();
-        assert_eq!(listed, needed, "{dialect:?}");
+        assert_eq!(listed(line), needed, "{dialect:?}");
     }
 }
 
@@ -434,39 +414,63 @@ async fn each_right_is_needed_in_the_redisson_dialect() {
     removing_a_right_disables_only_what_needs_it(Dialect::Redisson).await;
 }
 
+/// No fair caller gets a lock without its order, and no queue stays for ever. A ticket is removed with `ZREM`, and the
+/// tickets of a killed process are found with `ZRANGE`: later than an acquisition.
+#[tokio::test]
+async fn without_a_right_a_fair_acquisition_fails_and_names_the_command() {
+    for missing in ["+zadd", "+zrangebyscore", "+zscore", "+pexpireat", "+time"] {
+        let mut restricted = Restricted::start_fair(Dialect::Plain, &[missing]).await;
+        let request = restricted.manager().await.lock(KEY).fair().wait_time(SOON);
+        let error = request.acquire().await.unwrap_err();
+        restricted.assert_not_permitted(error.votes().unwrap());
+        restricted.locks().await;
+    }
+}
+
+/// Two processes wait. Without its channel a process is not notified, and asks whether it is next.
+#[tokio::test]
+async fn the_listed_rights_are_enough_for_fair_locks_and_the_channel_is_not_needed() {
+    for dialect in DIALECTS {
+        for missing in
+            [&[][..], &["&lock:*", "&lock:redlock:fair*"], &["+publish"], &["+subscribe"]]
+        {
+            let restricted = Restricted::start_fair(dialect, missing).await;
+            let (here, there) = (restricted.manager().await, restricted.manager().await);
+            let holder = here.lock(KEY).try_acquire().await.unwrap();
+            let callers = [&here, &there, &here, &there].map(|locks| {
+                let request = locks.lock(KEY).expire(LONG).fair().wait_time(SOON);
+                tokio::spawn(async { request.acquire().await.unwrap().release().await.unwrap() })
+            });
+            holder.release().await.unwrap();
+            for caller in callers {
+                caller.await.unwrap();
+            }
+        }
+    }
+}
+
 /// A script's effects stay when it fails, and without `DEL` they could not be undone either (every lock has a
 /// deadline).
 #[tokio::test]
 async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
-    for dialect in [Dialect::Plain, Dialect::Redisson] {
-        let mut restricted = Restricted::start_without(dialect, &["+pexpire", "+del"]).await;
+    for dialect in DIALECTS {
+        let mut restricted = Restricted::start(dialect, &["+pexpire", "+del"]).await;
         if restricted.is_older_than("7.0").await && dialect == Dialect::Redisson {
             return skip("this server cannot say beforehand what is not permitted");
         }
         let locks = restricted.manager().await;
-        for fenced in [false, true] {
-            let request = locks.lock(KEY).expire(SOON);
-            let attempt = if fenced {
-                request.fenced().try_acquire().await.map(redlock_core::FencedGuard::into_guard)
+        let request = || locks.lock(KEY).expire(SOON);
+        for is_fenced in [false, true] {
+            let attempt = if is_fenced {
+                request().fenced().try_acquire().await.map(FencedGuard::into_guard)
             } else {
-                request.try_acquire().await
+                request().try_acquire().await
             };
-            match (dialect, attempt) {
-                // The plain dialect acquires with `SET` alone, and needs neither command until the release.
-                (Dialect::Plain, Ok(guard)) => guard.keep_until_expiry(),
-                (_, Err(LockError::Unavailable { votes, .. })) => {
-                    restricted.assert_not_permitted(&votes);
-                }
-                (_, other) => panic!("{dialect:?}: {other:?}"),
-            }
-            let counter = |key: &String| key.contains(":fencing");
-            let locks: Vec<_> =
-                restricted.probe.keys().await.into_iter().filter(|key| !counter(key)).collect();
-            for lock in &locks {
-                let left: i64 = restricted.probe.command(["PTTL", lock]).await;
-                assert!(left > 0, "{dialect:?}: {lock} stays for ever");
-            }
-            assert_eq!(locks.is_empty(), dialect == Dialect::Redisson);
+            let guard = permitted!(restricted, LockError, attempt);
+            // The plain dialect acquires with `SET` alone, and needs neither command until the release.
+            assert_eq!(guard.is_some(), dialect == Dialect::Plain);
+            assert_eq!(restricted.locks().await.is_empty(), dialect == Dialect::Redisson);
+            guard.map(redlock_core::LockGuard::keep_until_expiry);
             restricted.clear().await;
         }
     }
@@ -476,33 +480,27 @@ fn set(locks: &LockManager) -> LockRequest<MultiGuard> {
     locks.lock_all(["order:42", "order:43"]).expire(LONG).wait_time(SOON)
 }
 
+/// A script that lacks a right leaves no key half done.
 #[tokio::test]
 async fn a_lock_of_several_keys_needs_the_rights_of_a_plain_lock() {
-    let restricted = Restricted::start(Dialect::Plain, None).await;
+    let mut restricted = Restricted::start(Dialect::Plain, &[]).await;
     let (one, other) = (restricted.manager().await, restricted.manager().await);
     let guard = set(&one).fenced().acquire().await.unwrap();
     let waiting = tokio::spawn(set(&other).min_hold(Duration::from_millis(20)).acquire());
     guard.extend(LONG * 2).await.unwrap();
     eventually("the waiter listens", SOON, async || {
-        let channel = format!("{PREFIX}order:42");
-        let counted: (String, u64) =
-            restricted.probe.clone().command(["PUBSUB", "NUMSUB", &channel]).await;
-        (counted.1 > 0).then_some(())
+        restricted.channels().await.contains(&LOCK.to_owned()).then_some(())
     })
     .await;
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-}
 
-/// A script that lacks a right leaves no key half done.
-#[tokio::test]
-async fn a_lock_of_several_keys_is_not_acquired_without_a_right() {
     for missing in ["+set", "+pttl", "+evalsha"] {
-        let mut restricted = Restricted::start(Dialect::Plain, Some(missing)).await;
+        drop(restricted);
+        restricted = Restricted::start(Dialect::Plain, &[missing]).await;
         let error = set(&restricted.manager().await).acquire().await.unwrap_err();
-        let LockError::Unavailable { votes, .. } = error else { panic!("{missing}: {error:?}") };
-        restricted.assert_not_permitted(&votes);
-        assert_eq!(restricted.probe.keys().await, [""; 0], "{missing}");
+        restricted.assert_not_permitted(error.votes().unwrap());
+        assert_eq!(restricted.locks().await, [""; 0], "{missing}");
     }
 }
 
@@ -510,25 +508,33 @@ async fn a_lock_of_several_keys_is_not_acquired_without_a_right() {
 /// lock is free by then.
 #[tokio::test]
 async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() {
-    let lock = format!("{PREFIX}{KEY}");
-    for missing in [None, Some("+time"), Some("+hset"), Some("+pexpireat")] {
+    for missing in [&[][..], &["+time"], &["+hset"], &["+pexpireat"]] {
         let mut restricted = Restricted::start(Dialect::Plain, missing).await;
         let client = redis::Client::open(restricted.server.url()).unwrap();
         let mut reader = client.get_async_pubsub().await.unwrap();
-        reader.subscribe(&[&lock, &format!("{lock}:readers")]).await.unwrap();
+        reader.subscribe(&[LOCK, &format!("{LOCK}:readers")]).await.unwrap();
         let locks = restricted.manager().await;
-        let turn: Vec<&String> = missing.is_none().then_some(&lock).into_iter().collect();
         // A set is not acquired without the time of the server.
-        let kinds = if missing == Some("+time") { &[false][..] } else { &[false, true] };
+        let kinds = if missing == ["+time"] { &[false][..] } else { &[false, true] };
         for is_set in kinds {
+            let (hset, pexpireat) =
+                (restricted.calls("hset").await.0, restricted.calls("pexpireat").await.0);
             if *is_set {
                 let set = locks.lock_all([KEY, "order:43"]).wait_time(SOON);
                 set.acquire().await.unwrap().release().await.unwrap();
             } else {
                 locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
             }
-            let keys = restricted.probe.keys().await;
-            assert_eq!(keys.iter().collect::<Vec<_>>(), turn, "without {missing:?}, set: {is_set}");
+            if missing.is_empty() {
+                let turns =
+                    (restricted.calls("hset").await.0, restricted.calls("pexpireat").await.0);
+                assert_eq!(turns, (hset + 1, pexpireat + 1));
+                eventually("the turn is over", SOON, async || {
+                    restricted.locks().await.is_empty().then_some(())
+                })
+                .await;
+            }
+            assert_eq!(restricted.locks().await, [""; 0], "without {missing:?}, set: {is_set}");
         }
     }
 }
@@ -536,32 +542,29 @@ async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() 
 /// A downgrade removes the exclusive lock before it adds the shared one.
 #[tokio::test]
 async fn a_downgrade_that_is_not_permitted_leaves_the_lock_exclusive() {
-    let lock = format!("{PREFIX}{KEY}");
     for missing in ["+hset", "+pexpireat"] {
-        let mut restricted = Restricted::start(Dialect::Plain, Some(missing)).await;
+        let mut restricted = Restricted::start(Dialect::Plain, &[missing]).await;
         let locks = restricted.manager().await;
         let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
         let error = guard.downgrade().await.unwrap_err();
         restricted.assert_not_permitted(error.votes().unwrap());
-        let left: i64 = restricted.probe.command(["PTTL", &lock]).await;
-        let kind: String = restricted.probe.command(["TYPE", &lock]).await;
+        let kind: String = restricted.probe.command(["TYPE", LOCK]).await;
         assert_eq!(kind, "string", "without {missing}");
-        assert!(left > 0, "without {missing}: {left}");
+        assert_eq!(restricted.locks().await, [LOCK]);
         error.into_guard().unwrap().release().await.unwrap();
-        assert!(restricted.probe.keys().await.is_empty());
+        assert_eq!(restricted.locks().await, [""; 0]);
     }
 }
 
 /// The rights of one application give no access to the locks of another application.
 #[tokio::test]
 async fn other_prefixes_are_out_of_reach() {
-    for dialect in [Dialect::Plain, Dialect::Redisson] {
-        let restricted = Restricted::start(dialect, None).await;
+    for dialect in DIALECTS {
+        let restricted = Restricted::start(dialect, &[]).await;
         for prefix in ["", "shop:", "loc"] {
             let locks = restricted.builder().prefix(prefix).connect().await.unwrap();
             let error = locks.lock(KEY).try_acquire().await.unwrap_err();
-            let LockError::Unavailable { votes, .. } = &error else { panic!("{error}") };
-            restricted.assert_not_permitted(votes);
+            restricted.assert_not_permitted(error.votes().unwrap());
             let diagnostics = error.diagnostics().to_string();
             assert!(diagnostics.contains("key"), "{diagnostics}");
         }
@@ -571,15 +574,14 @@ async fn other_prefixes_are_out_of_reach() {
 /// Redisson adds no braces to a key that has braces, so the name of its channel begins differently.
 #[tokio::test]
 async fn a_key_with_braces_has_its_own_channel_in_the_redisson_dialect() {
-    let mut restricted = Restricted::start(Dialect::Redisson, None).await;
+    let mut restricted = Restricted::start(Dialect::Redisson, &[]).await;
     let rule = ["ACL", "SETUSER", "app", "&redisson_lock__channel:lock:*"];
     restricted.probe.command::<()>(rule).await;
     let (one, other) = (restricted.manager().await, restricted.manager().await);
     let guard = one.lock("{order}:42").expire(LONG).try_acquire().await.unwrap();
     let waiting = tokio::spawn(other.lock("{order}:42").wait_forever().acquire());
     eventually("the waiter listens", SOON, async || {
-        let channels: Vec<String> = restricted.probe.command(["PUBSUB", "CHANNELS"]).await;
-        (channels == ["redisson_lock__channel:lock:{order}:42"]).then_some(())
+        (restricted.channels().await == ["redisson_lock__channel:lock:{order}:42"]).then_some(())
     })
     .await;
     guard.release().await.unwrap();
@@ -591,7 +593,7 @@ async fn a_key_with_braces_has_its_own_channel_in_the_redisson_dialect() {
 /// If the URL names another database than the first, each new connection sends `SELECT`.
 #[tokio::test]
 async fn a_database_other_than_the_first_needs_select() {
-    let mut restricted = Restricted::start(Dialect::Plain, None).await;
+    let mut restricted = Restricted::start(Dialect::Plain, &[]).await;
     let url = format!("{}/3", restricted.server.url_at("app:s3cret@127.0.0.1"));
     let builder = || LockManager::builder().url(&url).prefix(PREFIX).node_timeout(SOON);
     let error = builder().connect().await.unwrap_err();

@@ -1,10 +1,6 @@
 //! Locks on a real server in cluster mode. There a script may access keys of one slot only, and a fenced lock
 //! has two keys: the lock and the fencing counter.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-use std::time::Duration;
-
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -14,7 +10,8 @@ use redlock_core::Dialect;
 use redlock_tests::{RedisServer, eventually};
 use tower::ServiceExt;
 
-const SOON: Duration = Duration::from_secs(20);
+use super::{SOON, builder};
+
 const SLOTS: usize = 16_384;
 
 /// A server in cluster mode that has all slots.
@@ -34,8 +31,7 @@ async fn start() -> RedisServer {
 }
 
 async fn connect(server: &RedisServer, prefix: &str) -> LockManager {
-    let builder = LockManager::builder().url(server.url()).prefix(prefix);
-    builder.node_timeout(SOON / 2).connect_timeout(SOON).connect().await.unwrap()
+    builder([server.url()]).prefix(prefix).connect().await.unwrap()
 }
 
 /// Each fencing counter lies in the slot of its lock, so the script accesses one slot only.

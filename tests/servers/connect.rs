@@ -1,13 +1,12 @@
 //! Connecting a manager: faults that fail it, faults that are only logged, faults that it tolerates.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use redlock_core::{ConnectError, LockManager, NodeError, Vote};
 use redlock_tests::{Logs, Probe, Proxy, RedisServer, Servers, eventually};
 
-const SOON: Duration = Duration::from_secs(10);
+use super::{SOON, builder, connect};
+
 const KEY: &str = "order:42";
 
 #[tokio::test]
@@ -49,7 +48,7 @@ async fn a_server_listed_twice_is_refused_even_under_two_names() {
 async fn a_node_whose_url_led_to_another_nodes_server_is_used_again() {
     let servers = Servers::start(2).await;
     let second = Proxy::to(&servers[1]).await;
-    let locks = LockManager::connect([servers[0].url(), second.url()]).await.unwrap();
+    let locks = connect([servers[0].url(), second.url()]).await;
     second.lead_to(&servers[0]);
     second.reset();
     eventually("the node is refused", SOON, async || {
@@ -60,24 +59,23 @@ async fn a_node_whose_url_led_to_another_nodes_server_is_used_again() {
     .await;
     second.lead_to(&servers[1]);
     let used = async || locks.lock(KEY).try_acquire().await.ok();
-    eventually("the node is used again", 3 * SOON, used).await.release().await.unwrap();
+    eventually("the node is used again", SOON * 2, used).await.release().await.unwrap();
 }
 
 /// A bb8 pool alone would report "timed out" after 30 s.
 #[tokio::test]
 async fn a_wrong_password_fails_at_once_with_the_servers_message() {
     let server = RedisServer::options().password("opensesame").start().await;
-    let begun = Instant::now();
     for (url, words) in [
         (server.url_at(":wrong@127.0.0.1").replace(":opensesame@", ""), "WRONGPASS"),
         (format!("redis://127.0.0.1:{}", server.port()), "NOAUTH"),
     ] {
-        let error = LockManager::connect([url]).await.unwrap_err();
+        let connecting = builder([url]).connect_timeout(SOON * 3).connect();
+        let error = tokio::time::timeout(SOON, connecting).await.unwrap().unwrap_err();
         assert!(matches!(error, ConnectError::Unavailable { connected: 0, .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
         assert!(!error.to_string().contains("wrong@"), "{error}");
     }
-    assert!(begun.elapsed() < SOON);
 }
 
 #[tokio::test]
@@ -93,10 +91,7 @@ async fn without_a_quorum_the_error_has_the_reason_of_each_node() {
     let mut urls = servers.urls();
     urls[1] = format!("redis://127.0.0.1:{}", servers[1].port());
     urls.push("redis://no-such-host.invalid".to_owned());
-    let begun = Instant::now();
-    let error = LockManager::connect(urls).await.unwrap_err();
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-
+    let error = builder(urls).connect_timeout(Duration::from_secs(5)).connect().await.unwrap_err();
     let ConnectError::Unavailable { connected: 1, quorum: 3, votes, .. } = &error else {
         panic!("{error}");
     };
@@ -130,34 +125,12 @@ async fn connect_succeeds_without_a_minority_that_votes_when_it_is_up() {
     let mut servers = Servers::start(5).await;
     servers[0].kill();
     servers[4].freeze();
-    let builder = LockManager::builder().urls(servers.urls()).node_timeout(Duration::from_secs(2));
-    let locks = builder.connect().await.unwrap();
+    let locks = builder(servers.urls()).connect_timeout(SOON / 5).connect().await.unwrap();
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
 
     servers[0].restart().await;
     servers[4].thaw();
     eventually("all nodes vote", SOON, async || {
-        let guard = locks.lock(KEY).try_acquire().await.unwrap();
-        let keys = servers.keys().await.len();
-        guard.release().await.unwrap();
-        (keys == servers.len()).then_some(())
-    })
-    .await;
-}
-
-/// Waiting for the hanging node would take the whole connect timeout.
-#[tokio::test]
-async fn a_hanging_node_does_not_delay_connect() {
-    let mut servers = Servers::start(3).await;
-    servers[2].freeze();
-    let connect_timeout = Duration::from_secs(30);
-    let builder = LockManager::builder().urls(servers.urls()).connect_timeout(connect_timeout);
-    let begun = Instant::now();
-    let locks = builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap();
-    assert!(begun.elapsed() < connect_timeout / 2, "{:?}", begun.elapsed());
-
-    servers[2].thaw();
-    eventually("the node votes", SOON, async || {
         let guard = locks.lock(KEY).try_acquire().await.unwrap();
         let keys = servers.keys().await.len();
         guard.release().await.unwrap();
@@ -173,7 +146,7 @@ async fn an_even_number_of_nodes_needs_more_than_half() {
         for server in &mut servers[..may_be_down] {
             server.kill();
         }
-        let locks = LockManager::connect(servers.urls()).await.unwrap();
+        let locks = connect(servers.urls()).await;
         locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
         servers[may_be_down].kill();
         let error = LockManager::connect(servers.urls()).await.unwrap_err();
@@ -190,18 +163,13 @@ async fn connect_warns_of_an_eviction_policy_by_its_name() {
     let evicting = RedisServer::options().directive("maxmemory-policy", "allkeys-lru");
     let evicting = evicting.start().await;
     LockManager::connect([evicting.url()]).await.unwrap();
-    let warnings = |logs: &Logs| {
-        let lines = logs.lines().into_iter();
-        lines.filter(|line| line.contains("WARN")).collect::<Vec<_>>()
-    };
-    let warned = warnings(&logs);
-    assert!(warned.iter().any(|line| line.contains("allkeys-lru")), "{warned:?}");
-    assert!(warned.iter().any(|line| line.contains(&evicting.port().to_string())), "{warned:?}");
+    let count = |words: &str| logs.count("WARN", words);
+    assert_eq!((count("allkeys-lru"), count(&evicting.port().to_string())), (1, 1));
 
-    let before = warned.len();
+    let before = count("");
     let server = RedisServer::start().await;
     LockManager::connect([server.url()]).await.unwrap();
-    assert_eq!(warnings(&logs).len(), before, "{:?}", warnings(&logs));
+    assert_eq!(count(""), before, "{:?}", logs.lines());
 }
 
 /// Returns how many connections the server has accepted.
@@ -215,7 +183,7 @@ async fn connections(probe: &mut Probe) -> u64 {
 /// every few seconds, to spare the server and its log.
 async fn is_tried_rarely_after(commands: &[&[&str]]) {
     let server = RedisServer::options().user("app", "knock-knock").start().await;
-    let locks = LockManager::connect([server.url_at("app:knock-knock@127.0.0.1")]).await.unwrap();
+    let locks = connect([server.url_at("app:knock-knock@127.0.0.1")]).await;
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
     let mut probe = server.probe().await;
     let before = connections(&mut probe).await;

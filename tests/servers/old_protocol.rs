@@ -1,7 +1,5 @@
 //! Servers that speak RESP2 only.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use redlock_core::{ConnectError, LockManager, NodeError, Vote};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

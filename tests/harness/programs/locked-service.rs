@@ -4,7 +4,7 @@
 //! `POST /attribute/{id}`, `/layer/{id}`, `/waiting/{id}` and `/fenced/{id}` lock the same key: with the attribute,
 //! with the layer, with a layer that waits, and with one that waits and gives out fencing tokens. `?hold_ms=` sets
 //! the duration of the work. Environment: `REDIS_URLS` (separated by commas), `LISTEN` (the address), `HISTORY` (the
-//! file), and, if they are set, `LEASE_MS` for the layers and `RESTART_GUARD_MS`.
+//! file), and, if they are set, `NODE_TIMEOUT_MS`, `LEASE_MS` for the layers and `RESTART_GUARD_MS`.
 
 use std::error::Error;
 use std::time::Duration;
@@ -70,6 +70,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut layer = LockLayer::new("order:{id:u64}");
     // With hundreds of requests at once on few cores, a slow reply is not a failure.
     let mut builder = LockManager::builder().node_timeout(NODE_TIMEOUT);
+    builder = builder.connect_timeout(Duration::from_secs(20));
+    if let Some(timeout) = duration("NODE_TIMEOUT_MS")? {
+        builder = builder.node_timeout(timeout);
+    }
     if let Some(lease) = duration("LEASE_MS")? {
         layer = layer.expire(lease);
         builder = builder.expire(lease).node_timeout(NODE_TIMEOUT.min(lease / 2));

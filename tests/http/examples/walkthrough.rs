@@ -1,6 +1,6 @@
 //! Runs the commands of a section of examples/README.md, and compares their output with the text.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,20 +9,19 @@ use redlock_tests::{Postgres, RedisServer, Service, eventually};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
+use super::FIRST;
+use crate::{SOON, decided, start};
+
 const README: &str = include_str!("../../../examples/README.md");
-
-/// The address that the README starts services on.
-const ADDRESS: &str = "127.0.0.1:3000";
-
-const SOON: Duration = Duration::from_secs(20);
 
 /// The processes that the commands of a section have started.
 ///
 /// The README names ports: of the services, of Redis and of PostgreSQL. The test replaces them by free ones.
 pub(crate) struct Walkthrough {
+    /// The name of the section, and of the example.
     section: &'static str,
-    program: &'static Path,
-    services: HashMap<String, Service>,
+    /// By their addresses in the README.
+    services: BTreeMap<String, Service>,
     /// The requests that were sent in the background, in order.
     background: Vec<JoinHandle<String>>,
     pub(crate) redis: RedisServer,
@@ -31,10 +30,7 @@ pub(crate) struct Walkthrough {
 
 impl Walkthrough {
     /// Runs all commands of a section in order. Returns the reason if a database is missing on this machine.
-    pub(crate) async fn run(
-        section: &'static str,
-        program: &'static str,
-    ) -> Result<Walkthrough, String> {
+    pub(crate) async fn run(section: &'static str) -> Result<Walkthrough, String> {
         // A user starts the examples in the folder of the workspace.
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         std::env::set_current_dir(workspace).unwrap();
@@ -42,14 +38,8 @@ impl Walkthrough {
         let postgres =
             if text.contains("DATABASE_URL") { Some(Postgres::start().await?) } else { None };
         let redis = RedisServer::start().await;
-        let mut walkthrough = Self {
-            section,
-            program: Path::new(program),
-            services: HashMap::new(),
-            background: Vec::new(),
-            redis,
-            postgres,
-        };
+        let (services, background) = (BTreeMap::new(), Vec::new());
+        let mut walkthrough = Self { section, services, background, redis, postgres };
         let commands = commands(text);
         assert!(!commands.is_empty(), "the section {section} has no commands");
         for (command, expected) in commands {
@@ -60,6 +50,16 @@ impl Walkthrough {
         Ok(walkthrough)
     }
 
+    /// Checks the answers to the requests in the background, and that all locks are released. Stops the services.
+    pub(crate) async fn ends_with(mut self, answers: &[&str]) {
+        for answer in answers {
+            assert_eq!(self.background().await, *answer);
+        }
+        let keys = self.redis.probe().await.keys().await;
+        assert!(keys.iter().all(|key| key.contains("redlock:fencing")), "a lock was not released");
+        self.stop().await;
+    }
+
     /// Returns the service that was started on this address of the README.
     pub(crate) fn service_at(&mut self, address: &str) -> &mut Service {
         let section = self.section;
@@ -67,21 +67,22 @@ impl Walkthrough {
         service.unwrap_or_else(|| panic!("{section}: no service was started on {address}"))
     }
 
-    /// Returns the only service.
+    /// Returns the first service.
     pub(crate) fn service(&mut self) -> &mut Service {
-        self.service_at(ADDRESS)
+        self.service_at(FIRST)
     }
 
-    /// Waits for the next answer to a request in the background.
+    /// Waits for the next answer to a request in the background. Returns it without the end of its last line.
     pub(crate) async fn background(&mut self) -> String {
-        self.background.remove(0).await.unwrap()
+        self.background.remove(0).await.unwrap().trim_end().to_owned()
     }
 
-    /// Stops a service by Ctrl-C, and checks that it ends without an error.
-    pub(crate) async fn stop(&mut self, address: &str) {
-        let service = self.service_at(address);
-        let status = service.interrupt().await;
-        assert!(status.success(), "{status}: {}", service.log());
+    /// Stops the services by Ctrl-C, and checks that they end without an error.
+    pub(crate) async fn stop(mut self) {
+        for service in self.services.values_mut() {
+            let status = service.interrupt().await;
+            assert!(status.success(), "{status}: {}", service.log());
+        }
     }
 
     /// Checks that the section contains a line.
@@ -91,24 +92,23 @@ impl Walkthrough {
     }
 
     /// Runs `command`, or `request & sleep seconds; command`. Returns the output; `None` for a start.
-    async fn run_command(&mut self, command: &str) -> Option<String> {
-        let (background, command) = match command.split_once(" & sleep ") {
-            Some((background, rest)) => {
-                let (seconds, command) = rest.split_once("; ").expect("a command after the sleep");
-                (Some((background, seconds.parse().unwrap())), command)
-            }
-            None => (None, command),
-        };
-        if let Some((request, seconds)) = background {
+    async fn run_command(&mut self, mut command: &'static str) -> Option<String> {
+        if let Some((request, rest)) = command.split_once(" & sleep ") {
+            let (seconds, rest) = rest.split_once("; ").expect("a command after the sleep");
             self.run_in_background(request).await;
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            // A user waits for a second until the handler has begun, and for longer until a lease is over.
+            let seconds = seconds.parse().unwrap();
+            if seconds > 1 {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+            }
+            command = rest;
         }
         let words = words(command);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match *words {
             // The tests of the example run with the tests of the workspace.
             ["cargo", "test", "--example", _] => None,
-            ["curl", ..] => Some(self.curl(&words).await),
+            ["curl", ..] => Some(text(self.request(&words)).await),
             ["redis-cli", "-p", "7001", ref words @ ..] => Some(self.redis_cli(words).await),
             [ref variables @ .., "cargo", "run", "--example", name] => {
                 assert_eq!(name, self.section, "{command}");
@@ -120,11 +120,11 @@ impl Walkthrough {
     }
 
     async fn start(&mut self, variables: &[&str]) {
-        let mut address = ADDRESS.to_owned();
+        let mut address = FIRST;
         let mut environment = Vec::new();
         for variable in variables {
             match variable.split_once('=').expect("a variable with a value") {
-                ("LISTEN", value) => value.clone_into(&mut address),
+                ("LISTEN", value) => address = value,
                 (name @ ("REDIS_URLS" | "LOCKS_URLS"), "redis://127.0.0.1:7001") => {
                     environment.push((name, self.redis.url()));
                 }
@@ -135,8 +135,8 @@ impl Walkthrough {
                 _ => panic!("{variable}: no known variable"),
             }
         }
-        let service = Service::start(self.program, &environment).await;
-        let before = self.services.insert(address, service);
+        let service = start(self.section, &environment).await;
+        let before = self.services.insert(address.to_owned(), service);
         assert!(before.is_none(), "{}: two services have one address", self.section);
     }
 
@@ -144,18 +144,16 @@ impl Walkthrough {
     async fn run_in_background(&mut self, command: &str) {
         let words = words(command);
         let request = self.request(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        let service = &self.services[ADDRESS];
-        let before = service.log().len();
-        self.background
-            .push(tokio::spawn(async move { request.send().await.unwrap().text().await.unwrap() }));
-        eventually("the handler has begun", SOON, async || {
-            (service.log().len() > before).then_some(())
-        })
-        .await;
-    }
-
-    async fn curl(&self, words: &[&str]) -> String {
-        self.request(words).send().await.unwrap().text().await.unwrap()
+        let service = &self.services[FIRST];
+        let by_example = format!(" INFO {}", self.section);
+        let begun = || {
+            let log = service.log();
+            let lines = log.lines().filter(|line| line.contains(&by_example));
+            lines.filter(|line| !line.ends_with(" ends")).count()
+        };
+        let before = begun();
+        self.background.push(tokio::spawn(text(request)));
+        eventually("the handler has begun", SOON, async || (begun() > before).then_some(())).await;
     }
 
     fn request(&self, words: &[&str]) -> reqwest::RequestBuilder {
@@ -193,6 +191,10 @@ impl Walkthrough {
             other => panic!("{other:?}"),
         }
     }
+}
+
+async fn text(request: reqwest::RequestBuilder) -> String {
+    decided(request).await.unwrap().text().await.unwrap()
 }
 
 /// Returns the text between the heading of a section and the next heading.

@@ -13,7 +13,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
-use crate::{ALL, FRONTS, KEY, LONG, SOON, Service, three_fronts};
+use super::{ALL, FRONTS, KEY, Service, three_fronts};
+use crate::{LONG, SOON};
 
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

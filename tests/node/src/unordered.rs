@@ -1,6 +1,7 @@
 //! A node whose operations reach the store in any order.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redlock_core::node::{
@@ -21,12 +22,13 @@ pub struct UnorderedNode {
     node: ActorNode,
     /// Runs the operations of callers that are in no runtime.
     runtime: Handle,
+    calls: Arc<AtomicU32>,
 }
 
 impl UnorderedNode {
     /// Creates a node that reaches the store of `node` by tasks of the current Tokio runtime.
     pub fn new(node: &ActorNode) -> Self {
-        Self { node: node.clone(), runtime: Handle::current() }
+        Self { node: node.clone(), runtime: Handle::current(), calls: Arc::default() }
     }
 }
 
@@ -43,8 +45,10 @@ impl Node for UnorderedNode {
 
     fn call(&self, op: Op) -> ReplyFuture {
         let (reply, runtime) = (self.node.call(op), self.runtime.clone());
+        // The same sequence in each run: the multiples of the golden ratio spread evenly.
+        let fraction = self.calls.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_769);
+        let delay = LONGEST_DELAY.mul_f64(f64::from(fraction) / f64::from(u32::MAX));
         ReplyFuture::new(async move {
-            let delay = LONGEST_DELAY.mul_f64(rand::random());
             let call = runtime.spawn(async move {
                 tokio::time::sleep(delay).await;
                 reply.await

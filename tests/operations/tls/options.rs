@@ -1,11 +1,10 @@
 //! The options of TLS: an own authority, the certificate of the client, and no verification.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use redlock_core::{ConnectError, LockManager, LockManagerConfig, TlsOptions};
 use redlock_tests::{Logs, RedisServer};
 
 use super::certificates::{Authority, Files, expired};
+use crate::{SOON, builder, connect};
 
 const KEY: &str = "order:42";
 
@@ -14,7 +13,7 @@ async fn acquires(locks: &LockManager) {
 }
 
 async fn acquires_with(url: &str, tls: TlsOptions) {
-    acquires(&LockManager::builder().url(url).tls(tls).connect().await.unwrap()).await;
+    acquires(&builder([url]).tls(tls).connect().await.unwrap()).await;
 }
 
 #[tokio::test]
@@ -43,7 +42,7 @@ async fn a_url_has_options_of_its_own_which_win() {
     let (ca, cert, key) =
         (files.text("ca.pem"), files.text("client.pem"), files.text("client.key"));
     let url = format!("{}?tls_ca={ca}&tls_cert={cert}&tls_key={key}", server.tls_url());
-    acquires(&LockManager::connect([&url]).await.unwrap()).await;
+    acquires(&connect([&url]).await).await;
     acquires_with(&url, other.identify()).await;
     let url = format!("{}?tls_ca={ca}", server.tls_url());
     acquires_with(&url, files.identify().ca_file(other.path("ca.pem"))).await;
@@ -54,6 +53,7 @@ async fn a_configuration_has_the_files_of_all_nodes() {
     let files = Files::new();
     let Some(server) = files.strict_server().await else { return };
     let mut config = LockManagerConfig::new();
+    config.node_timeout = Some(SOON / 4);
     config.urls.push(server.tls_url());
     (config.tls_ca, config.tls_cert) = (Some(files.path("ca.pem")), Some(files.path("client.pem")));
     let error = config.connect().await.unwrap_err().to_string();
@@ -70,8 +70,7 @@ async fn without_verification_any_certificate_is_accepted_with_a_warning() {
     let Some(server) = files.server().await else { return };
     let url = server.tls_url().replace("localhost", "127.0.0.1");
     acquires_with(&url, TlsOptions::new().danger_accept_invalid_certs(true)).await;
-    let locks = LockManager::connect([format!("{url}?tls_insecure=true")]).await.unwrap();
-    acquires(&locks).await;
+    acquires(&connect([format!("{url}?tls_insecure=true")]).await).await;
     assert_eq!(logs.count("WARN", "can pose as its servers"), 2);
 }
 

@@ -1,24 +1,17 @@
 //! Certificates that are replaced while locks are held.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-use std::time::Duration;
-
-use redlock_core::{LockManager, NodeError, Vote};
+use redlock_core::{NodeError, Vote};
 use redlock_tests::eventually;
 
 use super::certificates::{Authority, Files};
-
-const SOON: Duration = Duration::from_secs(20);
-const LEASE: Duration = Duration::from_secs(60);
+use crate::{LONG, SOON, builder};
 
 #[tokio::test]
 async fn a_new_connection_uses_the_new_files_and_the_lock_is_still_held() {
     let files = Files::new();
     let Some(server) = files.strict_server().await else { return };
-    let builder = LockManager::builder().url(server.tls_url()).tls(files.identify());
-    let locks = builder.connect().await.unwrap();
-    let guard = locks.lock("order:42").expire(LEASE).try_acquire().await.unwrap();
+    let locks = builder([server.tls_url()]).tls(files.identify()).connect().await.unwrap();
+    let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
 
     // The server trusts only the new authority, and so does the client from its next connection on.
     let old = std::fs::read(files.path("client.pem")).unwrap();
@@ -30,7 +23,7 @@ async fn a_new_connection_uses_the_new_files_and_the_lock_is_still_held() {
     let _: () = probe.command(reload).await;
     probe.disconnect_others().await;
     eventually("the lease is extended over a new connection", SOON, async || {
-        guard.extend(LEASE).await.ok()
+        guard.extend(LONG).await.ok()
     })
     .await;
     assert!(guard.is_valid());
@@ -42,12 +35,11 @@ async fn a_new_connection_uses_the_new_files_and_the_lock_is_still_held() {
 async fn a_file_that_is_damaged_later_is_a_failed_vote_until_it_is_repaired() {
     let files = Files::new();
     let Some(server) = files.server().await else { return };
-    let builder = LockManager::builder().url(server.tls_url()).tls(files.trust());
-    let locks = builder.connect().await.unwrap();
-    let guard = locks.lock("order:42").expire(LEASE).try_acquire().await.unwrap();
+    let locks = builder([server.tls_url()]).tls(files.trust()).connect().await.unwrap();
+    let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
     let right = std::fs::read(files.path("ca.pem")).unwrap();
     std::fs::remove_file(files.path("ca.pem")).unwrap();
-    guard.extend(LEASE).await.unwrap();
+    guard.extend(LONG).await.unwrap();
     server.probe().await.disconnect_others().await;
     let ca = files.text("ca.pem");
     eventually("the vote names the file", SOON, async || {
@@ -59,6 +51,6 @@ async fn a_file_that_is_damaged_later_is_a_failed_vote_until_it_is_repaired() {
     })
     .await;
     std::fs::write(files.path("ca.pem"), right).unwrap();
-    eventually("the node is back", SOON, async || guard.extend(LEASE).await.ok()).await;
+    eventually("the node is back", SOON, async || guard.extend(LONG).await.ok()).await;
     guard.release().await.unwrap();
 }

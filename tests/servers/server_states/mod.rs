@@ -1,10 +1,6 @@
 //! Servers that are up but reply with errors. Each is one failed vote that names its cause.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 mod state;
-
-use std::time::Duration;
 
 use redlock_core::{
     ConnectError, Dialect, ExtendError, LockError, LockGuard, LockManager, NodeError, ReleaseError,
@@ -13,14 +9,12 @@ use redlock_core::{
 use redlock_tests::{Nodes, Proxy, RedisServer, Servers, eventually, skip};
 use state::State;
 
-const LONG: Duration = Duration::from_secs(300);
-/// Deadline for recovery. A server that refused the password is tried again only after some seconds.
-const SOON: Duration = Duration::from_secs(20);
+use super::{LONG, SOON, builder, no_key_is_left};
+
 const KEY: &str = "order:42";
 
 async fn manager(urls: Vec<String>, dialect: Dialect) -> Result<LockManager, ConnectError> {
-    let builder = LockManager::builder().urls(urls).dialect(dialect);
-    builder.node_timeout(Duration::from_secs(2)).connect_timeout(SOON).connect().await
+    builder(urls).dialect(dialect).connect().await
 }
 
 /// Returns the error of an attempt that must fail, and must not hang.
@@ -97,8 +91,7 @@ async fn costs_one_vote_until_it_ends(state: State, dialect: Dialect) {
     granted(&all).await;
 
     trouble.end(&servers[0]).await;
-    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
-        .await;
+    no_key_is_left(&servers).await;
     for (locks, nodes) in [(&alone, 1), (&all, 3)] {
         eventually("the server votes again", SOON, async || {
             let guard = locks.lock(KEY).expire(LONG).try_acquire().await.ok()?;
@@ -153,14 +146,11 @@ each_state! {
 async fn a_connection_that_the_server_closes_is_replaced() {
     let nodes = Nodes::redis(1).await;
     let locks = nodes.manager().await;
-    let Nodes::Redis(servers) = &nodes else { unreachable!() };
     let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
-    let mut probe = servers[0].probe().await;
+    let mut probe = nodes.servers().unwrap()[0].probe().await;
     probe.command::<()>(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-    let guard = eventually("the node is used again", SOON, async || {
-        locks.lock(KEY).expire(LONG).try_acquire().await.ok()
-    });
-    guard.await.release().await.unwrap();
+    let again = async || locks.lock(KEY).expire(LONG).try_acquire().await.ok();
+    eventually("the node is used again", SOON, again).await.release().await.unwrap();
     assert!(held.is_valid());
     held.release().await.unwrap();
     nodes.become_empty().await;

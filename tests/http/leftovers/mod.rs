@@ -1,7 +1,5 @@
 //! However a request ends, its lock is released: under the attribute, the layer and a policy.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 mod dropped;
 mod gone_clients;
 
@@ -23,9 +21,8 @@ use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
 
-/// A lease longer than any test: a lock that is gone earlier was released.
-const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(20);
+use crate::{LONG, SOON};
+
 const KEY: &str = "order:42";
 const FRONTS: [&str; 3] = ["/attribute/42", "/layer/42", "/policy/42"];
 /// The front ends, and the attribute with several keys.
@@ -167,7 +164,8 @@ fn request(front: &str, body: &'static str) -> Request<Body> {
 async fn no_lock_is_left_however_a_handler_ends() {
     let service = Service::start().await;
     let with_catch_panic = service.router.clone().layer(CatchPanicLayer::new());
-    let with_timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, SOON / 100);
+    let timeout = Duration::from_millis(200);
+    let with_timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, timeout);
     let with_timeout = service.router.clone().layer(with_timeout);
     for (router, body, status, entries) in [
         (&service.router, r#""success""#, StatusCode::OK, 1),
@@ -178,9 +176,13 @@ async fn no_lock_is_left_however_a_handler_ends() {
     ] {
         for front in ALL {
             let before = service.entries();
-            let response = router.clone().oneshot(request(front, body)).await.unwrap();
-            assert_eq!(response.status(), status, "{front}: {body}");
-            assert_eq!(service.entries(), before + entries, "{front}: {body}");
+            eventually("the handler begins, or must not", SOON, async || {
+                let response = router.clone().oneshot(request(front, body)).await.unwrap();
+                assert_eq!(response.status(), status, "{front}: {body}");
+                // On a busy machine, a timeout ends the request before it has its lock.
+                (service.entries() == before + entries).then_some(())
+            })
+            .await;
             service.is_clean(front).await;
         }
     }

@@ -1,0 +1,132 @@
+//! Each example does what examples/README.md says: a test runs the commands of its section, and compares the
+//! output with the text. More tests of `index` are in `http/services.rs`, of `fencing` in `interop/postgres.rs`,
+//! and of Redisson itself in `interop/redisson.rs`.
+
+mod renewal;
+mod shared;
+mod shop;
+mod walkthrough;
+
+use std::process::{Command, Output};
+
+use redlock_tests::{RedisServer, example, find_secret, skip};
+use walkthrough::Walkthrough;
+
+use crate::start;
+
+const FIRST: &str = "127.0.0.1:3000";
+const OTHER: &str = "127.0.0.1:3001";
+
+#[tokio::test]
+async fn the_example_index_answers_as_its_readme_says() {
+    let walkthrough = Walkthrough::run("index").await.unwrap();
+    walkthrough.ends_with(&["index", r#"{"order":42,"paid":true}"#]).await;
+}
+
+#[tokio::test]
+async fn the_example_policies_answers_as_its_readme_says() {
+    let walkthrough = Walkthrough::run("policies").await.unwrap();
+    walkthrough.ends_with(&["order 42 is paid", "the stock of shoe is changed"]).await;
+}
+
+#[tokio::test]
+async fn the_example_cart_answers_as_its_readme_says() {
+    let walkthrough = Walkthrough::run("cart").await.unwrap();
+    walkthrough.promises("5 articles are ordered");
+    walkthrough.ends_with(&["5 articles are ordered"]).await;
+}
+
+#[tokio::test]
+async fn the_example_fencing_answers_as_its_readme_says() {
+    let walkthrough = match Walkthrough::run("fencing").await {
+        Ok(walkthrough) => walkthrough,
+        Err(why) => return skip(&why),
+    };
+    walkthrough.promises("somebody else was faster");
+    walkthrough.ends_with(&["somebody else was faster"]).await;
+}
+
+/// The section itself shows that a hash at the key refuses a request, and that a request writes one.
+#[tokio::test]
+async fn the_example_redisson_answers_as_its_readme_says() {
+    let walkthrough = Walkthrough::run("redisson").await.unwrap();
+    let mut probe = walkthrough.redis.probe().await;
+    let owners: Vec<String> = probe.command(["HKEYS", "account:42"]).await;
+    let [owner] = &*owners else { panic!("{owners:?}") };
+    // A UUID and a thread number, as Redisson writes it.
+    assert!(owner.len() == 38 && owner.ends_with(":1"), "an owner of {} bytes", owner.len());
+    walkthrough.ends_with(&["withdrawn from account 42"]).await;
+}
+
+#[tokio::test]
+async fn the_example_testing_answers_as_its_readme_says() {
+    let walkthrough = Walkthrough::run("testing").await.unwrap();
+    walkthrough.ends_with(&["the report is sent"]).await;
+}
+
+/// Runs an example that must end, and returns its output. Another process may have its port, so that it ends even if it
+/// accepts its settings.
+fn run(name: &str, settings: &[(&str, &str)]) -> Output {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut process = Command::new(example(name));
+    process.env_remove("REDIS_URLS").env_remove("DATABASE_URL");
+    process.env("LISTEN", taken.local_addr().unwrap().to_string());
+    process.envs(settings.iter().copied()).output().unwrap()
+}
+
+/// Runs an example that must end with an error, and returns the error.
+fn mistake(name: &str, settings: &[(&str, &str)]) -> String {
+    let output = run(name, settings);
+    assert!(!output.status.success(), "{name} {settings:?}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(find_secret(&error).is_none(), "{error}");
+    error
+}
+
+#[test]
+fn the_example_policies_prints_the_mistake_in_its_file() {
+    let policies = include_str!("../../../examples/policies.toml");
+    for (from, to, message) in [
+        (
+            "/orders/{id}/pay",
+            "/order/{id}/pay",
+            "shop.toml: lock policy 1 (/order/{id}/pay): the application has no such route",
+        ),
+        ("wait_time", "wait_tme", "unknown field `wait_tme`"),
+        ("{id:u64}", "{number}", "the key has the placeholder {number}, but the route has {id}"),
+        // A file without a mistake is accepted.
+        ("30s", "30s", "in use"),
+    ] {
+        assert!(policies.contains(from), "{from}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("shop.toml");
+        std::fs::write(&file, policies.replace(from, to)).unwrap();
+        let error = mistake("policies", &[("POLICIES", file.to_str().unwrap())]);
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn the_examples_print_which_server_they_need() {
+    for (name, message) in
+        [("redisson", "REDIS_URLS is not set"), ("fencing", "DATABASE_URL is not set")]
+    {
+        // Without the quotes that `Debug` adds.
+        let error = mistake(name, &[]);
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
+/// `fencing` reads its URLs in the same way, but needs a database.
+#[tokio::test]
+async fn the_examples_accept_a_password_with_a_comma() {
+    let redis = RedisServer::options().password("half,other-half").start().await;
+    let environment = [
+        ("REDIS_URLS", format!("redis://:half,other-half@127.0.0.1:{}", redis.port())),
+        ("POLICIES", concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/policies.toml").to_owned()),
+    ];
+    for name in ["index", "policies", "cart", "catalogue", "exports", "renewal", "redisson"] {
+        // Ends with a panic if the program does not connect.
+        start(name, &environment).await;
+    }
+}
