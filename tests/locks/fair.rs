@@ -32,8 +32,12 @@ struct Held {
 
 impl Waiters {
     fn start(servers: &Servers, hold: Duration) -> Self {
+        Self::start_at(&servers.urls(), hold)
+    }
+
+    fn start_at(urls: &[String], hold: Duration) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fair-waiters"))
-            .env("REDIS_URLS", servers.urls().join(","))
+            .env("REDIS_URLS", urls.join(","))
             .env("KEY", KEY)
             .env("HOLD_MS", hold.as_millis().to_string())
             .stdin(Stdio::piped())
@@ -111,11 +115,11 @@ async fn tickets(server: &RedisServer, count: usize) {
     .await;
 }
 
-/// Adds a caller to a process, and waits until its ticket is in the queue of the server, so that later callers have later
-/// tickets. The numbers of the callers are given in the order of their arrival, from 0.
-async fn arrive(process: &mut Waiters, number: usize, server: &RedisServer) {
+/// Adds a caller to a process, and waits until the queue of the server has so many tickets. Later callers have later
+/// tickets.
+async fn arrive(process: &mut Waiters, number: usize, server: &RedisServer, count: usize) {
     process.add(number);
-    tickets(server, number + 1).await;
+    tickets(server, count).await;
 }
 
 fn numbers(held: &[Held]) -> Vec<usize> {
@@ -147,7 +151,7 @@ async fn callers_get_the_lock_in_the_order_of_their_arrival(nodes: usize) {
     for number in 0..CALLERS {
         // Each process has ten callers, in changing turns.
         let process = &mut processes[(number + number / PROCESSES) % PROCESSES];
-        arrive(process, number, &servers[0]).await;
+        arrive(process, number, &servers[0], number + 1).await;
     }
     guard.release().await.unwrap();
     let held = finish(processes).await;
@@ -178,7 +182,7 @@ async fn a_killed_process_delays_the_others_once_however_many_callers_it_had() {
         (0..2).map(|_| Waiters::start(&servers, Duration::from_millis(1))).collect();
     for number in 0..CALLERS {
         let process = if number % 2 == 0 { &mut killed } else { &mut processes[number / 2 % 2] };
-        arrive(process, number, &servers[0]).await;
+        arrive(process, number, &servers[0], number + 1).await;
     }
     killed.kill();
     let begun = Instant::now();
@@ -192,33 +196,33 @@ async fn a_killed_process_delays_the_others_once_however_many_callers_it_had() {
     assert_nothing_is_left(&servers).await;
 }
 
-/// The callers move to the next node with the time that they have waited, so they keep their order, whichever process
-/// moves first.
+/// The callers move to the next node with the time that they have waited, so they stand before callers that have arrived
+/// there later, but before them.
 #[tokio::test]
 async fn when_the_conductor_is_killed_no_caller_loses_its_place() {
     let mut servers = Servers::start(5).await;
     let locks = manager(&servers).await;
     let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
-    let [mut first, mut second] =
-        [(); 2].map(|()| Waiters::start(&servers, Duration::from_millis(1)));
+    let mut first = Waiters::start(&servers, Duration::from_millis(1));
     for number in 0..5 {
-        arrive(&mut first, number, &servers[0]).await;
+        arrive(&mut first, number, &servers[0], number + 1).await;
     }
     // Much longer than a command takes on its way to the next node, which blurs the time of arrival.
     tokio::time::sleep(Duration::from_secs(1)).await;
+    // The second process cannot reach the first node, so its callers have their places on the next one.
+    let mut urls = servers.urls();
+    urls[0] = "redis://127.0.0.1:1".to_owned();
+    let mut second = Waiters::start_at(&urls, Duration::from_millis(1));
     for number in 5..10 {
-        arrive(&mut second, number, &servers[0]).await;
+        arrive(&mut second, number, &servers[1], number - 4).await;
     }
-    first.signal(Signal::STOP);
     servers[0].kill();
     for number in 10..15 {
-        second.add(number);
+        first.add(number);
     }
-    tickets(&servers[1], 10).await;
-    first.signal(Signal::CONT);
     tickets(&servers[1], 15).await;
     for number in 15..25 {
-        arrive([&mut first, &mut second][number % 2], number, &servers[1]).await;
+        arrive([&mut first, &mut second][number % 2], number, &servers[1], number + 1).await;
     }
     guard.release().await.unwrap();
     let mut order = numbers(&finish(vec![first, second]).await);
@@ -239,7 +243,7 @@ async fn a_stopped_process_gets_its_places_back() {
     let [mut stopped, mut other] =
         [(); 2].map(|()| Waiters::start(&servers, Duration::from_millis(1)));
     for number in 0..6 {
-        arrive([&mut stopped, &mut other][number % 2], number, &servers[0]).await;
+        arrive([&mut stopped, &mut other][number % 2], number, &servers[0], number + 1).await;
     }
     stopped.signal(Signal::STOP);
     let mut probe = servers[0].probe().await;

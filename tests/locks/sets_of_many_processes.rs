@@ -26,5 +26,8 @@ async fn contend_for_sets(servers: usize, turns: usize) {
     })
     .await;
     let most = most_overtakings(&holds);
-    println!("{} turns, overtaken at most {most} times", holds.len() / turns.size);
+    let turns_with_a_key = holds.len() / turns.keys;
+    println!("overtaken at most {most} times in {turns_with_a_key} turns with a key");
+    // It is 25 to 50. A caller that starves is overtaken in nearly all turns.
+    assert!(most <= turns_with_a_key / 2, "{most} of {turns_with_a_key}");
 }

@@ -19,8 +19,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let urls = std::env::var("REDIS_URLS")?;
     let key = std::env::var("KEY")?;
     let hold = Duration::from_millis(std::env::var("HOLD_MS")?.parse()?);
-    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(Duration::from_secs(2));
-    let locks = builder.connect_timeout(Duration::from_secs(10)).connect().await?;
+    // The shutdown waits for a killed server for as long as `connect` does.
+    let timeout = Duration::from_secs(5);
+    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(timeout);
+    let locks = builder.connect_timeout(timeout).connect().await?;
     let (sender, mut numbers) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let lines = std::io::stdin().lock().lines();
