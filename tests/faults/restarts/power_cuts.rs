@@ -12,7 +12,7 @@ use redlock_tests::{AppendOnlyFile, RedisOptions, RedisServer, Servers, eventual
 use super::{KEY, LEASE, LONG, SOON, becomes_empty, granted_by_all, guarded, restarted, unguarded};
 
 /// A lease that the holder extends.
-const SHORTER: Duration = Duration::from_secs(2);
+const SHORTER: Duration = Duration::from_millis(2500);
 
 /// With `always`, a power cut loses no answered command. With `no`, the kernel decides when to write, so a
 /// power cut may lose many.
