@@ -84,7 +84,7 @@ async fn overlaps(group: &FailoverGroup, other: LockManagerBuilder, client: Clie
     let mut cut_off = Contender(builder(&url).expire(LEASE).connect().await.unwrap(), None);
     let mut other = Contender(other.url(group.url()).connect().await.unwrap(), None);
     let renews = matches!(client, Client::Renews);
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + 2 * SOON;
     while renews && !other.holds() {
         other.ask(renews).await;
         assert!(Instant::now() < deadline, "the other client does not get the lock");
@@ -133,7 +133,7 @@ fn unguarded() -> LockManagerBuilder {
     LockManager::builder()
         .expire(LEASE)
         .node_timeout(Duration::from_secs(1))
-        .connect_timeout(Duration::from_secs(2))
+        .connect_timeout(SOON / 4)
 }
 
 /// Lets the group fail over. The first time shows that two holders are found without a protection.
