@@ -13,7 +13,7 @@ use redlock_core::{LockManager, LockManagerBuilder};
 use redlock_tests::RedisCluster;
 
 /// Longer than any step of a test takes on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(30);
 
 fn builder(cluster: &RedisCluster) -> LockManagerBuilder {
     LockManager::builder().url(cluster.url()).connect_timeout(SOON / 4)

@@ -2,18 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_core::{FencedGuard, LockManager};
-use redlock_tests::{Nodes, RedisCluster};
+use redlock_tests::{Nodes, RedisCluster, eventually};
 use tokio::task::JoinSet;
 
 use super::{SOON, connect};
 
 const CALLERS: usize = 64;
 const KEYS: usize = 16;
-/// How long a waiter may need if it misses a message and polls, on a machine that is busy with other tests.
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 /// The callers of one slot.
 #[derive(Default)]
@@ -22,21 +20,24 @@ struct Load {
     overlaps: AtomicUsize,
     errors: Mutex<Vec<String>>,
     grants: AtomicUsize,
-    longest_wait: Mutex<Duration>,
     is_over: AtomicBool,
 }
 
 impl Load {
-    fn record_wait(&self, wait: Duration) {
-        let mut longest = self.longest_wait.lock().unwrap();
-        *longest = (*longest).max(wait);
+    /// Waits until this many more locks were granted.
+    async fn grants(&self, count: usize) {
+        let before = self.grants.load(Ordering::SeqCst);
+        eventually("locks are granted", SOON, async || {
+            (self.grants.load(Ordering::SeqCst) >= before + count).then_some(())
+        })
+        .await;
     }
 
     /// Locks one of the keys again and again.
     async fn call(self: Arc<Self>, locks: LockManager, caller: usize) {
         let key = caller % KEYS;
         while !self.is_over.load(Ordering::SeqCst) {
-            let begun = Instant::now();
+            // A waiter polls if it misses a message. One that waits for so long is an error.
             let request = locks.lock(format!("{{slot}}:{key}")).expire(SOON).wait_time(SOON);
             // A fenced lock has two keys, so that the servers answer `TRYAGAIN` while only one of them has moved.
             let acquired = if key.is_multiple_of(2) {
@@ -51,7 +52,6 @@ impl Load {
                     continue;
                 }
             };
-            self.record_wait(begun.elapsed());
             if self.holders[key].fetch_add(1, Ordering::SeqCst) > 0 && guard.is_valid() {
                 self.overlaps.fetch_add(1, Ordering::SeqCst);
             }
@@ -65,10 +65,10 @@ impl Load {
     }
 }
 
-/// With `REDLOCK_ALL_NODES=1`, for a minute.
+/// With `REDLOCK_ALL_NODES=1`, it moves two hundred times.
 #[tokio::test]
 async fn locks_stay_exclusive_while_their_slot_moves() {
-    let time = Duration::from_secs(if Nodes::all_kinds() { 60 } else { 6 });
+    let moves = if Nodes::all_kinds() { 200 } else { 15 };
     let cluster = RedisCluster::start().await;
     // Two managers stand for two processes.
     let managers = [connect(&cluster).await, connect(&cluster).await];
@@ -79,28 +79,24 @@ async fn locks_stay_exclusive_while_their_slot_moves() {
         let locks = managers[caller / KEYS % 2].clone();
         callers.spawn(Arc::clone(&load).call(locks, caller));
     }
-    let (begun, mut moves) = (Instant::now(), 0);
     let mut owner = cluster.owner("{slot}").await;
-    while begun.elapsed() < time {
+    for _ in 0..moves {
         let next = (owner + 1) % 3;
         cluster.begin_move(slot, owner, next).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        load.grants(CALLERS).await;
         cluster.finish_move(slot, owner, next).await;
-        (owner, moves) = (next, moves + 1);
+        load.grants(CALLERS).await;
+        owner = next;
     }
     load.is_over.store(true, Ordering::SeqCst);
     callers.join_all().await;
-    let (grants, overlaps) =
-        (load.grants.load(Ordering::SeqCst), load.overlaps.load(Ordering::SeqCst));
-    let (errors, longest) =
-        (load.errors.lock().unwrap().clone(), *load.longest_wait.lock().unwrap());
-    println!("{moves} moves, {grants} grants, {} errors, {longest:?} longest wait", errors.len());
-    assert_eq!(overlaps, 0);
-    assert!(moves >= 3 && grants > CALLERS, "{moves} moves, {grants} grants");
-    assert!(longest < LONGEST_WAIT, "{longest:?}");
+    let grants = load.grants.load(Ordering::SeqCst);
+    let errors = load.errors.lock().unwrap().clone();
+    println!("{moves} moves, {grants} grants, {} errors", errors.len());
+    assert_eq!(load.overlaps.load(Ordering::SeqCst), 0);
     // For a moment the servers may redirect to each other, which is a failed vote that the caller would repeat.
     let is_redirect = |error: &String| ["MOVED", "ASK"].iter().any(|word| error.contains(word));
-    assert!(errors.iter().all(is_redirect) && errors.len() * 1000 < grants, "{errors:?}");
+    assert!(errors.iter().all(is_redirect) && errors.len() < grants / 10, "{errors:?}");
     let is_lock = |key: &String| !key.contains("redlock:fencing");
     assert_eq!(cluster.keys().await.into_iter().find(is_lock), None);
 }

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod clock_steps;
 mod killed_and_frozen;
 mod network;
 mod outages;
-mod power_cuts;
 mod reconnect;
 mod restarts;
 mod storm;

@@ -180,7 +180,7 @@ async fn a_truncated_command_is_not_executed() {
 /// Breaks the connection after `bytes` bytes of an acquisition or of its reply. Returns how many acquisitions
 /// the server has executed.
 ///
-/// The manager also polls the server's time. If a poll breaks the connection before the acquisition, the
+/// The manager also polls the server's time. If a poll breaks the connection before the acquisition is executed, the
 /// attempt is repeated.
 async fn truncate(
     network: &Network,
@@ -194,8 +194,10 @@ async fn truncate(
         let error = try_acquire(locks).await.unwrap_err();
         let calls = network.calls("set").await - before;
         match failures(&error)[..] {
-            [NodeError::ConnectionBroke(_)] => return calls,
-            [NodeError::NotConnected(_)] => network.recovers(locks).await,
+            [NodeError::ConnectionBroke(_)] if calls > 0 || direction == ToServer => return calls,
+            [NodeError::ConnectionBroke(_) | NodeError::NotConnected(_)] => {
+                network.recovers(locks).await;
+            }
             _ => panic!("{error}"),
         }
     }

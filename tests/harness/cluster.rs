@@ -16,8 +16,11 @@ const SOON: Duration = Duration::from_secs(30);
 /// The number of masters.
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
-/// After this time a master that does not answer counts as failed.
-const NODE_TIMEOUT: &str = "1000";
+/// After this time, in milliseconds, a master that does not answer counts as failed.
+const NODE_TIMEOUT: &str = "1500";
+/// The same for a cluster without replicas: a server that waits for a processor must not make the cluster refuse commands.
+/// A cluster with this timeout forms slowly.
+const LONG_NODE_TIMEOUT: &str = "20000";
 
 /// A cluster of three masters, with or without a replica each.
 #[derive(Debug)]
@@ -125,6 +128,12 @@ impl RedisCluster {
             self.replicate(replica, replica % MASTERS).await;
         }
         self.become_complete().await;
+        if replicas == 0 {
+            for probe in &mut probes {
+                let words = ["CONFIG", "SET", "cluster-node-timeout", LONG_NODE_TIMEOUT];
+                probe.command::<()>(words).await;
+            }
+        }
     }
 
     /// Makes a server a replica of a master, by their numbers.

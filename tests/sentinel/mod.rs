@@ -18,8 +18,5 @@ const KEY: &str = "order:42";
 
 /// Returns a builder whose node counts as silent after a second.
 fn builder(url: &str) -> LockManagerBuilder {
-    LockManager::builder()
-        .url(url)
-        .node_timeout(Duration::from_secs(1))
-        .connect_timeout(Duration::from_secs(2))
+    LockManager::builder().url(url).node_timeout(Duration::from_secs(1)).connect_timeout(SOON / 4)
 }

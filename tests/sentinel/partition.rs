@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockGuard, LockManager, LockManagerBuilder};
-use redlock_tests::{FailoverGroup, GroupOptions};
+use redlock_tests::{FailoverGroup, Nodes};
 
 use super::{KEY, QUIET, SOON, builder};
 
@@ -18,17 +18,25 @@ const MARGIN: Duration = Duration::from_secs(7);
 const PROMOTION: Duration = Duration::from_secs(60);
 /// The time between two looks at the group. Without it, the test would keep the sentinels from the processor.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The number of failovers in which two holders must be found without a protection. An election that is repeated can
-/// last longer than the locks of the former master.
-const TRIES: usize = 10;
+/// For so long the former master accepts writes without its replicas, in seconds.
+const LAG: &str = "5";
+/// Longer than any promotion: the former master accepts writes all the time.
+const NO_LAG: &str = "600";
+
 /// The number of failovers with the guard.
 fn rounds() -> usize {
-    if std::env::var_os("REDLOCK_ALL_NODES").is_some() { 30 } else { 1 }
+    if Nodes::all_kinds() { 30 } else { 1 }
 }
 
-fn options() -> GroupOptions {
-    let options = FailoverGroup::options().proxied();
-    options.directive("min-replicas-to-write", "1").directive("min-replicas-max-lag", "5")
+async fn start() -> FailoverGroup {
+    FailoverGroup::options().proxied().directive("min-replicas-to-write", "1").start().await
+}
+
+async fn set_lag(group: &FailoverGroup, seconds: &str) {
+    for server in &group.servers {
+        let words = ["CONFIG", "SET", "min-replicas-max-lag", seconds];
+        server.probe().await.command::<()>(words).await;
+    }
 }
 
 /// The client on the side of the sentinels.
@@ -76,7 +84,7 @@ async fn overlaps(group: &FailoverGroup, other: LockManagerBuilder, client: Clie
     let mut cut_off = Contender(builder(&url).expire(LEASE).connect().await.unwrap(), None);
     let mut other = Contender(other.url(group.url()).connect().await.unwrap(), None);
     let renews = matches!(client, Client::Renews);
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + 2 * SOON;
     while renews && !other.holds() {
         other.ask(renews).await;
         assert!(Instant::now() < deadline, "the other client does not get the lock");
@@ -125,35 +133,29 @@ fn unguarded() -> LockManagerBuilder {
     LockManager::builder()
         .expire(LEASE)
         .node_timeout(Duration::from_secs(1))
-        .connect_timeout(Duration::from_secs(2))
+        .connect_timeout(SOON / 4)
+}
+
+/// Lets the group fail over. The first time shows that two holders are found without a protection.
+async fn no_overlap_with_the_guard(unprotected: LockManagerBuilder, client: Client) {
+    let _quiet = QUIET.lock().await;
+    let group = start().await;
+    set_lag(&group, NO_LAG).await;
+    assert!(overlaps(&group, unprotected, client).await, "the test cannot find two holders");
+    set_lag(&group, LAG).await;
+    for round in 0..rounds() {
+        assert!(!overlaps(&group, guarded(), client).await, "two holders in round {round}");
+    }
 }
 
 #[tokio::test]
 async fn with_the_guard_no_lock_is_granted_beside_the_former_master() {
-    let _quiet = QUIET.lock().await;
-    let group = options().start().await;
-    let mut found = false;
-    for _ in 0..TRIES {
-        found = found || overlaps(&group, unguarded(), Client::Asks).await;
-    }
-    assert!(found, "the test cannot find two holders");
-    for round in 0..rounds() {
-        assert!(!overlaps(&group, guarded(), Client::Asks).await, "two holders in round {round}");
-    }
+    no_overlap_with_the_guard(unguarded(), Client::Asks).await;
 }
 
 /// The lease ends on the former master, which then grants the lock to another caller.
 #[tokio::test]
 async fn with_the_guard_no_lock_is_extended_beside_the_former_master() {
-    let _quiet = QUIET.lock().await;
-    let group = options().start().await;
-    let mut found = false;
-    for _ in 0..TRIES {
-        let no_margin = guarded().failover_margin(Duration::ZERO);
-        found = found || overlaps(&group, no_margin, Client::Renews).await;
-    }
-    assert!(found, "the test cannot find two holders");
-    for round in 0..rounds() {
-        assert!(!overlaps(&group, guarded(), Client::Renews).await, "two holders in round {round}");
-    }
+    let no_margin = guarded().failover_margin(Duration::ZERO);
+    no_overlap_with_the_guard(no_margin, Client::Renews).await;
 }

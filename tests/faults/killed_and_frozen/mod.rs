@@ -37,6 +37,12 @@ impl Fault {
     }
 }
 
+/// A manager with a longer node timeout than the default, which is too short for a busy machine.
+async fn connect(servers: &Servers) -> LockManager {
+    let builder = LockManager::builder().urls(servers.urls());
+    builder.node_timeout(Duration::from_secs(1)).connect().await.unwrap()
+}
+
 /// Acquires and releases the lock. Returns how long both took together.
 async fn pair(locks: &LockManager, key: &str) -> Duration {
     let begun = Instant::now();
@@ -79,7 +85,7 @@ async fn a_minority_that_is_down_costs_no_request_its_node_timeout() {
 async fn without_a_quorum_requests_are_refused_until_the_nodes_are_back() {
     for fault in [Fault::Kill, Fault::Freeze] {
         let mut servers = Servers::start(5).await;
-        let locks = LockManager::connect(servers.urls()).await.unwrap();
+        let locks = connect(&servers).await;
         pair(&locks, KEY).await;
         fault.strike(&mut servers, 3);
         for _ in 0..5 {
@@ -142,9 +148,9 @@ async fn a_future_dropped_while_nodes_are_frozen_leaves_nothing_when_they_thaw()
 #[tokio::test]
 async fn a_holder_whose_quorum_is_gone_loses_the_lock_at_its_deadline() {
     let mut servers = Servers::start(3).await;
-    let expire = Duration::from_millis(1_200);
+    let expire = Duration::from_secs(2);
     let builder = LockManager::builder().urls(servers.urls()).expire(expire);
-    let locks = builder.connect().await.unwrap();
+    let locks = builder.node_timeout(expire / 2).connect().await.unwrap();
     let guard = locks.lock(KEY).try_acquire().await.unwrap();
     Fault::Freeze.strike(&mut servers, 2);
     tokio::time::timeout(SOON, guard.lost()).await.unwrap();
@@ -158,7 +164,7 @@ async fn a_renewal_survives_a_short_loss_of_the_quorum() {
     let mut servers = Servers::start(3).await;
     let expire = Duration::from_secs(6);
     let builder = LockManager::builder().urls(servers.urls()).expire(expire);
-    let locks = builder.connect().await.unwrap();
+    let locks = builder.node_timeout(Duration::from_secs(1)).connect().await.unwrap();
     let guard = locks.lock(KEY).try_acquire().await.unwrap();
     Fault::Freeze.strike(&mut servers, 2);
     // The first renewal, after a third of the lease, fails.
@@ -193,7 +199,7 @@ async fn a_release_reaches_a_node_that_was_frozen_meanwhile() {
 async fn a_release_without_a_quorum_fails_in_time_and_continues_in_the_background() {
     let logs = Logs::collect();
     let mut servers = Servers::start(3).await;
-    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let locks = connect(&servers).await;
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     Fault::Freeze.strike(&mut servers, 2);
     let begun = Instant::now();

@@ -6,37 +6,19 @@
 
 use std::time::Duration;
 
-use redlock_core::{
-    ExtendError, LockError, LockGuard, LockManager, LockManagerBuilder, NodeError, ReleaseError,
-    Vote,
-};
+use redlock_core::{ExtendError, LockGuard, LockManager, ReleaseError};
 use redlock_tests::{AppendOnlyFile, RedisOptions, RedisServer, Servers, eventually};
 
-/// A lease longer than any test: a lock that is gone earlier was forgotten or released.
-const LONG: Duration = Duration::from_secs(300);
-/// The longest lease in tests that wait for its end. Servers report their uptime in whole seconds.
-const LEASE: Duration = Duration::from_secs(4);
-/// A lease that the holder extends to `LEASE`.
-const SHORTER: Duration = Duration::from_secs(2);
-const SOON: Duration = Duration::from_secs(20);
-const KEY: &str = "order:42";
+use super::{KEY, LEASE, LONG, SOON, becomes_empty, granted_by_all, guarded, restarted, unguarded};
+
+/// A lease that the holder extends.
+const SHORTER: Duration = Duration::from_millis(2500);
 
 /// With `always`, a power cut loses no answered command. With `no`, the kernel decides when to write, so a
 /// power cut may lose many.
-fn writing(appendfsync: &str) -> RedisOptions {
+pub(super) fn writing(appendfsync: &str) -> RedisOptions {
     let options = RedisServer::options().directive("appendonly", "yes");
     options.directive("appendfsync", appendfsync)
-}
-
-fn builder(servers: &Servers) -> LockManagerBuilder {
-    LockManager::builder()
-        .urls(servers.urls())
-        .node_timeout(Duration::from_secs(1))
-        .connect_timeout(SOON)
-}
-
-async fn manager(servers: &Servers) -> LockManager {
-    builder(servers).connect().await.unwrap()
 }
 
 async fn acquire(locks: &LockManager) -> LockGuard {
@@ -56,8 +38,7 @@ async fn refused(locks: &LockManager) {
 
 async fn released(guard: LockGuard, servers: &Servers) {
     guard.release().await.unwrap();
-    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
-        .await;
+    becomes_empty(servers).await;
 }
 
 /// Waits until each server has the lock for longer than `time`. Servers beyond the quorum get it later.
@@ -76,14 +57,15 @@ async fn value(server: &RedisServer) -> Option<Vec<u8>> {
 }
 
 /// Cuts the power. The servers lose the last `commands` commands about the lock, and all commands between and
-/// after them. The file ends before the first lost command or in its middle, which has the same effect.
+/// after them, or all of their data if there are not so many. The file ends before the first lost command or in its
+/// middle, which has the same effect.
 async fn cut_power(servers: &mut [RedisServer], commands: usize) {
     for server in &mut *servers {
         server.kill();
     }
     for (index, server) in servers.iter_mut().enumerate() {
         let file = AppendOnlyFile::of(server);
-        let lost = file.commands_with(KEY).into_iter().nth_back(commands - 1).unwrap();
+        let lost = file.commands_with(KEY).into_iter().nth_back(commands - 1).unwrap_or_default();
         let kept = if index.is_multiple_of(2) { 0 } else { lost.len() / 2 };
         file.cut(lost.start + kept);
         server.restart().await;
@@ -94,7 +76,7 @@ async fn cut_power(servers: &mut [RedisServer], commands: usize) {
 async fn a_killed_server_keeps_its_locks_with_every_appendfsync() {
     for appendfsync in ["always", "everysec", "no"] {
         let mut servers = Servers::start_with(&writing(appendfsync), 1).await;
-        let (one, other) = (manager(&servers).await, manager(&servers).await);
+        let (one, other) = (unguarded(&servers).await, unguarded(&servers).await);
         let holder = acquire(&one).await;
         let token = value(&servers[0]).await;
         servers[0].restart().await;
@@ -111,7 +93,7 @@ async fn a_killed_server_keeps_its_locks_with_every_appendfsync() {
 async fn a_truncated_command_is_the_only_lost_command() {
     const TRUNCATED: &str = "order:43";
     let mut servers = Servers::start_with(&writing("always"), 1).await;
-    let (one, other) = (manager(&servers).await, manager(&servers).await);
+    let (one, other) = (unguarded(&servers).await, unguarded(&servers).await);
     let holder = acquire(&one).await;
     for kept in [|_| 1, |length| length / 2, |length| length - 1] {
         let truncated = one.lock(TRUNCATED).expire(LONG);
@@ -138,7 +120,7 @@ async fn a_truncated_command_is_the_only_lost_command() {
 async fn a_lock_that_a_minority_forgot_stays_exclusive_and_is_restored() {
     for nodes in [3, 5] {
         let mut servers = Servers::start_with(&writing("no"), nodes).await;
-        let (one, other) = (manager(&servers).await, manager(&servers).await);
+        let (one, other) = (unguarded(&servers).await, unguarded(&servers).await);
         let holder = acquire(&one).await;
         all_hold_for(&servers, Duration::ZERO).await;
         cut_power(&mut servers[..nodes / 2], 1).await;
@@ -160,107 +142,73 @@ async fn a_lock_that_a_minority_forgot_stays_exclusive_and_is_restored() {
     }
 }
 
-/// The event that a majority forgets.
+/// What a majority forgets while a lock is held.
 #[derive(Debug, Clone, Copy)]
 enum Forgotten {
+    Everything,
     Grant,
     Extension,
 }
 
-/// Cuts the power of a majority while a lock is held. Returns whether another caller got the lock while the
-/// holder's was still valid.
-async fn overlap(nodes: usize, forgotten: Forgotten, guarded: bool) -> bool {
+/// Lets a majority restart while a lock is held. Returns whether another caller got the lock while the holder's was
+/// still valid.
+async fn overlap(forgotten: Forgotten, nodes: usize, is_guarded: bool) -> bool {
     let mut servers = Servers::start_with(&writing("no"), nodes).await;
-    let one = manager(&servers).await;
-    let other = builder(&servers).expire(LEASE);
-    let other = if guarded { other.restart_guard(LEASE) } else { other };
-    let other = other.connect().await.unwrap();
+    let one = unguarded(&servers).await;
+    let other = if is_guarded { guarded(&servers).await } else { unguarded(&servers).await };
     // Waits until the quarantine after the first start is over.
-    eventually("all servers vote", SOON, async || {
-        let guard = other.lock(KEY).try_acquire().await.ok()?;
-        let votes = servers.keys().await.len();
-        guard.release().await.unwrap();
-        (votes == nodes).then_some(())
+    granted_by_all(&other, &servers).await.release().await.unwrap();
+    becomes_empty(&servers).await;
+    // Without the guard, there is no need to wait for the end of the lease.
+    let lease = if is_guarded { LEASE } else { LONG };
+    let expire = if let Forgotten::Extension = forgotten { SHORTER } else { lease };
+    let holder = one.lock(KEY).expire(expire).try_acquire().await.unwrap();
+    all_hold_for(&servers, Duration::ZERO).await;
+    if let Forgotten::Extension = forgotten {
+        holder.extend(lease).await.unwrap();
+        all_hold_for(&servers, SHORTER).await;
+    }
+    let majority = nodes / 2 + 1;
+    let commands = if let Forgotten::Everything = forgotten { usize::MAX } else { 1 };
+    cut_power(&mut servers[..majority], commands).await;
+    let mut refusals = Vec::new();
+    let second = eventually("the other caller gets the lock", SOON, async || {
+        let attempt = other.lock(KEY).try_acquire().await;
+        attempt.map_err(|error| refusals.push(restarted(&error).len())).ok()
     })
     .await;
-    // On a busy machine the lease may end before the servers are back. Such a run proves nothing and is
-    // repeated.
-    eventually("the servers are back within the lease", SOON * 3, async || {
-        let expire = match forgotten {
-            Forgotten::Grant => LEASE,
-            Forgotten::Extension => SHORTER,
-        };
-        let holder = one.lock(KEY).expire(expire).try_acquire().await.ok()?;
-        all_hold_for(&servers, Duration::ZERO).await;
-        if let Forgotten::Extension = forgotten {
-            holder.extend(LEASE).await.ok()?;
-            all_hold_for(&servers, SHORTER).await;
-        }
-        cut_power(&mut servers[..=nodes / 2], 1).await;
-        let answered = eventually("the servers are connected again", SOON, async || {
-            let attempt = other.lock(KEY).try_acquire().await;
-            attempt.as_ref().err().is_none_or(all_were_asked).then_some(attempt)
-        });
-        let answered = answered.await;
-        let restarted = answered.as_ref().err().map_or(0, just_restarted);
-        let refused = holder.is_valid() && restarted > 0;
-        if refused {
-            assert_eq!(restarted, if guarded { nodes / 2 + 1 } else { 0 });
-        }
-        let second = match answered {
-            Ok(second) => second,
-            Err(_) => {
-                eventually("the other caller gets the lock", SOON, async || {
-                    other.lock(KEY).try_acquire().await.ok()
-                })
-                .await
-            }
-        };
-        let overlap = holder.is_valid();
-        released(second, &servers).await;
-        (overlap || refused).then_some(overlap)
-    })
-    .await
-}
-
-/// Returns whether every node was connected.
-fn all_were_asked(error: &LockError) -> bool {
-    let is_down = |vote: &Vote| {
-        matches!(vote, Vote::Failed(NodeError::NotConnected(_) | NodeError::ConnectionBroke(_)))
-    };
-    !error.votes().unwrap().iter().any(|(_, vote)| vote.is_some_and(is_down))
-}
-
-/// Counts the nodes that were not asked because they had just restarted.
-fn just_restarted(error: &LockError) -> usize {
-    let votes = error.votes().unwrap().iter();
-    votes
-        .filter(|(_, vote)| matches!(vote, Some(Vote::Failed(NodeError::Restarted { .. }))))
-        .count()
+    let overlap = holder.is_valid();
+    assert_eq!(refusals.contains(&majority), is_guarded, "{refusals:?}");
+    second.release().await.unwrap();
+    drop(holder);
+    becomes_empty(&servers).await;
+    overlap
 }
 
 /// The overlap without the guard proves that these tests can detect one.
-async fn grants_a_second_holder_unless_guarded(nodes: usize, forgotten: Forgotten) {
+async fn grants_a_second_holder_unless_guarded(forgotten: Forgotten, nodes: usize) {
     let (unguarded, guarded) =
-        tokio::join!(overlap(nodes, forgotten, false), overlap(nodes, forgotten, true));
-    assert!(unguarded, "{nodes} nodes, not guarded");
-    assert!(!guarded, "{nodes} nodes, guarded");
+        tokio::join!(overlap(forgotten, nodes, false), overlap(forgotten, nodes, true));
+    assert!(unguarded, "{forgotten:?}, {nodes} nodes, not guarded");
+    assert!(!guarded, "{forgotten:?}, {nodes} nodes, guarded");
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_the_holder_grants_a_second_one_unless_guarded() {
-    grants_a_second_holder_unless_guarded(1, Forgotten::Grant).await;
+async fn a_majority_that_forgot_everything_grants_a_second_holder_unless_guarded() {
+    let of = |nodes| grants_a_second_holder_unless_guarded(Forgotten::Everything, nodes);
+    tokio::join!(of(1), of(3));
 }
 
 #[tokio::test]
 async fn a_majority_that_forgot_the_holder_grants_a_second_one_unless_guarded() {
-    grants_a_second_holder_unless_guarded(3, Forgotten::Grant).await;
+    let of = |nodes| grants_a_second_holder_unless_guarded(Forgotten::Grant, nodes);
+    tokio::join!(of(1), of(3));
 }
 
 /// The servers still have the lock, but it expires before the holder's deadline.
 #[tokio::test]
 async fn a_majority_that_forgot_an_extension_grants_a_second_holder_unless_guarded() {
-    grants_a_second_holder_unless_guarded(3, Forgotten::Extension).await;
+    grants_a_second_holder_unless_guarded(Forgotten::Extension, 3).await;
 }
 
 /// The servers forget the release and the next holder's lock (only the owner releases; every lock has a
@@ -268,7 +216,7 @@ async fn a_majority_that_forgot_an_extension_grants_a_second_holder_unless_guard
 #[tokio::test]
 async fn a_released_lock_that_comes_back_blocks_all_callers_until_its_lease_ends() {
     let mut servers = Servers::start_with(&writing("no"), 3).await;
-    let (one, other) = (manager(&servers).await, manager(&servers).await);
+    let (one, other) = (unguarded(&servers).await, unguarded(&servers).await);
     let first = acquire(&one).await;
     all_hold_for(&servers, Duration::ZERO).await;
     let first_token = value(&servers[0]).await;
@@ -300,7 +248,7 @@ async fn a_released_lock_that_comes_back_blocks_all_callers_until_its_lease_ends
 async fn a_forgotten_fencing_number_is_not_issued_again() {
     for nodes in [1, 3] {
         let mut servers = Servers::start_with(&writing("no"), nodes).await;
-        let locks = manager(&servers).await;
+        let locks = unguarded(&servers).await;
         let fenced = || locks.lock(KEY).expire(LONG).fenced().try_acquire();
         let first = fenced().await.unwrap();
         all_hold_for(&servers, Duration::ZERO).await;
@@ -312,7 +260,7 @@ async fn a_forgotten_fencing_number_is_not_issued_again() {
         assert!(forgotten > known);
         cut_power(&mut servers, 1).await;
         let next = eventually("the lock is free again", SOON, async || {
-            manager(&servers).await.lock(KEY).expire(LONG).fenced().try_acquire().await.ok()
+            unguarded(&servers).await.lock(KEY).expire(LONG).fenced().try_acquire().await.ok()
         })
         .await;
         assert!(next.fencing_token() > forgotten, "{next:?} after {second:?}");
