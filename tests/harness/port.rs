@@ -29,7 +29,7 @@ struct Ports {
     /// A listener for each block.
     locks: Vec<TcpListener>,
     /// The ports of all blocks.
-    ports: Vec<u16>,
+    all: Vec<u16>,
     /// The index of the port that is tried next.
     next: usize,
     /// The ports of all servers of this process, including servers that are down.
@@ -40,14 +40,14 @@ impl Ports {
     fn reserve(&mut self, is_free: impl Fn(u16) -> bool) -> u16 {
         let mut tried = 0;
         loop {
-            if self.next == self.ports.len() {
-                if self.ports.len() < REUSE || tried >= self.ports.len() {
+            if self.next == self.all.len() {
+                if self.all.len() < REUSE || tried >= self.all.len() {
                     self.take_block();
                 } else {
                     self.next = 0;
                 }
             }
-            let port = self.ports[self.next];
+            let port = self.all[self.next];
             (self.next, tried) = (self.next + 1, tried + 1);
             // A program that is not a test may have taken the port.
             if !self.reserved.contains(&port) && is_free(port) {
@@ -67,7 +67,7 @@ impl Ports {
                 let first = RANGE.start + block * BLOCK;
                 if let Ok(lock) = listen(first) {
                     self.locks.push(lock);
-                    self.ports.extend(first + 1..first + BLOCK);
+                    self.all.extend(first + 1..first + BLOCK);
                     return;
                 }
             }

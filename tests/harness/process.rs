@@ -118,7 +118,8 @@ impl Process {
 
     /// Sends SIGKILL and waits until the program is gone. Its files stay.
     pub(crate) fn kill(self) {
-        // `drop` closes the pipe and waits.
+        // Closes the pipe and waits.
+        drop(self);
     }
 
     /// Waits for the program to end by itself. Returns `None` if it still runs after `within`.

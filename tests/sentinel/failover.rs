@@ -167,7 +167,7 @@ async fn a_failover_of_one_of_three_groups_delays_no_grant() {
         join_all([FailoverGroup::start(), FailoverGroup::start(), FailoverGroup::start()]);
     let mut groups = (&mut groups).await;
     // A request that waited for the failing group would take so long.
-    let node_timeout = LEASE - MARGIN;
+    let node_timeout = LEASE.checked_sub(MARGIN).unwrap();
     let mut manager = LockManager::builder().connect_timeout(SOON).node_timeout(node_timeout);
     manager = manager.urls(groups.iter().map(FailoverGroup::url));
     manager = manager.expire(LEASE).restart_guard(LEASE).failover_margin(MARGIN);

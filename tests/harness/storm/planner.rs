@@ -47,11 +47,12 @@ impl Planner {
     pub(super) fn new(seed: u64, nodes: usize, clients: usize) -> Self {
         let (is_mixed, restart_guard, strikes) = (false, false, Vec::new());
         let busy = [nodes, clients, clients * nodes].map(|count| vec![Duration::ZERO; count]);
+        let silent = busy[Target::Links as usize].clone();
         Self {
-            schedule: Schedule { seed, nodes, clients, is_mixed, restart_guard, strikes },
+            schedule: Schedule { seed, nodes, is_mixed, clients, restart_guard, strikes },
             choices: StdRng::seed_from_u64(seed),
-            silent: busy[Target::Links as usize].clone(),
             busy,
+            silent,
         }
     }
 
