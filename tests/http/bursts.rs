@@ -21,9 +21,11 @@ const RUNNING: Duration = Duration::from_millis(20);
 /// Lets this process and its services open a connection for each request, if the system allows it.
 fn raise_the_limit_of_open_files() {
     const FILES: u64 = 10_000;
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let current = Some(maximum.map_or(FILES, |maximum| maximum.min(FILES)));
-    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < FILES) {
+        let current = Some(maximum.map_or(FILES, |maximum| maximum.min(FILES)));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    }
 }
 
 struct Target {
