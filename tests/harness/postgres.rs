@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::eventually::eventually;
 use crate::process::Process;
 
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 
 /// A PostgreSQL server that listens on a Unix socket in a temporary folder. Dropping the value ends the
 /// server and removes its data.
