@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --example shop                                   # locks this process only
 //! LOCKS_URLS=redis://127.0.0.1 cargo run --example shop      # one sale among all copies
-//! cargo test --example shop
+//! cargo test --test shop
 //! ```
 //!
 //! | file | contents |
@@ -22,8 +22,6 @@ mod routes;
 mod shop;
 mod shutdown;
 mod stock;
-#[cfg(test)]
-mod tests;
 
 use std::error::Error;
 use std::process::ExitCode;

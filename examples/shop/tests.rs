@@ -1,4 +1,14 @@
 //! Tests of the service without a server. Two copies of the service share their nodes and their stock.
+//! In a service that is not an example, this file is the module `tests` of `main.rs`.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(dead_code, reason = "the start of the service is not under test")]
+
+mod config;
+mod error;
+mod routes;
+mod shop;
+mod stock;
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -14,7 +24,7 @@ use tower::ServiceExt;
 
 use crate::config::parse_policies;
 use crate::error::ShopError;
-use crate::routes::{self, Article, Count};
+use crate::routes::{Article, Count};
 use crate::shop::{Shop, until_midnight};
 use crate::stock::{FULL, Stock};
 

@@ -11,7 +11,7 @@ use crate::eventually::eventually;
 use crate::process::Process;
 use crate::scratch::scratch;
 
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 
 /// A PostgreSQL server that listens on a Unix socket in a temporary folder. Dropping the value ends the
 /// server and removes its data.

@@ -13,7 +13,7 @@ use crate::scratch::scratch;
 use redlock_logs::find_secret;
 
 /// The longest time for a start or an orderly shutdown, on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that listens on the address in the environment variable `LISTEN`, and logs a line that ends with
 /// `listening on <address>`. Dropping the value ends the process.
@@ -33,7 +33,7 @@ impl Service {
     ///
     /// # Panics
     ///
-    /// If the program does not listen within twenty seconds.
+    /// If the program does not listen within a minute.
     pub async fn start(program: impl AsRef<Path>, environment: &[(&str, String)]) -> Self {
         let dir = Log(scratch());
         let log = dir.path();
@@ -101,7 +101,7 @@ impl Service {
     ///
     /// # Panics
     ///
-    /// If the process still runs after twenty seconds.
+    /// If the process still runs after a minute.
     pub async fn terminate(&mut self) -> ExitStatus {
         self.end(Signal::TERM).await
     }
@@ -110,7 +110,7 @@ impl Service {
     ///
     /// # Panics
     ///
-    /// If the process still runs after twenty seconds.
+    /// If the process still runs after a minute.
     pub async fn interrupt(&mut self) -> ExitStatus {
         self.end(Signal::INT).await
     }

@@ -107,7 +107,7 @@ impl Walkthrough {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match *words {
             // The tests of the example run with the tests of the workspace.
-            ["cargo", "test", "--example", _] => None,
+            ["cargo", "test", "--test", _] => None,
             ["curl", ..] => Some(text(self.request(&words)).await),
             ["redis-cli", "-p", "7001", ref words @ ..] => Some(self.redis_cli(words).await),
             [ref variables @ .., "cargo", "run", "--example", name] => {

@@ -130,7 +130,7 @@ async fn every_request_at_every_poll(nodes: Nodes) {
                 let request = Request::post("/42").body(Body::from("body")).unwrap();
                 let whole = async {
                     let response = app.clone().oneshot(request).await.unwrap();
-                    (response.status(), to_bytes(response.into_body(), 100).await.unwrap())
+                    (response.status(), to_bytes(response.into_body(), 1000).await.unwrap())
                 };
                 let whole = drop_after(polls, moment, whole);
                 let done = tokio::time::timeout(SOON, whole).await.unwrap();
