@@ -92,6 +92,7 @@ if [ -z "$kinds" ]; then
     ! $all || kinds="mistakes $kinds"
 fi
 ! $all || export REDLOCK_ALL_NODES=1
+[[ " $kinds " != *" mistakes "* ]] || export REDLOCK_TRYBUILD=1
 [ -z "$seed" ] || export REDLOCK_SEED=$seed PROPTEST_RNG_SEED=$seed
 if [ -n "$explore" ]; then
     export REDLOCK_EXPLORE_SECONDS=$explore PROPTEST_RNG_SEED=${seed:-$RANDOM$RANDOM}

@@ -1,5 +1,5 @@
 //! The tests of the front ends in one program: each program takes seconds to link.
-#![allow(clippy::unwrap_used, reason = "a test may")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may")]
 
 mod api;
 mod attribute;
