@@ -27,7 +27,7 @@ fn confirmations(node: &FakeNode) -> usize {
 }
 
 /// Two processes have ten callers each. Each turn is an acquisition or a hand-over.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_turn_has_a_greater_number_than_the_one_before() {
     for (nodes, dialect) in [(1, Dialect::Plain), (3, Dialect::Plain), (1, Dialect::Redisson)] {
         let nodes: Vec<_> = (0..nodes).map(|_| MemoryNode::new()).collect();
