@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_tests::{Nodes, Servers, eventually};
 
-use crate::turns::{Turns, most_overtakings};
+use crate::turns::{Contention, most_overtakings};
 
 #[tokio::test]
 async fn sets_of_sixteen_callers_never_overlap_and_none_starves_on_one_server() {
@@ -17,16 +17,17 @@ async fn sets_of_sixteen_callers_never_overlap_and_none_starves_on_five_servers(
 }
 
 async fn contend_for_sets(servers: usize, turns: usize) {
+    const KEYS: usize = 20;
     let servers = Servers::start(servers).await;
     let turns = if Nodes::all_kinds() { turns * 5 } else { turns };
-    let turns = Turns { processes: 4, tasks: 4, turns, keys: 20, size: 5 };
-    let holds = turns.take(&servers).await;
+    let callers = Contention { processes: 4, tasks: 4, turns, keys: KEYS, size: 5 };
+    let holds = callers.run(&servers).await;
     eventually("no key is left", Duration::from_secs(10), async || {
         servers.keys().await.is_empty().then_some(())
     })
     .await;
     let most = most_overtakings(&holds);
-    let turns_with_a_key = holds.len() / turns.keys;
+    let turns_with_a_key = holds.len() / KEYS;
     println!("overtaken at most {most} times in {turns_with_a_key} turns with a key");
     // It is 25 to 50. A caller that starves is overtaken in nearly all turns.
     assert!(most <= turns_with_a_key / 2, "{most} of {turns_with_a_key}");

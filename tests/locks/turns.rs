@@ -20,8 +20,8 @@ impl Drop for Worker {
     }
 }
 
-/// What each of the processes does.
-pub(crate) struct Turns {
+/// Processes whose callers take turns.
+pub(crate) struct Contention {
     pub(crate) processes: usize,
     /// The callers of each process.
     pub(crate) tasks: usize,
@@ -33,10 +33,10 @@ pub(crate) struct Turns {
     pub(crate) size: usize,
 }
 
-impl Turns {
+impl Contention {
     /// Runs the processes. Checks that each caller had all of its turns, and no two of them had a key at the same time.
     /// Returns the time of each caller with each of its keys.
-    pub(crate) async fn take(&self, servers: &Servers) -> Vec<Hold> {
+    pub(crate) async fn run(&self, servers: &Servers) -> Vec<Hold> {
         let dir = tempfile::tempdir().unwrap();
         let history = History::at(dir.path().join("history"));
         let mut workers: Vec<_> = (0..self.processes)
@@ -69,9 +69,11 @@ impl Turns {
         }
         // The outputs end with the processes.
         let ended = tokio::task::spawn_blocking(move || {
-            outputs.iter_mut().for_each(|output| drop(output.read_to_end(&mut Vec::new())));
+            for output in &mut outputs {
+                output.read_to_end(&mut Vec::new()).unwrap();
+            }
         });
-        tokio::time::timeout(PATIENCE, ended).await.expect("the callers have all turns").unwrap();
+        tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
         for worker in &mut workers {
             assert!(worker.0.wait().unwrap().success());
         }

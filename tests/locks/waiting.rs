@@ -94,20 +94,15 @@ async fn a_waiter_is_woken_before_it_polls(nodes: Nodes) {
         nodes.all_hold("a").await;
         let mut asked = Asked::count(&nodes, "a").await;
         let begun = Instant::now();
-        let waiter = {
-            let here = here.clone();
-            tokio::spawn(async move {
-                let guard = wait(&here, "a").await;
-                (begun.elapsed(), guard)
-            })
-        };
+        let request = here.lock("a").expire(LEASE).wait_forever();
+        let waiter = tokio::spawn(async move { (request.acquire().await, begun.elapsed()) });
         // Each attempt reads the holder's TTL.
         asked.a_caller_listens("pttl").await;
         guard.release().await.unwrap();
-        let (waited, guard) = waiter.await.unwrap();
-        guard.release().await.unwrap();
+        let (next, took) = waiter.await.unwrap();
+        next.unwrap().release().await.unwrap();
         nodes.become_empty().await;
-        waited
+        took
     })
     .await;
 }
@@ -289,7 +284,7 @@ mod measured {
     use redlock_tests::best_of_five;
 
     use super::*;
-    use crate::turns::Turns;
+    use crate::turns::Contention;
 
     fn median(mut times: Vec<Duration>) -> Duration {
         times.sort();
@@ -371,8 +366,8 @@ mod measured {
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     async fn share() -> Share {
         const PROCESSES: usize = 4;
-        let turns = Turns { processes: PROCESSES, tasks: 16, turns: 50, keys: 1, size: 1 };
-        let holds = turns.take(&Servers::start(1).await).await;
+        let callers = Contention { processes: PROCESSES, tasks: 16, turns: 50, keys: 1, size: 1 };
+        let holds = callers.run(&Servers::start(1).await).await;
         let mut ends = HashMap::new();
         for hold in &holds {
             ends.insert(hold.process, hold.end);
