@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redlock_core::{LockManager, LockRequest};
 use redlock_tests::{Peer, Probe, Servers, eventually};
 
-use super::redis_py_and_rslock::{rslock, with_redis_py};
+use super::redis_py_and_rslock::{redis_py, rslock, with_redis_py};
 use super::{MINUTE, assert_held_for, assert_refused_for, entries, gets_the_lock};
 use crate::{LONG, SOON, connect, no_key_is_left, start};
 
@@ -40,16 +40,11 @@ impl Others {
 
 /// Starts servers, two managers of this library and the other libraries. Without redis-py, tests rslock alone.
 async fn start_all(count: usize) -> (Servers, [LockManager; 2], Others) {
-    let (servers, ours, redis_py) = match if count == 1 { with_redis_py().await } else { None } {
-        Some((servers, ours, python)) => (servers, ours, Some(python)),
-        None => {
-            let (servers, locks) = start(count).await;
-            let other = connect(servers.urls()).await;
-            (servers, [locks, other], None)
-        }
-    };
+    let (servers, locks) = start(count).await;
+    let other = connect(servers.urls()).await;
+    let redis_py = if count == 1 { redis_py(servers[0].port()) } else { None };
     let rslock = rslock(&servers);
-    (servers, ours, Others { redis_py, rslock })
+    (servers, [locks, other], Others { redis_py, rslock })
 }
 
 fn shared(locks: &LockManager) -> LockRequest {

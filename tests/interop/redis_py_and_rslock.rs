@@ -13,7 +13,7 @@ use crate::{LONG, SOON, connect, no_key_is_left, start};
 const KEY: &str = "order:42";
 
 /// Starts a Python process with redis-py. If redis-py is missing, skips the test and returns `None`.
-fn redis_py(port: u16) -> Option<Peer> {
+pub(super) fn redis_py(port: u16) -> Option<Peer> {
     let python = env::var("REDLOCK_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let import = Command::new(&python).args(["-c", "import redis.lock"]).output();
     if !import.is_ok_and(|import| import.status.success()) {

@@ -470,7 +470,9 @@ async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
             // The plain dialect acquires with `SET` alone, and needs neither command until the release.
             assert_eq!(guard.is_some(), dialect == Dialect::Plain);
             assert_eq!(restricted.locks().await.is_empty(), dialect == Dialect::Redisson);
-            guard.map(redlock_core::LockGuard::keep_until_expiry);
+            if let Some(guard) = guard {
+                guard.keep_until_expiry();
+            }
             restricted.clear().await;
         }
     }

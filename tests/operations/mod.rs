@@ -14,7 +14,8 @@ pub(crate) use tls::certificates::Files;
 /// Runs the calling test again, in a process of its own with these environment variables.
 fn run_again(variables: &[(&str, &str)]) -> Output {
     let thread = std::thread::current();
-    let test = thread.name().expect("the thread of a test has its name");
+    // The thread of a test has its name.
+    let test = thread.name().unwrap();
     let mut process = Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", test]).envs(variables.iter().copied()).output().unwrap()
 }

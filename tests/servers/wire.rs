@@ -9,6 +9,8 @@ use super::kind::Kind;
 use super::{LONG, connect, start};
 
 const KEY: &str = "order:42";
+/// The counted commands.
+const NAMES: [&str; 8] = ["set", "evalsha", "eval", "script|load", "ping", "get", "del", "publish"];
 
 /// A `SET` costs Redis half as much as a script. A second round trip would cost the client time.
 #[tokio::test]
@@ -16,8 +18,6 @@ async fn every_operation_is_one_command() {
     let (servers, locks) = start(1).await;
     let stranger = connect(servers.urls()).await;
     let mut probe = servers[0].probe().await;
-    const NAMES: [&str; 8] =
-        ["set", "evalsha", "eval", "script|load", "ping", "get", "del", "publish"];
     for (kind, alone, with_others) in [
         // In the scripts: GET, DEL, and PUBLISH for the waiters. A refusal looks for the remaining time by a script.
         (Kind::Plain, [10, 10, 0, 0, 0, 10, 10, 10], [20, 30]),
