@@ -354,10 +354,13 @@ mod tests {
             while let Ok((mut socket, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
                 tokio::spawn(async move {
+                    let mut bytes = [0; 1024];
                     while !answer.is_empty()
-                        && socket.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0)
+                        && let Ok(count @ 1..) = socket.read(&mut bytes).await
                     {
-                        let _ = socket.write_all(answer.as_bytes()).await;
+                        // A command begins with an asterisk.
+                        let commands = bytes[..count].iter().filter(|byte| **byte == b'*').count();
+                        let _ = socket.write_all(answer.repeat(commands).as_bytes()).await;
                     }
                 });
             }

@@ -138,10 +138,10 @@ mod tls {
     async fn a_socket_with_tls_has_the_options_of_tcp_and_sends_the_host_name() {
         let server = Server::start(true).await;
         let url = server.url("localhost");
-        let (connected, accepted) = tokio::join!(connect(&url), server.accept());
-        let Socket::Tls(stream) = connected.unwrap() else { panic!("not a TLS socket") };
+        let (connected, accepted) = tokio::try_join!(connect(&url), server.accept()).unwrap();
+        let Socket::Tls(stream) = connected else { panic!("not a TLS socket") };
         assert_options(stream.tcp());
-        assert_eq!(accepted.unwrap().get_ref().1.server_name(), Some("localhost"));
+        assert_eq!(accepted.get_ref().1.server_name(), Some("localhost"));
     }
 
     #[tokio::test]
