@@ -233,9 +233,12 @@ async fn readers_wait_for_the_lock_of_rslock(count: usize) {
     until_listening(&servers, 2).await;
     theirs.unlock(&lock).await;
     let (first, last) = (gets_the_lock(first).await, gets_the_lock(last).await);
-    all_have_readers(&servers, 2).await;
     // A second release by rslock leaves the readers alone.
     theirs.unlock(&lock).await;
+    for reader in [&first, &last] {
+        reader.extend(LONG).await.unwrap();
+    }
+    // A server that refused a reader before the first release gets the reader by its extension.
     all_have_readers(&servers, 2).await;
     assert!(theirs.lock(KEY, MINUTE).await.is_err());
     first.release().await.unwrap();
