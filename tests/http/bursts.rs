@@ -12,6 +12,7 @@ use reqwest::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::sleep;
 
+const REQUESTS: usize = 1000;
 const SOON: Duration = Duration::from_secs(60);
 /// Longer than the node timeout of the service, 2 s.
 const STOPPED: Duration = Duration::from_millis(2500);
@@ -80,26 +81,25 @@ impl Target {
 async fn requests_for_distinct_keys_at_once_are_all_served() {
     let servers = Servers::start(1).await;
     let target = Target::start(&servers).await;
-    assert_eq!(target.burst(2000, 0..2000).await, BTreeMap::from([(200, 2000)]));
+    assert_eq!(target.burst(REQUESTS, 0..REQUESTS).await, BTreeMap::from([(200, REQUESTS)]));
 }
 
 #[tokio::test]
 async fn requests_for_one_key_at_once_are_served_or_contended() {
     let servers = Servers::start(1).await;
     let target = Target::start(&servers).await;
-    let mut answers = target.burst(1000, repeat_n(42, 1000)).await;
+    let mut answers = target.burst(REQUESTS, repeat_n(42, REQUESTS)).await;
     answers.retain(|status, _| ![200, 409].contains(status));
     assert_eq!(answers, BTreeMap::new());
 }
 
 #[tokio::test]
 async fn a_service_that_is_stopped_again_and_again_serves_every_request() {
-    const REQUESTS: usize = 600;
     let mut servers = Servers::start(1).await;
     let target = Target::start(&servers).await;
     let stops = async {
         eventually("a part of the requests is answered", SOON, async || {
-            (target.answered.get() > REQUESTS / 4).then_some(())
+            (target.answered.get() > REQUESTS / 8).then_some(())
         })
         .await;
         // The service stops while it awaits replies, and the server sends them in the meantime.

@@ -26,6 +26,7 @@ struct Work {
 /// The longest wait for a lock.
 const WAIT: Duration = Duration::from_secs(30);
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The work under the lock. The handler relies on the lock until its lease ends.
 async fn work(history: &History, lock: &HeldLock, id: u64, hold_ms: u64) -> String {
@@ -68,9 +69,9 @@ async fn layered(
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
     let mut layer = LockLayer::new("order:{id:u64}");
-    // With hundreds of requests at once on few cores, a slow reply is not a failure.
-    let mut builder = LockManager::builder().node_timeout(NODE_TIMEOUT);
-    builder = builder.connect_timeout(Duration::from_secs(20));
+    // With hundreds of requests at once on few cores, a slow reply is not a failure, nor is a slow connection.
+    let mut builder =
+        LockManager::builder().node_timeout(NODE_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
     if let Some(timeout) = duration("NODE_TIMEOUT_MS")? {
         builder = builder.node_timeout(timeout);
     }
