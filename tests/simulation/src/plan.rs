@@ -134,8 +134,8 @@ const LENGTH: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_millis(800);
 /// The longest pause of a worker, in milliseconds.
 pub(super) const LONGEST_PAUSE: u64 = 150;
-/// One seed in this many is a [crowd](Plan::crowd).
-const CROWDED: u64 = 12;
+/// One seed in this many is a [crowd](Plan::crowd), which takes as long as 25 other runs.
+pub(super) const CROWDED: u64 = 37;
 /// The number of workers of each client in a crowd.
 const CROWD: RangeInclusive<usize> = 30..=40;
 /// The pauses between the turns of a crowd, in milliseconds.
