@@ -155,9 +155,11 @@ expression() {
 
 # by_nextest <kind>
 by_nextest() {
-    local kind=$1 status=0 junit=$target/nextest/$1/junit.xml options build
+    local kind=$1 profile=$1 status=0 junit options build
+    [ -z "$explore" ] || profile=explore
+    junit=$target/nextest/$profile/junit.xml
     build="$(build_of "$kind")[@]"
-    options=(-P "$kind" --no-tests pass)
+    options=(-P "$profile" --no-tests pass)
     [ -z "$repeat" ] || options+=(--fail-fast)
     [ -z "$filters" ] || options+=(-E "$(expression)")
     rm -f "$junit"
@@ -190,7 +192,8 @@ by_cargo() {
     esac
     set -- "${!build}" --no-fail-fast --quiet
     case $kind in
-    doc) set -- "$@" --doc ;;
+    # The documentation of redlock-axum contains that of the macros.
+    doc) set -- "$@" --doc --exclude redlock-macros ;;
     unit) set -- "$@" --exclude redlock-tests --exclude redlock-examples --tests --examples ;;
     mistakes) set -- "$@" --test mistakes ;;
     simulation) set -- "$@" --tests ;;

@@ -235,6 +235,7 @@ fn the_restart_guard_prevents_a_second_holder_after_rolling_clock_steps() {
         unguarded += u64::from(!outcome.violations.is_empty());
     });
     let (runs, total) = runs(seeds, |seed| Plan::rolling_steps(seed, true));
+    eprintln!("{unguarded} violations without the guard");
     let outcomes = [
         ("violations without the guard", unguarded, 1),
         ("granted", total.granted, 3 * runs),
