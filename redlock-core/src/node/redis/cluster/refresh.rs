@@ -359,7 +359,7 @@ mod tests {
                         && let Ok(count @ 1..) = socket.read(&mut bytes).await
                     {
                         // A command begins with an asterisk.
-                        let commands = bytes[..count].iter().filter(|byte| **byte == b'*').count();
+                        let commands = bytes[..count].split(|byte| *byte == b'*').count() - 1;
                         let _ = socket.write_all(answer.repeat(commands).as_bytes()).await;
                     }
                 });
