@@ -293,12 +293,12 @@ summary() {
         echo "All $(wc -l <"$directory/table.txt") tests: $directory/table.txt"
     elif [ -z "$filters" ]; then
         printf '\nThe slowest tests:\n'
-        sort -t $'\t' -k 2 -rn "$results" | head -n 10 | awk -F '\t' '{ printf "%8.2f s  %s\n", $2, $4 }'
+        sort -t $'\t' -k 2 -rn "$results" | awk -F '\t' 'NR <= 10 { printf "%8.2f s  %s\n", $2, $4 }'
     fi
     for file in "$directory"/failed/*.txt; do
         [ -f "$file" ] || continue
         test=$(head -n 1 "$file")
-        how=$(sed -n 's/.*REDLOCK_SEED=\([0-9][0-9]*\).*/--seed \1 /p' "$file" | head -n 1)
+        how=$(sed -n '/REDLOCK_SEED=[0-9]/ { s/.*REDLOCK_SEED=\([0-9]*\).*/--seed \1 /p; q; }' "$file")
         printf '\nFAILED %s\n    log:    %s\n    repeat: tests/run.sh %s%s\n' "$test" "$file" "$how" "${test##* }"
         status=1
     done
