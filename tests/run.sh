@@ -144,12 +144,14 @@ progress() {
     done
 }
 
-# expression prints the filters as a filterset of nextest.
+# expression <arguments of cargo> prints the filters as a filterset of nextest, which refuses a name without a binary.
 expression() {
-    local filter separator=
+    local filter binaries separator=
+    binaries=$(cargo nextest list --cargo-quiet "$@" --list-type binaries-only --message-format json </dev/null)
     for filter in $filters; do
-        printf '%stest(~%s) | binary(~%s)' "$separator" "$filter" "$filter"
+        printf '%stest(~%s)' "$separator" "$filter"
         separator=' | '
+        ! grep -q '"binary-name":"[^"]*'"$filter" <<<"$binaries" || printf ' | binary(~%s)' "$filter"
     done
 }
 
@@ -161,7 +163,7 @@ by_nextest() {
     build="$(build_of "$kind")[@]"
     options=(-P "$profile" --no-tests pass)
     [ -z "$repeat" ] || options+=(--fail-fast)
-    [ -z "$filters" ] || options+=(-E "$(expression)")
+    [ -z "$filters" ] || options+=(-E "$(expression "${!build}")")
     rm -f "$junit"
     if [ -t 2 ]; then
         env REDLOCK_TEST_RUN=$run cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level fail \
