@@ -320,7 +320,7 @@ mod tests {
     use crate::node::fake::{FakeMode, FakeNode};
 
     /// The connection has just broken, and not every part of the node has noticed.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
         let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());
         let attempt = attempt("a");

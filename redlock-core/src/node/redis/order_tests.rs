@@ -137,7 +137,7 @@ async fn a_write_that_waits_is_sent_although_the_other_commands_are_answered_mea
 }
 
 /// The buffers of both directions are full: the server reads no command before its replies are read.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn replies_are_read_while_the_server_takes_no_commands() {
     const COMMANDS: usize = 1000;
     let (connection, mut server) = played_connection().await;
