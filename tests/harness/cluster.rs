@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(30);
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 /// After this time, in milliseconds, a master that does not answer counts as failed.
-const NODE_TIMEOUT: &str = "1500";
+const NODE_TIMEOUT: &str = "2500";
 /// The same for a cluster without replicas: a server that waits for a processor must not make the cluster refuse commands.
 /// A cluster with this timeout forms slowly.
 const LONG_NODE_TIMEOUT: &str = "20000";

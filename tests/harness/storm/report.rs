@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use super::{Client, LONGEST_LEASE, Schedule};
-use crate::history::{Event, Findings, Hold, What};
+use super::{Client, Schedule};
+use crate::history::{Event, Findings, What};
 
 /// How much longer than its wait time and its node timeout an attempt may take. The margin is for a process
 /// that was stopped for a short time, and for a busy machine with two cores.
@@ -26,8 +26,6 @@ pub struct Report {
     pub findings: Findings,
     /// For each fault, by name: how often it was made, and how many locks were granted while it lasted.
     pub faults: BTreeMap<String, (usize, usize)>,
-    /// The number of locks granted later than one longest lease after the first fault.
-    pub granted_again: usize,
     /// The number of processes that got a contended lock.
     pub holders: usize,
     /// Descriptions of all violations.
@@ -45,11 +43,6 @@ impl Report {
         let findings = Findings::of(events, TOLERANCE);
         violations.extend(findings.violations(killed));
         let holders: BTreeSet<u32> = findings.holds.iter().map(|hold| hold.process).collect();
-        let is_fault = |event: &&Event| matches!(event.what, What::Fault { .. });
-        let first = events.iter().find(is_fault).map_or(u64::MAX, |fault| fault.at);
-        let lease = u64::try_from(LONGEST_LEASE.as_nanos()).unwrap_or_default();
-        let later = |hold: &&Hold| hold.start > first.saturating_add(lease);
-        let granted_again = findings.holds.iter().filter(later).count();
         let mut faults: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for event in events {
             if let What::Fault { since, name } = &event.what {
@@ -62,17 +55,7 @@ impl Report {
         }
         let (seed, nodes, holders) = (schedule.seed, schedule.nodes, holders.len());
         let restart_guard = schedule.restart_guard;
-        Self {
-            seed,
-            nodes,
-            client,
-            restart_guard,
-            findings,
-            faults,
-            granted_again,
-            holders,
-            violations,
-        }
+        Self { seed, nodes, client, restart_guard, findings, faults, holders, violations }
     }
 
     /// Returns the number of faults.
@@ -101,7 +84,6 @@ impl fmt::Display for Report {
         for (reason, count) in &findings.refusals {
             writeln!(f, "    {count} {reason}")?;
         }
-        writeln!(f, "  {} grants later than a lease after the first fault", self.granted_again)?;
         writeln!(f, "  {} requests dropped by their callers", findings.abandoned)?;
         writeln!(
             f,

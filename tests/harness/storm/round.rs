@@ -219,7 +219,8 @@ impl World {
         loop {
             sleep(LONGEST_LEASE).await;
             let history = self.history.clone();
-            let overlaps = move || overlaps(&holds(&history.events().expect("a history")));
+            // The last line may be incomplete.
+            let overlaps = move || overlaps(&holds(&history.events().unwrap_or_default()));
             if !spawn_blocking(overlaps).await.expect("a check").is_empty() {
                 return;
             }
