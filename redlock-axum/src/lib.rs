@@ -190,6 +190,7 @@
 //!   others share the lock ([`LockLayer::shared_on`]) if they must not see a change that is half done.
 //!
 #![doc = include_str!("../docs/features.md")]
+#![warn(clippy::exhaustive_enums)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]

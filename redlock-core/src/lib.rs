@@ -114,6 +114,7 @@
 //! With [`Dialect::Redisson`] the lock is the `RLock` of Redisson instead.
 //!
 #![doc = include_str!("wire.md")]
+#![warn(clippy::exhaustive_enums)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod access;

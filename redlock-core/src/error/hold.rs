@@ -140,6 +140,7 @@ impl LostError {
 /// The error of work under a lock, such as that of [`LockRequest::run`](crate::LockRequest::run): the work was
 /// not begun, or was stopped. These are the only two cases, so the enum is exhaustive.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(clippy::exhaustive_enums, reason = "there are no other cases")]
 pub enum RunError {
     /// The lock was not acquired, and the work was not begun.
     #[error(transparent)]

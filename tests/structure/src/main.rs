@@ -3,18 +3,13 @@
 //! | module | rule |
 //! |---|---|
 //! | `circles` | no modules import each other, directly or through others |
-//! | `globs` | no `pub use ..::*`: a crate names each item that it exports |
-//! | `duplicates` | each name of a type is defined once in the product crates |
-//! | `variants` | public enums can get more variants, and variants more fields |
-//! | `options` | only a few files name an option of a lock |
-//! | `limits` | only one file contains the shortest and the longest lease |
+//! | `types` | each name of a type is defined once in the product crates; variants of public enums can get more fields |
+//! | `patterns` | a crate names each item that it exports; a page of documentation is visible whatever the features are; only one file contains the shortest and the longest lease; only a few files name an option of a lock; the programs in the READMEs print an error by `Display` |
+//! | `tables` | the tables of options and of features in the documents have a row for each one; docs.rs documents all stable features of a crate |
 //! | `examples` | each example has a section in examples/README.md, and a test that starts it |
-//! | `docs_rs` | docs.rs documents all stable features of a crate |
-//! | `features` | the tables of features in the documents have a row for each feature, with its default |
-//! | `hidden_pages` | a page of documentation is visible whatever the features are |
-//! | `option_tables` | the tables of options in the documents have a row for each option |
-//! | `printed_errors` | the programs in the READMEs print an error by `Display` |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
+//!
+//! Clippy checks that public enums can get more variants, and public structs more fields.
 //!
 //! Run it in the folder of the workspace. Comments, and code that only tests or rustdoc compile, are not
 //! checked.
@@ -24,26 +19,18 @@
 //! modules do not count. Whether product code names test code is not checked, because such code would not
 //! compile.
 
-mod cfg;
 mod circles;
-mod docs_rs;
-mod duplicates;
+mod code;
 mod examples;
-mod features;
-mod globs;
-mod hidden_pages;
-mod limits;
 mod names;
-mod option_tables;
-mod options;
 mod papers;
-mod printed_errors;
+mod patterns;
 mod resolve;
+mod tables;
 #[cfg(test)]
 mod tests;
-mod tokens;
 mod tree;
-mod variants;
+mod types;
 
 use std::fs;
 use std::process::ExitCode;
@@ -80,23 +67,13 @@ fn check() -> Result<String, Vec<String>> {
         imports += graph.imports();
         findings.extend(graph.circles().iter().map(|circle| format!("{name}: {circle}")));
         files.extend(tree.files);
-        findings.extend(docs_rs::check(name));
     }
-    for rule in [
-        globs::check,
-        duplicates::check,
-        variants::check,
-        options::check,
-        limits::check,
-        hidden_pages::check,
-    ] {
-        findings.extend(rule(&files));
-    }
+    findings.extend(patterns::check(&files));
+    findings.extend(patterns::check_readmes());
+    findings.extend(types::check(&files));
     findings.extend(examples::check());
-    findings.extend(features::check());
-    findings.extend(option_tables::check());
     findings.extend(papers::check());
-    findings.extend(printed_errors::check());
+    findings.extend(tables::check());
     if !findings.is_empty() {
         return Err(findings);
     }

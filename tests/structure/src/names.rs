@@ -5,8 +5,6 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Ident, Item, UseTree};
 
-use crate::cfg::only_for_tests;
-
 /// The parts of a path as it is written, for example `super`, `node`, `Vote`. If the path begins with `::`,
 /// its first part is empty.
 pub(crate) type Path = Vec<String>;
@@ -112,51 +110,13 @@ fn defined(item: &Item) -> Option<&Ident> {
     }
 }
 
-/// Writes visitors for nodes that may have a `#[cfg]`. They skip nodes that only tests or rustdoc compile.
-macro_rules! without_tests {
-    ($($visit:ident($node:ident))+) => {
-        $(fn $visit(&mut self, node: &'ast syn::$node) {
-            if !only_for_tests(&node.attrs) {
-                visit::$visit(self, node);
-            }
-        })+
-    };
-}
-
 impl<'ast> Visit<'ast> for Names {
-    without_tests! {
-        visit_item_const(ItemConst)
-        visit_item_enum(ItemEnum)
-        visit_item_fn(ItemFn)
-        visit_item_impl(ItemImpl)
-        visit_item_macro(ItemMacro)
-        visit_item_static(ItemStatic)
-        visit_item_struct(ItemStruct)
-        visit_item_trait(ItemTrait)
-        visit_item_type(ItemType)
-        visit_impl_item_const(ImplItemConst)
-        visit_impl_item_fn(ImplItemFn)
-        visit_trait_item_fn(TraitItemFn)
-        visit_field(Field)
-        visit_field_value(FieldValue)
-        visit_variant(Variant)
-        visit_arm(Arm)
-        visit_local(Local)
-        visit_stmt_macro(StmtMacro)
-        visit_expr_block(ExprBlock)
-        visit_expr_call(ExprCall)
-        visit_expr_if(ExprIf)
-        visit_expr_method_call(ExprMethodCall)
-    }
-
     /// Skips child modules, which have their own [`Names`].
     fn visit_item_mod(&mut self, _: &'ast syn::ItemMod) {}
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if !only_for_tests(&item.attrs) {
-            let start = item.leading_colon.map(|_| String::new());
-            self.add_use(start.into_iter().collect(), &item.tree);
-        }
+        let start = item.leading_colon.map(|_| String::new());
+        self.add_use(start.into_iter().collect(), &item.tree);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -27,7 +27,7 @@ pub(crate) fn check() -> Vec<String> {
 }
 
 /// Returns a finding for each quoted path and each quoted name of a test that does not exist.
-fn missing(
+pub(crate) fn missing(
     text: &str,
     exists: &dyn Fn(&str) -> bool,
     is_function: &dyn Fn(&str) -> bool,
@@ -74,38 +74,5 @@ fn collect_functions(folder: &Path, functions: &mut HashSet<String>) {
             let names = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
             functions.extend(names.map(ToOwned::to_owned));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn findings(text: &str) -> Vec<String> {
-        let exists = |path: &str| path == "queue/waiter.rs" || path == "queue/";
-        missing(text, &exists, &|name| name == "a_waiter_leaves_the_queue")
-    }
-
-    #[test]
-    fn names_of_files_and_tests_that_exist_are_no_findings() {
-        let text = "`queue/waiter.rs` in `queue/`: `a_waiter_leaves_the_queue`, `LockGuard::lost`, `wait_time`";
-        assert_eq!(findings(text), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_missing_file_and_a_missing_test_are_found_with_their_lines() {
-        let text = "`queue/place.rs`\nand `who_goes_takes_nothing_along`";
-        assert_eq!(
-            findings(text),
-            [
-                "ARCHITECTURE.md:1: `queue/place.rs`: there is no such file",
-                "ARCHITECTURE.md:2: `who_goes_takes_nothing_along`: there is no such test",
-            ]
-        );
-    }
-
-    #[test]
-    fn text_outside_of_quotes_is_no_name() {
-        assert_eq!(findings("queue/place.rs and who_goes_takes_nothing_along"), [""; 0]);
     }
 }

@@ -1,8 +1,9 @@
 //! Reads the modules of a crate from its source files.
 
+use proc_macro2::TokenStream;
 use syn::Item;
 
-use crate::cfg::only_for_tests;
+use crate::code::{SourceFile, without_tests};
 use crate::names::{Names, Path};
 
 /// One module, in a file of its own or inline.
@@ -24,12 +25,6 @@ pub(crate) struct Tree {
     pub(crate) files: Vec<SourceFile>,
 }
 
-/// A file with product code.
-pub(crate) struct SourceFile {
-    pub(crate) path: String,
-    pub(crate) text: String,
-}
-
 /// Reads a file. Returns `None` if the file does not exist.
 pub(crate) type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -48,8 +43,11 @@ impl Tree {
     fn parse(&mut self, files: &[String], read: Read<'_>) -> Result<(String, Vec<Item>), String> {
         let found = files.iter().find_map(|file| Some((file, read(file)?)));
         let (file, text) = found.ok_or_else(|| format!("cannot read {}", files.join(" or ")))?;
-        let parsed = syn::parse_file(&text).map_err(|error| format!("{file}: {error}"))?;
-        self.files.push(SourceFile { path: file.clone(), text });
+        let code: TokenStream = text.parse().map_err(|error| format!("{file}: {error}"))?;
+        let code = without_tests(code);
+        let parsed = syn::parse2::<syn::File>(code.clone());
+        let parsed = parsed.map_err(|error| format!("{file}: {error}"))?;
+        self.files.push(SourceFile { path: file.clone(), code });
         Ok((file.clone(), parsed.items))
     }
 
@@ -63,9 +61,6 @@ impl Tree {
     ) -> Result<(), String> {
         for item in items {
             let Item::Mod(child) = item else { continue };
-            if only_for_tests(&child.attrs) {
-                continue;
-            }
             let name = child.ident.to_string();
             let folder = format!("{folder}/{name}");
             let (file, items) = match &child.content {
