@@ -14,12 +14,13 @@ type Values = [String; 3];
 libfuzzer_sys::fuzz_target!(|input: (&str, Values, Values)| {
     let (source, ones, others) = input;
     let read = KeyTemplate::new(source);
-    let expected = placeholders(source);
+    let expected = pieces(source);
     assert_eq!(read.is_ok(), expected.is_some(), "{source:?}: {read:?}");
     let (Ok(template), Some(expected)) = (read, expected) else { return };
+    let expected = || expected.iter().filter_map(Piece::name);
     assert_eq!(template.to_string(), source);
     assert_eq!(KeyTemplate::new(&template.to_string()).as_ref(), Ok(&template));
-    assert!(template.placeholders().eq(expected.iter().map(|(name, _)| *name)), "{source:?}");
+    assert!(template.placeholders().eq(expected().map(|(name, _)| name)), "{source:?}");
 
     let mut names: Vec<&str> = template.placeholders().collect();
     names.sort_unstable();
@@ -28,7 +29,7 @@ libfuzzer_sys::fuzz_target!(|input: (&str, Values, Values)| {
     for others in [shifted(&ones), others] {
         let other = render(&template, &names, &others);
         // A typed value can be written in several ways, so different texts may give the same key.
-        if expected.iter().all(|(_, kind)| kind.is_none())
+        if expected().all(|(_, kind)| kind.is_none())
             && let (Ok(one), Ok(other)) = (&one, other)
         {
             let count = names.len().min(ones.len());
@@ -37,15 +38,33 @@ libfuzzer_sys::fuzz_target!(|input: (&str, Values, Values)| {
     }
 });
 
-/// Parses the names and types in a template, independently of the library. Returns `None` if it is invalid.
-fn placeholders(source: &str) -> Option<Vec<(&str, Option<&str>)>> {
-    let (mut all, mut separated, mut rest) = (Vec::new(), true, source);
+/// A piece of a template: literal text, or a placeholder with its type.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Piece<'t> {
+    Text(String),
+    Value(&'t str, Option<&'t str>),
+}
+
+impl<'t> Piece<'t> {
+    fn name(&self) -> Option<(&'t str, Option<&'t str>)> {
+        match self {
+            Self::Text(_) => None,
+            Self::Value(name, kind) => Some((name, *kind)),
+        }
+    }
+}
+
+/// Parses a template, independently of the library: a text before, between and after its placeholders. Returns `None` if
+/// it is invalid.
+pub(crate) fn pieces(source: &str) -> Option<Vec<Piece<'_>>> {
+    let (mut all, mut text, mut separated, mut rest) = (Vec::new(), String::new(), true, source);
     while let Some(character) = rest.chars().next() {
         rest = &rest[character.len_utf8()..];
         match character {
             '{' | '}' if rest.starts_with(character) => {
                 rest = &rest[1..];
                 separated = true;
+                text.push(character);
             }
             '{' => {
                 let (inner, after) = rest.split_once('}')?;
@@ -62,14 +81,17 @@ fn placeholders(source: &str) -> Option<Vec<(&str, Option<&str>)>> {
                     return None;
                 }
                 separated = false;
-                all.push((name, kind));
+                all.extend([Piece::Text(std::mem::take(&mut text)), Piece::Value(name, kind)]);
             }
             '}' => return None,
             _ if character.is_control() => return None,
-            _ if character.is_ascii_alphanumeric() || "-._~%".contains(character) => {}
-            _ => separated = true,
+            _ => {
+                separated |= !(character.is_ascii_alphanumeric() || "-._~%".contains(character));
+                text.push(character);
+            }
         }
     }
+    all.push(Piece::Text(text));
     (!source.is_empty() && !is_for_spring(source)).then_some(all)
 }
 

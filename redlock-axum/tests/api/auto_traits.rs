@@ -18,29 +18,21 @@ const fn is_error<E: Error + Send + Sync + 'static>() {}
 const fn is_shared<T: Clone + Send + Sync + 'static>() {}
 const fn is_sent<T: Send + 'static>() {}
 
-const _: () = {
-    is_error::<DowngradeError>();
-    is_error::<LockRejection>();
-    is_error::<NotFenced>();
-    is_error::<NotLocked>();
-    is_error::<PolicyError>();
-    is_error::<SetupError>();
-    is_error::<UpgradeError>();
-};
+/// Checks a list of types.
+macro_rules! all {
+    ($check:ident: $($type:ty),+ $(,)?) => {
+        const _: () = {
+            $($check::<$type>();)+
+        };
+    };
+}
 
-/// axum demands this of extensions, layers and services.
-const _: () = {
-    is_shared::<FencedLock>();
-    is_shared::<HeldLock>();
-    is_shared::<LockLayer>();
-    is_shared::<LockPolicies>();
-    is_shared::<LockPolicy>();
-    is_shared::<LockRejection>();
-    is_shared::<LockService<Router>>();
-    is_shared::<Locks>();
-    is_shared::<PolicyService<Router>>();
-    is_sent::<ResponseFuture<Ready<Result<Response, Infallible>>, Infallible>>();
-};
+all!(is_error: DowngradeError, LockRejection, NotFenced, NotLocked, PolicyError, SetupError);
+all!(is_error: UpgradeError);
+// axum demands this of extensions, layers and services.
+all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection, Locks);
+all!(is_shared: LockService<Router>, PolicyService<Router>);
+all!(is_sent: ResponseFuture<Ready<Result<Response, Infallible>>, Infallible>);
 
 /// A handler can await each of these futures.
 const _: fn(&HeldLock, &FencedLock, [LockGuard; 2]) = |held, fenced, [writer, reader]| {

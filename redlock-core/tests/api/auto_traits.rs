@@ -14,34 +14,21 @@ const fn is_error<E: Error + Send + Sync + 'static>() {}
 const fn is_shared<T: Send + Sync + 'static>() {}
 const fn is_sent<T: Send + Unpin + 'static>() {}
 
-/// The error types fit into `anyhow::Error`, `Box<dyn Error + Send + Sync>` and the result of a task.
-const _: () = {
-    is_error::<ConnectError>();
-    is_error::<ExtendError>();
-    is_error::<InvalidOption>();
-    is_error::<KeyError>();
-    is_error::<LockError>();
-    is_error::<LostError>();
-    is_error::<NodeError>();
-    is_error::<ReleaseError>();
-    is_error::<RunError>();
-    is_error::<TemplateError>();
-};
+/// Checks a list of types.
+macro_rules! all {
+    ($check:ident: $($type:ty),+ $(,)?) => {
+        const _: () = {
+            $($check::<$type>();)+
+        };
+    };
+}
 
-const _: () = {
-    is_shared::<FencedGuard>();
-    is_shared::<LockGuard>();
-    is_shared::<LockHandle>();
-    is_shared::<LockManager>();
-    is_shared::<LockManagerBuilder>();
-    is_shared::<LockOptions>();
-    is_shared::<LockRequest>();
-    is_shared::<LockRequest<FencedGuard>>();
-    is_shared::<MemoryNode>();
-    is_shared::<OnLost>();
-    is_shared::<Votes>();
-    is_sent::<Lost>();
-};
+// The error types fit into `anyhow::Error`, `Box<dyn Error + Send + Sync>` and the result of a task.
+all!(is_error: ConnectError, ExtendError, InvalidOption, KeyError, LockError, LostError, NodeError);
+all!(is_error: ReleaseError, RunError, TemplateError);
+all!(is_shared: FencedGuard, LockGuard, LockHandle, LockManager, LockManagerBuilder, LockOptions);
+all!(is_shared: LockRequest, LockRequest<FencedGuard>, MemoryNode, OnLost, Votes);
+all!(is_sent: Lost);
 
 /// A handler or a spawned task can await each of these futures.
 const _: fn(&LockManager, LockGuard, FencedGuard) = |locks, guard, fenced| {

@@ -4,16 +4,21 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{RngSeed, TestRunner};
 use redlock_core::{KeyPart, KeyTemplate, LockKey, TemplateError};
 
-use crate::model::{InPieces, decode, encode, is_unreserved, render, shortened};
+use crate::model::{InPieces, decode, encode, is_unreserved, shortened};
+use crate::seeds::seeds;
+use crate::templates::template::{Piece, pieces};
 
+/// Returns a configuration with this number of cases, made from a listed seed. `PROPTEST_CASES` overrides the number.
 pub(crate) fn config(cases: u32) -> ProptestConfig {
-    // `PROPTEST_CASES` overrides the number of cases.
     let from_env = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
     let cases = from_env.unwrap_or(cases);
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    let seed = seeds("keys").next().unwrap();
+    println!("REDLOCK_SEED={seed} repeats these values");
+    let rng_seed = RngSeed::Fixed(seed);
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Pieces of values that a careless join confuses.
@@ -132,33 +137,6 @@ impl Values {
     }
 }
 
-/// A piece of a template: literal text, or the name of a placeholder.
-#[derive(Debug, PartialEq)]
-enum Piece<'t> {
-    Text(String),
-    Value(&'t str),
-}
-
-fn pieces(template: &str) -> Vec<Piece<'_>> {
-    let (mut pieces, mut text, mut rest) = (Vec::new(), String::new(), template);
-    while let Some(character) = rest.chars().next() {
-        if let Some(after) = rest.strip_prefix("{{").or_else(|| rest.strip_prefix("}}")) {
-            text.push(character);
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix('{') {
-            let (inner, after) = after.split_once('}').unwrap();
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
-            pieces.push(Piece::Value(inner.split(':').next().unwrap()));
-            rest = after;
-        } else {
-            text.push(character);
-            rest = &rest[character.len_utf8()..];
-        }
-    }
-    pieces.push(Piece::Text(text));
-    pieces
-}
-
 /// Reads the values back out of a key, with nothing but the template. If the values can be read
 /// back, different values have different keys.
 fn read<'t>(template: &[Piece<'t>], key: &str) -> Option<Vec<(&'t str, String)>> {
@@ -170,7 +148,7 @@ fn read<'t>(template: &[Piece<'t>], key: &str) -> Option<Vec<(&'t str, String)>>
                 rest = rest.strip_prefix(text.as_str())?;
                 continue;
             }
-            Piece::Value(name) => name,
+            Piece::Value(name, _) => name,
         };
         let Piece::Text(after) = &template[index + 1] else { return None };
         let run = match (rest.find(is_border), after.find(is_border)) {
@@ -210,7 +188,7 @@ fn values_can_be_read_back_out_of_a_rendered_template() {
             template.placeholders().map(|name| (name, values.spelled(name, spelling))).collect();
         let key = template.render(spelled.iter().map(|(name, value)| (*name, &**value))).unwrap();
 
-        let pieces = pieces(&source);
+        let pieces = pieces(&source).unwrap();
         let canonical = |name: &str| values.spelled(name, Spelling::Canonical);
         let expected: Vec<_> =
             template.placeholders().map(|name| (name, canonical(name))).collect();
@@ -218,7 +196,7 @@ fn values_can_be_read_back_out_of_a_rendered_template() {
             .iter()
             .map(|piece| match piece {
                 Piece::Text(text) => text.clone(),
-                Piece::Value(name) => encode(&canonical(name)),
+                Piece::Value(name, _) => encode(&canonical(name)),
             })
             .collect();
         prop_assert_eq!(read(&pieces, &in_full), Some(expected));
@@ -229,23 +207,4 @@ fn values_can_be_read_back_out_of_a_rendered_template() {
     result.unwrap();
     let cases = accepted.get() + refused.get();
     assert!(accepted.get() > cases / 3 && refused.get() > cases / 30, "{accepted:?} {refused:?}");
-}
-
-/// Pairs of values that a naive join or a careless encoding confuses.
-#[test]
-fn a_value_cannot_move_the_border_between_two_placeholders() {
-    let pairs = [
-        (["a:b", "c"], ["a", "b:c"]),
-        (["a/", "b"], ["a", "/b"]),
-        (["a%3Ab", "c"], ["a:b", "c"]),
-        (["a%", "25b"], ["a%25", "b"]),
-        (["a", "%00"], ["a", "\0"]),
-        (["é", "x"], ["e\u{301}", "x"]),
-    ];
-    for (one, other) in pairs {
-        for template in ["{a}:{b}", "{a}/{b}", "k#{a}}}{b}", "{a}-:-{b}"] {
-            let key = |[a, b]: [&str; 2]| render(template, &[("a", a), ("b", b)]).unwrap();
-            assert_ne!(key(one), key(other), "{template}");
-        }
-    }
 }

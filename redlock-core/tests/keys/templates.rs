@@ -21,7 +21,7 @@ macro_rules! fuzz_target {
 
 #[allow(unused_attributes, reason = "`no_main` is for the fuzzer")]
 #[path = "../../../tests/fuzz/template.rs"]
-mod template;
+pub(crate) mod template;
 
 /// Pieces that are no template, or that form one only with the text around them.
 const WRONG_PIECES: [&str; 20] = [
