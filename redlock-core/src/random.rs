@@ -15,6 +15,6 @@ pub(crate) use crate::seeded::with_random;
 
 /// Returns the state of a hash map whose keys the callers choose. They must not be able to choose colliding ones.
 pub(crate) fn hash_state() -> RandomState {
-    let [k0, k1, k2, k3] = with_random(|random| random.random());
+    let [k0, k1, k2, k3] = with_random(RngExt::random);
     RandomState::with_seeds(k0, k1, k2, k3)
 }

@@ -33,7 +33,7 @@ impl Drop for Seeded {
 }
 
 /// Calls `draw` with the generator of this thread: a secure one, unless the thread has a seed.
-pub(crate) fn with_random<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
+pub(crate) fn with_random<T>(draw: impl FnOnce(&mut (dyn Rng + 'static)) -> T) -> T {
     RANDOM.with_borrow_mut(|random| {
         #[cfg(test)]
         random.get_or_insert_with(of_this_test);

@@ -70,7 +70,7 @@ impl WriterMark {
     pub const LIFE_TIME: std::time::Duration = std::time::Duration::from_secs(1);
 
     pub(crate) fn random() -> Self {
-        let random: u64 = with_random(|random| random.random());
+        let random: u64 = with_random(RngExt::random);
         Self(NonZeroU64::MIN.saturating_add(random >> 1))
     }
 }

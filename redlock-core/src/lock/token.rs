@@ -24,7 +24,7 @@ const MAX_LEN: usize = 38;
 
 impl Token {
     pub(crate) fn random(dialect: Dialect) -> Self {
-        let random: [u8; 16] = with_random(|random| random.random());
+        let random: [u8; 16] = with_random(RngExt::random);
         let mut token = Self { text: [0; MAX_LEN], len: 0 };
         match dialect {
             Dialect::Plain => token.push(&hex(random)),

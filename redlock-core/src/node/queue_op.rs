@@ -124,7 +124,7 @@ pub struct ProcessId(u64);
 
 impl ProcessId {
     pub(crate) fn random() -> Self {
-        Self(with_random(|random| random.random()))
+        Self(with_random(RngExt::random))
     }
 
     /// Parses the text of an ID.
