@@ -16,7 +16,8 @@ use redlock_tests::RedisCluster;
 const SOON: Duration = Duration::from_secs(30);
 
 fn builder(cluster: &RedisCluster) -> LockManagerBuilder {
-    LockManager::builder().url(cluster.url()).connect_timeout(SOON / 4)
+    let builder = LockManager::builder().url(cluster.url()).node_timeout(SOON / 6);
+    builder.connect_timeout(SOON / 4)
 }
 
 async fn connect(cluster: &RedisCluster) -> LockManager {

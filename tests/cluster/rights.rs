@@ -26,6 +26,7 @@ async fn connect(cluster: &RedisCluster, without: &str) -> LockManager {
     LockManager::builder()
         .url(url)
         .prefix("lock:")
+        .node_timeout(SOON / 6)
         .connect_timeout(SOON / 4)
         .connect()
         .await

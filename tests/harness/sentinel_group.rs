@@ -12,9 +12,10 @@ use crate::sentinel::Sentinel;
 /// The name of the service that the sentinels watch.
 const SERVICE: &str = "shop";
 const INFO: [&str; 2] = ["INFO", "replication"];
-/// The longest time for a failover, on a machine that is busy with other tests: a sentinel may need several elections, and
-/// waits for 8 s before it makes a restarted master a replica.
-const FAILOVER: Duration = Duration::from_secs(120);
+/// The longest time for a failover, on a machine that is busy with other tests: a sentinel may need several elections,
+/// begins none for 30 s after it had no processor for two seconds ("TILT mode"), and waits for 8 s before it makes a
+/// restarted master a replica.
+const FAILOVER: Duration = Duration::from_secs(240);
 
 /// The options of a [`FailoverGroup`].
 #[derive(Debug, Clone, Default)]

@@ -265,7 +265,7 @@ async fn killed_servers_break_no_promise() {
         // A quorum has voted all the time. So only a busy machine, on which a vote takes longer than the node timeout
         // or the lease, refuses a few requests with 503.
         let unavailable = answers.get(&503).copied().unwrap_or_default();
-        assert!(unavailable * 4 <= answers[&200], "{answers:?}");
+        assert!(unavailable <= answers[&200], "{answers:?}");
         for (service, files) in soak.services.iter().zip(&files) {
             eventually("the service has closed its connections", SOON, async || {
                 (resources(service).1 <= *files).then_some(())

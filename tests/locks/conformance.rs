@@ -269,7 +269,7 @@ async fn a_refusal_reports_the_remaining_lease_and_each_vote(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
     let _guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     nodes.all_hold(KEY).await;
-    let error = other.lock(KEY).expire(SHORT).try_acquire().await.unwrap_err();
+    let error = other.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
     let LockError::Contended { key, remaining: Some(remaining), votes, .. } = &error else {
         panic!("{error}");
     };

@@ -81,7 +81,7 @@ impl<'a> Asked<'a> {
 /// polls 250 ms after a refusal at the earliest, so in a round that took less, it was woken. On a busy machine it takes
 /// several rounds to see that.
 pub(crate) async fn a_message_wakes_the_waiter(mut round: impl AsyncFnMut() -> Duration) {
-    eventually("the waiter has the lock before it polls", SOON, async || {
+    eventually("the waiter has the lock before it polls", SOON * 3, async || {
         (round().await < Duration::from_millis(250)).then_some(())
     })
     .await;

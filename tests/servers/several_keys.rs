@@ -71,8 +71,12 @@ async fn the_number_of_a_set_is_given_out_by_each_of_its_counters() {
     for server in servers.iter() {
         probes.push(server.probe().await);
     }
-    let counters: Vec<String> = probes[0].keys().await;
-    assert_eq!(counters.len(), 3, "{counters:?}");
+    let counters = eventually("each server has the counters alone", SOON, async || {
+        let counters = probes[0].keys().await;
+        (counters.len() == 3 && counters.iter().all(|key| key.contains("fencing")))
+            .then_some(counters)
+    })
+    .await;
     for (number, counter) in (8_000_000_000_000_000_i64..).step_by(1000).zip(&counters) {
         for probe in &mut probes {
             probe.command::<()>(["SET", counter, &number.to_string()]).await;

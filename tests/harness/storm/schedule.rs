@@ -108,7 +108,7 @@ impl Schedule {
         }
         let fault = Fault::REFUSALS[planner.choices.random_range(0..2)];
         planner.strike(at, fault, planner.quorum());
-        planner.plan(planner.all_idle(), Fault::Stutter, vec![0], LONGEST_LEASE * 2);
+        planner.plan(planner.all_idle(), Fault::Stutter, vec![0], LONGEST_LEASE * 5);
         planner.schedule
     }
 
