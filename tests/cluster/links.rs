@@ -65,7 +65,7 @@ async fn a_late_set_on_the_target_of_a_moving_slot_leaves_no_key() {
 #[tokio::test]
 async fn a_lock_whose_reply_is_lost_is_removed_after_it_has_moved() {
     // The connection with the held back replies ends after this time, and the clean-up may not need its end.
-    let network = Network::start(SOON * 4).await;
+    let network = Network::start(SOON * 2).await;
     let key = network.cluster.key_on(0, "order").await;
     let slot = network.cluster.slot(&key).await;
     network.proxies[0].set(ToClient, Hold);

@@ -16,7 +16,7 @@ use redlock_tests::RedisCluster;
 const SOON: Duration = Duration::from_secs(30);
 
 fn builder(cluster: &RedisCluster) -> LockManagerBuilder {
-    let builder = LockManager::builder().url(cluster.url()).node_timeout(SOON / 6);
+    let builder = LockManager::builder().url(cluster.url()).node_timeout(SOON / 15);
     builder.connect_timeout(SOON / 4)
 }
 
