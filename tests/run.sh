@@ -5,12 +5,13 @@
 #
 #     --install[=TOOL,..]   install redis-server, or these tools (redis, python, java, postgres, all), by the package
 #                           manager of the system; otherwise nothing outside of the target folder changes
-#     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc
-#     --all                 also the tests that the gate leaves to the night: every kind of node, compile errors
+#     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc, thorough, mistakes
+#     --all                 also the tests that the gate leaves to the night: every kind of node, long storms
+#                           (thorough), compile errors (mistakes)
 #     --seed N              the seed of all random values (REDLOCK_SEED)
 #     --explore SECONDS     fresh seeds for so many seconds in each test that explores
 #     --repeat N            run every test N times, and end at the first failure
-#     --resume              continue an interrupted --repeat
+#     --resume              continue an interrupted --repeat, with its kinds, filters and number
 #     --prepare             install and download what the tests need, then end
 #
 # A filter is a part of a test's path, or of the name of its binary. Without filters all tests run: the kinds after each other, the storms and the
@@ -23,10 +24,26 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 started=$SECONDS
 wanted='' kinds='' seed='' explore='' repeat='' resume=false all=false only_prepare=false
-filters='' skipped=()
+filters='' skipped=() interrupted=false
 
 usage() {
     sed -n '2,/^set /s/^# \{0,1\}//p' tests/run.sh
+}
+
+# title <kind>
+title() {
+    case $1 in
+    unit) echo "tests without servers" ;;
+    simulation) echo "simulation and model" ;;
+    real) echo "tests with servers" ;;
+    storms) echo "storms, one after another" ;;
+    measured) echo "measured, one after another: other programs disturb them" ;;
+    thorough) echo "long storms" ;;
+    mistakes) echo "compile errors" ;;
+    doc) echo "examples in the documentation" ;;
+    explore) echo "fresh seeds, $explore s for each test" ;;
+    *) return 1 ;;
+    esac
 }
 
 wrong() {
@@ -46,7 +63,7 @@ while [ $# != 0 ]; do
         --explore) explore=$2 ;;
         --repeat) repeat=$2 ;;
         esac
-        [ "$1" = --kind ] || [[ $2 =~ ^[0-9]{1,18}$ ]] || wrong "$1 $2 is not a whole number"
+        [ "$1" = --kind ] || [[ $2 =~ ^(0|[1-9][0-9]{0,17})$ ]] || wrong "$1 $2 is not a whole number"
         shift
         ;;
     --all) all=true ;;
@@ -62,6 +79,13 @@ while [ $# != 0 ]; do
     shift
 done
 
+for tool in ${wanted//,/ }; do
+    [[ " redis python java postgres all " == *" $tool "* ]] || wrong "--install=$tool: there is no such tool"
+done
+for kind in $kinds; do
+    title "$kind" >/dev/null || wrong "--kind $kind: there is no such kind"
+done
+
 # An absolute path, because the tests run in the folders of their packages.
 mkdir -p "${CARGO_TARGET_DIR:-target}"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
@@ -69,9 +93,18 @@ target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 # shellcheck source-path=SCRIPTDIR source=tools.sh
 . tests/tools.sh
 
+# Two runs would write the same logs.
+if has flock; then
+    exec 9>"$target/tests.lock"
+    flock -n 9 || die "Another run uses $target."
+fi
+
 announce
 prepare
+say_skipped
 ! $only_prepare || exit 0
+$uses_nextest || say "cargo-nextest is missing, so cargo test runs the tests, one program after another. That takes longer.
+   The script needs Python 3 with venv for it (--install=python), or a cargo-nextest in PATH."
 
 #### What runs: .config/nextest.toml has the filter of each kind.
 
@@ -80,40 +113,52 @@ prepare
 features=$(printf 'redlock-core/%s,' metrics redis serde test-util tls)$(printf 'redlock-axum/%s,' serde test-util tls)
 product=(--workspace --exclude redlock-simulation --exclude redlock-model --exclude redlock-instructions
     --features "${features%,}" --locked)
-simulation=(-p redlock-simulation -p redlock-model --locked)
+# redlock-logs has the program that searches the output.
+simulation=(-p redlock-simulation -p redlock-model -p redlock-logs --locked)
 
 # build_of <kind> prints the name of the array with its packages.
 build_of() { [ "$1" = simulation ] && echo simulation || echo product; }
 
+directory=$target/tests/$([ -n "$repeat" ] || $resume && echo repeat || echo log)
+results=$directory/results.tsv
+if $resume; then
+    [ -z "$kinds$filters$seed$explore$repeat" ] || wrong "--resume takes all options of the interrupted run"
+    [ -f "$directory/options" ] || die "No run with --repeat was interrupted."
+    { read -r repeat && read -r kinds && read -r filters && read -r seed; } <"$directory/options"
+fi
 if [ -z "$kinds" ]; then
     kinds="unit simulation real storms measured"
     [ -n "$repeat" ] || kinds+=" doc"
     [ -z "$explore" ] || kinds="simulation explore"
-    ! $all || kinds="mistakes $kinds"
+    ! $all || kinds="mistakes $kinds thorough"
+fi
+if ! $uses_nextest; then
+    # cargo test selects tests by their paths alone, which do not tell whether a test needs servers.
+    [ "$kinds" != unit ] || die "--kind unit needs cargo-nextest. Without it: cargo test -p redlock-core"
+    [ -z "$filters" ] || kinds="real simulation"
+    kinds=$(sed 's/unit .*real/real/; s/\<unit\>/real/' <<<"$kinds")
 fi
 ! $all || export REDLOCK_ALL_NODES=1
 [[ " $kinds " != *" mistakes "* ]] || export REDLOCK_TRYBUILD=1
 [ -z "$seed" ] || export REDLOCK_SEED=$seed PROPTEST_RNG_SEED=$seed
 if [ -n "$explore" ]; then
     export REDLOCK_EXPLORE_SECONDS=$explore PROPTEST_RNG_SEED=${seed:-$RANDOM$RANDOM}
-    echo "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
+    # The number of random values that each property is tried with: as many as fit into the time, about.
+    export PROPTEST_CASES=$((explore * 50))
+    echo "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED PROPTEST_CASES=$PROPTEST_CASES"
 fi
 
 #### Files of this run.
 
-directory=$target/tests/$([ -n "$repeat" ] && echo repeat || echo log)
-results=$directory/results.tsv
-if $resume; then
-    [ -f "$directory/done" ] || die "No run with --repeat was interrupted."
-else
+if ! $resume; then
     rm -rf "$directory"
     mkdir -p "$directory/failed"
     : >"$results"
+    [ -z "$repeat" ] || printf '%s\n' "$repeat" "$kinds" "$filters" "$seed" >"$directory/options"
 fi
 export REDLOCK_TEST_PASSWORDS=$directory/passwords REDLOCK_TEST_SKIPPED=$directory/skipped
 # A part of the names of all folders in which the tests start servers.
 run=$$-$RANDOM
-interrupted=false
 trap 'interrupted=true' INT TERM
 
 minutes() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
@@ -121,22 +166,20 @@ minutes() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 # counted <column 3 of the results>
 counted() { awk -F '\t' -v state="$1" '$3 == state { n++ } END { print n + 0 }' "$results"; }
 
-# Where no terminal shows the progress bar of nextest: one line every 10 seconds, and everything but the passed tests.
+# Where no terminal shows the progress bar of nextest: a line after 10 seconds or more, and everything but the passed
+# tests.
 progress() {
-    local line passed=0 failed=0 last=$SECONDS status
+    local line passed=0 failed=0 last=$SECONDS
     trap '' INT
-    while true; do
-        status=0
-        IFS= read -r -t 10 line || status=$?
-        if [ "$status" = 0 ]; then
-            case $line in
-            *' PASS ['* | 'test '*' ... ok') passed=$((passed + 1)) ;;
-            *) printf '%s\n' "$line" ;;
-            esac
-            case $line in *' FAIL ['* | 'test '*' ... FAILED') failed=$((failed + 1)) ;; esac
-        elif [ "$status" -le 128 ]; then
-            break
-        fi
+    while IFS= read -r line; do
+        case $line in
+        *' PASS ['* | 'test '*' ... ok') passed=$((passed + 1)) ;;
+        *' FAIL ['* | *' TIMEOUT ['* | *' ABORT ['* | *' SIG'*' ['* | 'test '*' ... FAILED')
+            failed=$((failed + 1))
+            printf '%s\n' "$line"
+            ;;
+        *) printf '%s\n' "$line" ;;
+        esac
         if [ $((SECONDS - last)) -ge 10 ]; then
             last=$SECONDS
             printf '    %s  %d passed, %d failed\n' "$(minutes $((SECONDS - started)))" "$passed" "$failed"
@@ -144,33 +187,33 @@ progress() {
     done
 }
 
-# expression <arguments of cargo> prints the filters as a filterset of nextest, which refuses a name without a binary.
+# expression <list of binaries> prints the filters as a filterset of nextest, which refuses a name without a binary.
 expression() {
-    local filter binaries separator=
-    binaries=$(cargo nextest list --cargo-quiet "$@" --list-type binaries-only --message-format json </dev/null)
+    local filter separator=
     for filter in $filters; do
         printf '%stest(~%s)' "$separator" "$filter"
         separator=' | '
-        ! grep -q '"binary-name":"[^"]*'"$filter" <<<"$binaries" || printf ' | binary(~%s)' "$filter"
+        ! grep -q '"binary-id":"[^"]*'"$filter" "$1" || printf ' | binary_id(~%s)' "$filter"
     done
 }
 
 # by_nextest <kind>
 by_nextest() {
-    local kind=$1 profile=$1 status=0 junit options build
+    local kind=$1 profile=$1 status=0 junit options binaries
     [ -z "$explore" ] || profile=explore
     junit=$target/nextest/$profile/junit.xml
-    build="$(build_of "$kind")[@]"
-    options=(-P "$profile" --no-tests pass)
+    # What `build` has built, also in the last round of --repeat.
+    binaries=$directory/$(build_of "$kind").json
+    options=(-P "$profile" --no-tests pass --binaries-metadata "$binaries")
     [ -z "$repeat" ] || options+=(--fail-fast)
-    [ -z "$filters" ] || options+=(-E "$(expression "${!build}")")
+    [ -z "$filters" ] || options+=(-E "$(expression "$binaries")")
     rm -f "$junit"
     if [ -t 2 ]; then
-        env REDLOCK_TEST_RUN=$run cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level fail \
-            --final-status-level none </dev/null || status=$?
+        env REDLOCK_TEST_RUN=$run cargo nextest run "${options[@]}" --status-level fail \
+            --final-status-level none </dev/null 9>&- || status=$?
     else
-        env REDLOCK_TEST_RUN=$run cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level pass \
-            --final-status-level none </dev/null 2>&1 | progress || status=$?
+        env REDLOCK_TEST_RUN=$run cargo nextest run "${options[@]}" --status-level pass \
+            --final-status-level none </dev/null 2>&1 9>&- | progress || status=$?
     fi
     if [ -f "$junit" ]; then
         awk -v kind="$kind" -v failed="$directory/failed" -f tests/report.awk "$junit" >>"$results"
@@ -180,35 +223,31 @@ by_nextest() {
     return "$status"
 }
 
-# by_cargo <kind>: for machines without nextest. The tests of a binary share a process.
+# by_cargo <kind>: the documentation, and all tests on machines without nextest. The tests of a binary share a process.
+# `real` includes `unit`.
 by_cargo() {
-    local kind=$1 build output=$directory/$1.txt status=0 arguments=(--show-output)
+    local kind=$1 build output=$directory/$1.txt status=0 arguments=()
     build="$(build_of "$kind")[@]"
-    case $kind in
-    doc) arguments=() ;;
-    unit) arguments+=(--skip measured::) ;;
-    real) arguments+=(--skip measured:: --skip storm::) ;;
-    storms) arguments+=(storm:: --test-threads 1) ;;
-    measured) arguments+=(measured:: --test-threads 1) ;;
-    mistakes) arguments+=(mistakes) ;;
-    esac
-    set -- "${!build}" --no-fail-fast --quiet
+    set -- "${!build}" --no-fail-fast
     case $kind in
     # The documentation of redlock-axum contains that of the macros.
     doc) set -- "$@" --doc --exclude redlock-macros ;;
-    unit) set -- "$@" --exclude redlock-tests --exclude redlock-examples --tests --examples ;;
     mistakes) set -- "$@" --test mistakes ;;
-    simulation) set -- "$@" --tests ;;
-    *) set -- -p redlock-tests --features "${features%,}" --locked --no-fail-fast --tests ;;
+    *) set -- "$@" --tests --examples ;;
     esac
-    # shellcheck disable=SC2086 # several filters
-    env REDLOCK_TEST_RUN=$run cargo test "$@" -- --format pretty ${arguments[@]+"${arguments[@]}"} $filters \
-        </dev/null >"$output" 2>&1 || status=$?
-    awk -v kind="$kind" '/^test .* \.\.\. (ok|FAILED)$/ {
-        state = $NF == "ok" ? "passed" : "failed"; sub(/^test /, ""); sub(/ \.\.\. .*/, "")
-        printf "%s\t0\t%s\t%s\n", kind, state, $0
-    }' "$output" >>"$results"
-    [ "$status" = 0 ] || sed -n '/^failures:$/,$p' "$output"
+    case $kind in
+    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough::) ;;
+    storms) arguments=(--show-output storm:: --skip thorough:: --test-threads 1) ;;
+    measured | thorough) arguments=(--show-output "$kind::" --test-threads 1) ;;
+    esac
+    # libtest runs a test that contains any of its filters.
+    # shellcheck disable=SC2206 # several filters
+    [ -z "$filters" ] || arguments=(--show-output $filters --test-threads 1)
+    env REDLOCK_TEST_RUN=$run cargo test "$@" -- ${arguments[@]+"${arguments[@]}"} </dev/null 2>&1 9>&- |
+        tee "$output" | awk '/^test .* \.\.\. / { print; fflush() }' | progress || status=$?
+    awk -v kind="$kind" -v failed="$directory/failed" -f tests/libtest.awk "$output" >>"$results"
+    # A test that has ended its process has no line of its own.
+    [ "$status" = 0 ] || grep -E '^(error|Caused by|  process)' "$output" || true
     return "$status"
 }
 
@@ -221,29 +260,20 @@ run_kind() {
     fi
 }
 
-# title <kind>
-title() {
-    case $1 in
-    unit) echo "tests without servers" ;;
-    simulation) echo "simulation and model" ;;
-    real) echo "tests with servers" ;;
-    storms) echo "storms, one after another" ;;
-    measured) echo "measured, one after another: other programs disturb them" ;;
-    mistakes) echo "compile errors" ;;
-    doc) echo "examples in the documentation" ;;
-    explore) echo "fresh seeds, $explore s for each test" ;;
-    *) die "$1 is not a kind: unit, simulation, real, storms, measured, mistakes, doc" ;;
-    esac
-}
 
 build() {
-    local kind build built=
+    local kind build list built=
     for kind in $kinds; do
         build=$(build_of "$kind")
         [[ " $built " != *" $build "* ]] || continue
         built+=" $build"
+        list=$directory/$build.json
         build="${build}[@]"
-        cargo test "${!build}" --no-run --quiet || die "The tests do not compile."
+        if ! cargo test "${!build}" --no-run --quiet || { $uses_nextest && ! cargo nextest list --cargo-quiet \
+            "${!build}" --list-type binaries-only --message-format json </dev/null >"$list"; }; then
+            ! $interrupted || exit 130
+            die "The tests do not compile."
+        fi
     done
 }
 
@@ -300,20 +330,31 @@ summary() {
     for file in "$directory"/failed/*.txt; do
         [ -f "$file" ] || continue
         test=$(head -n 1 "$file")
-        how=$(sed -n '/REDLOCK_SEED=[0-9]/ { s/.*REDLOCK_SEED=\([0-9]*\).*/--seed \1 /p; q; }' "$file")
+        # A test prints each of its seeds, so the last one is the one that failed.
+        how=$(sed -n 's/.*REDLOCK_SEED=\([0-9][0-9]*\).*/--seed \1 /p' "$file" | tail -n 1)
         printf '\nFAILED %s\n    log:    %s\n    repeat: tests/run.sh %s%s\n' "$test" "$file" "$how" "${test##* }"
         status=1
     done
     failed=$(counted failed)
     skips=0
-    [ ! -f "$REDLOCK_TEST_SKIPPED" ] || skips=$(sort -u "$REDLOCK_TEST_SKIPPED" | grep -c . || true)
+    if [ -s "$REDLOCK_TEST_SKIPPED" ]; then
+        skips=$(grep -c . "$REDLOCK_TEST_SKIPPED")
+        printf '\nSkipped:\n'
+        sed 's/^SKIPPED [^ ]*: //' "$REDLOCK_TEST_SKIPPED" | sort | uniq -c
+    fi
     passed=$(($(counted passed) - skips))
     printf '\nIn %s. Logs: %s\n' "$(minutes $((SECONDS - started)))" "$directory"
-    ! $interrupted || echo "Interrupted."
+    if $interrupted; then
+        echo "Interrupted.$([ -z "$repeat" ] || echo " tests/run.sh --resume continues.")"
+        status=130
+    elif [ ! -s "$results" ]; then
+        echo "No test has ${filters:-these kinds }in its path."
+        status=1
+    fi
+    $interrupted || rm -f "$directory/options"
+    [ "$failed" = 0 ] || [ "$status" = 130 ] || status=1
+    [ ! -d /proc/self ] || echo "No server is left running."
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skips"
-    [ "$failed" = 0 ] || status=1
-    [ -s "$results" ] || { $interrupted || echo "No test has ${filters:-these kinds }in its path." && status=1; }
-    ! $interrupted || status=130
     exit "$status"
 }
 
@@ -326,9 +367,9 @@ step() {
     number=$((number + 1))
 }
 
-for kind in $kinds; do title "$kind" >/dev/null; done
 step build
 build
+begun=$SECONDS
 
 status=0
 if [ -z "$repeat" ]; then
@@ -337,12 +378,15 @@ if [ -z "$repeat" ]; then
         run_kind "$kind" || status=1
         ! $interrupted || break
         if [ "$kind" = unit ] && [ "$kinds" != unit ]; then
-            echo "$(counted passed) tests without servers passed in $(minutes $((SECONDS - started))); Ctrl-C stops here safely."
+            echo "$(counted passed) tests without servers passed in $(minutes $((SECONDS - begun))); Ctrl-C stops here safely."
         fi
     done
 else
-    last=$(cat "$directory/done" 2>/dev/null || echo 0)
-    index=0
+    # Of a round that was interrupted, no row counts.
+    last=0 rows=0 index=0
+    [ ! -f "$directory/done" ] || read -r last rows <"$directory/done"
+    head -n "$rows" "$results" >"$results.whole"
+    mv "$results.whole" "$results"
     for ((round = 1; round <= repeat; round++)); do
         for kind in $kinds; do
             index=$((index + 1))
@@ -353,7 +397,7 @@ else
             run_kind "$kind" || status=1
             [ -n "$seed" ] || unset REDLOCK_SEED
             [ "$status" = 0 ] && ! $interrupted || break 2
-            echo "$index" >"$directory/done"
+            echo "$index $(wc -l <"$results")" >"$directory/done"
             printf 'round %d of %d, %s: %d passed in %s\n' "$round" "$repeat" "$kind" \
                 $(($(counted passed) - before)) "$(minutes $((SECONDS - begun)))"
         done
@@ -362,6 +406,4 @@ fi
 
 end_left_behind || status=1
 no_secrets || status=1
-$uses_nextest || say "cargo-nextest is missing (it needs Python with venv, or a cargo-nextest in PATH): cargo test has run
-   the tests, one binary after another, which takes longer."
 summary "$status"

@@ -22,7 +22,8 @@ has() { command -v "$1" >/dev/null 2>&1; }
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
-    elif has sudo && [ -t 0 ]; then
+    elif has sudo && [ -t 2 ]; then
+        # It asks the terminal for a password.
         sudo "$@"
     elif has sudo; then
         sudo -n "$@"
@@ -73,8 +74,12 @@ install() {
 
 # skip <tool> <what is missing>: the tests that need the tool are skipped.
 skip() {
-    in_ci && die "$2. In CI no test may be skipped."
-    skipped+=("$2 (--install $1)")
+    in_ci && die "$2 is missing. In CI no test may be skipped."
+    skipped+=("$2 (--install=$1)")
+}
+
+say_skipped() {
+    [ "${#skipped[@]}" = 0 ] || echo "Not found, so their tests are skipped: $(join_by '; ' "${skipped[@]}")."
 }
 
 find_server() {
@@ -97,14 +102,16 @@ prepare_server() {
     export REDIS_SERVER
 }
 
-# Makes a virtual environment in the target folder, so that the system does not change.
+# Makes a virtual environment in the target folder, so that the system does not change. With --install, whatever it
+# names, the package manager adds what is missing for it, because cargo-nextest comes by pip.
 prepare_python() {
     local environment=$target/python
     [ ! -x "$environment/bin/pip" ] || return 0
-    has python3 || install python python3 python3 python3 || true
     # Debian's package python3 does not contain venv.
-    ! has python3 || python3 -c 'import ensurepip, venv' 2>/dev/null ||
-        install python python3-venv python3 python3 || true
+    if ! has python3 || ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        [ -z "$wanted" ] || cargo nextest --version >/dev/null 2>&1 || wanted+=,python
+        install python "python3 python3-venv" python3 python3 || true
+    fi
     has python3 && python3 -m venv "$environment" >/dev/null 2>&1 || {
         rm -rf "$environment"
         return 1
@@ -117,7 +124,7 @@ prepare_redis_py() {
         skip python "Python 3 with venv, for redis-py"
         return
     }
-    "$python" -c 'import redis' 2>/dev/null || "$python" -m pip install -q 'redis>=5,<9' </dev/null >&2 || {
+    "$python" -c 'import redis' 2>/dev/null || "$python" -m pip install -q --no-cache-dir 'redis>=5,<9' </dev/null >&2 || {
         skip python "redis-py, which pip could not install"
         return
     }
@@ -132,9 +139,9 @@ prepare_nextest() {
         [ -x "$target/python/bin/pip" ] || return
         requirements=$(mktemp)
         echo "$nextest --hash=$nextest_hash" >"$requirements"
-        "$target/python/bin/pip" install -q --require-hashes --only-binary :all: --no-deps --target "$directory" \
-            -r "$requirements" </dev/null >"$requirements.log" 2>&1 || rm -rf "$directory"
-        rm -f "$requirements" "$requirements.log"
+        "$target/python/bin/pip" install -q --no-cache-dir --require-hashes --only-binary :all: --no-deps \
+            --target "$directory" -r "$requirements" </dev/null >&2 || rm -rf "$directory"
+        rm -f "$requirements"
     fi
     PATH=$directory/bin:$PATH
     export PATH
@@ -190,9 +197,10 @@ announce() {
     has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
     ! in_ci || tools="what is missing"
     if [ -n "$tools" ]; then
-        echo "This may install $tools by the package manager of the system. Everything else stays in $target (about 3 GB)."
+        echo "This may install $tools by the package manager of the system, which may also start a redis-server."
+        echo "Everything else stays in $target (about 3 GB), except what Cargo downloads."
     else
-        echo "Nothing outside of $target changes (about 3 GB)."
+        echo "Nothing outside of $target changes (about 3 GB), except what Cargo downloads."
     fi
 }
 

@@ -15,8 +15,8 @@
 //! A clock is set forward only while no client is connected to its node, because the library promises nothing
 //! about locks that are granted between a step and the next poll of the clock.
 //!
-//! The seeds of `tests/seeds.txt` run. `REDLOCK_EXPLORE_SECONDS` tries fresh ones, and `REDLOCK_ALL_NODES=1` runs the
-//! storms that take longest, too:
+//! The seeds of `tests/seeds.txt` run, those of the module `thorough` at night. `REDLOCK_EXPLORE_SECONDS` tries fresh
+//! ones:
 //!
 //!     REDLOCK_EXPLORE_SECONDS=3600 cargo test -p redlock-tests --test faults storm::random -- --nocapture
 //!
@@ -26,7 +26,7 @@
 
 use std::time::Duration;
 
-use redlock_tests::{Client, Fault, Nodes, Report, Schedule, Storm, overlapping_readers, seeds};
+use redlock_tests::{Client, Fault, Report, Schedule, Storm, overlapping_readers, seeds};
 
 use crate::QUIET;
 
@@ -65,12 +65,6 @@ fn made(report: &Report, faults: &[Fault]) -> usize {
         "{report}"
     );
     grants.into_iter().filter(|grants| *grants > 0).count()
-}
-
-/// Returns whether storms run that take too long for each change.
-fn is_thorough() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some();
-    Nodes::all_kinds() || is_set("REDLOCK_EXPLORE_SECONDS") || is_set("REDLOCK_SEED")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,6 +129,7 @@ async fn finds_an_overlap(client: Client, schedule: impl Fn(u64) -> Schedule) {
     let _quiet = QUIET.read().await;
     let mut reports = Vec::new();
     for seed in seeds("storm::errors") {
+        println!("REDLOCK_SEED={seed}");
         let report = storm(client, schedule(seed)).rage_until_overlap().await;
         if report.overlaps() > 0 {
             return;
@@ -144,33 +139,25 @@ async fn finds_an_overlap(client: Client, schedule: impl Fn(u64) -> Schedule) {
     panic!("no overlap was found:\n{}", reports.join("\n"));
 }
 
-/// Within a lease, a majority of the nodes loses its locks, one node after another, and votes again at once.
-/// No lock survives this without the restart guard. The tests above make the same faults on nodes that vote
-/// again only after a lease. Clients with the guard break no promise under the same schedule.
-async fn is_detected_unless_guarded(fault: Fault) {
+/// Within a lease, a majority of the nodes loses its locks, one node after another, and votes again at once. No lock
+/// survives this without the restart guard.
+async fn is_detected(fault: Fault) {
     finds_an_overlap(Client::Honest, |seed| Schedule::rolling(seed, fault, 2)).await;
-    if is_thorough() {
-        let schedule = |seed| Schedule::rolling(seed, fault, 2).guarded();
-        breaks_no_promise("storm::guarded", schedule, |report| {
-            made(report, &[fault]);
-        })
-        .await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_forget_and_vote_again_at_once_are_detected_unless_guarded() {
-    is_detected_unless_guarded(Fault::RestartAtOnce).await;
+async fn nodes_that_forget_and_vote_again_at_once_are_detected() {
+    is_detected(Fault::RestartAtOnce).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn power_cuts_are_detected_unless_guarded() {
-    is_detected_unless_guarded(Fault::PowerCutAtOnce).await;
+async fn power_cuts_are_detected() {
+    is_detected(Fault::PowerCutAtOnce).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_set_forward_are_detected_unless_guarded() {
-    is_detected_unless_guarded(Fault::StepForward).await;
+async fn clocks_set_forward_are_detected() {
+    is_detected(Fault::StepForward).await;
 }
 
 /// Nothing protects against evictions, not even the restart guard: the servers must not evict.
@@ -186,11 +173,26 @@ async fn clients_that_ignore_their_validity_or_release_without_comparing_are_det
     }
 }
 
-/// A server, a Sentinel group and a Redis Cluster, each with faults of its own at the same time. The faults are strong
-/// enough: without the restart guard, nodes that have forgotten a lock grant it again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_of_three_kinds_of_nodes_grants_a_lock_twice_unless_guarded() {
-    if is_thorough() {
+mod thorough {
+    use super::*;
+
+    /// The faults of the tests above, which clients without the guard do not survive. The storms with faults alone make
+    /// them on nodes that vote again only after a lease.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_restart_guard_protects_from_nodes_that_lose_their_locks() {
+        for fault in [Fault::RestartAtOnce, Fault::PowerCutAtOnce, Fault::StepForward] {
+            let schedule = |seed| Schedule::rolling(seed, fault, 2).guarded();
+            breaks_no_promise("storm::guarded", schedule, |report| {
+                made(report, &[fault]);
+            })
+            .await;
+        }
+    }
+
+    /// A server, a Sentinel group and a Redis Cluster, each with faults of its own at the same time. The faults are strong
+    /// enough: without the restart guard, nodes that have forgotten a lock grant it again.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_quorum_of_three_kinds_of_nodes_grants_a_lock_twice_unless_guarded() {
         let schedule = |seed| Schedule::mixed(seed, 20 * SECOND);
         breaks_no_promise(
             "storm::mixed",

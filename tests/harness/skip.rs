@@ -16,6 +16,7 @@ pub fn skip(why: &str) {
     assert!(!in_ci, "in CI no test may be skipped: {why}");
     // The name of the thread is that of its test. A test on a runtime of many threads may run elsewhere.
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = format!("SKIPPED {test}: {why}\n");
     // The test runner captures the output of `eprintln!`.
     let _ = std::io::stderr().write_all(line.as_bytes());
