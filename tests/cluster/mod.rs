@@ -15,9 +15,10 @@ use redlock_tests::RedisCluster;
 /// Longer than any step of a test takes on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
+/// Returns a builder with shorter timeouts: some leases are short, and a frozen server delays the reading of the slots for
+/// the connect timeout.
 fn builder(cluster: &RedisCluster) -> LockManagerBuilder {
-    let builder = LockManager::builder().url(cluster.url()).node_timeout(SOON / 15);
-    builder.connect_timeout(SOON / 4)
+    redlock_tests::builder([cluster.url()]).node_timeout(SOON / 15).connect_timeout(SOON / 4)
 }
 
 async fn connect(cluster: &RedisCluster) -> LockManager {

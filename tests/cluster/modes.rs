@@ -103,14 +103,14 @@ async fn a_cluster_that_is_listed_twice_is_refused() {
         let twice = builder(&cluster).url(&second).connect().await.unwrap_err();
         assert!(matches!(twice, ConnectError::SameServer { .. }), "{second}: {twice}");
     }
-    LockManager::connect([part(ports[2])]).await.unwrap();
+    redlock_tests::connect([part(ports[2])]).await;
 }
 
 #[tokio::test]
 async fn a_server_without_cluster_mode_is_a_failed_vote_with_its_reason() {
     let server = RedisServer::start().await;
     let url = format!("redis-cluster://127.0.0.1:{}", server.port());
-    let error = LockManager::builder().url(&url).connect().await.unwrap_err();
+    let error = redlock_tests::builder([&url]).connect().await.unwrap_err();
     let ConnectError::Unavailable { votes, .. } = &error else { panic!("{error}") };
     let [(_, Some(Vote::Failed(NodeError::Server(reason))))] = votes.iter().collect::<Vec<_>>()[..]
     else {

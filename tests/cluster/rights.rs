@@ -1,7 +1,7 @@
 //! The rights that a user needs on the servers of a cluster.
 
 use redlock_core::LockManager;
-use redlock_tests::{RedisCluster, RedisServer, eventually};
+use redlock_tests::{RedisCluster, RedisServer, builder, eventually};
 
 use super::SOON;
 
@@ -23,14 +23,7 @@ async fn connect(cluster: &RedisCluster, without: &str) -> LockManager {
     let hosts = cluster.servers().iter().map(RedisServer::port);
     let hosts: Vec<String> = hosts.map(|port| format!("127.0.0.1:{port}")).collect();
     let url = format!("redis-cluster://app:{PASSWORD}@{}", hosts.join(","));
-    LockManager::builder()
-        .url(url)
-        .prefix("lock:")
-        .node_timeout(SOON / 6)
-        .connect_timeout(SOON / 4)
-        .connect()
-        .await
-        .unwrap()
+    builder([url]).prefix("lock:").connect().await.unwrap()
 }
 
 #[tokio::test]

@@ -63,8 +63,7 @@ impl Network {
 
     /// A manager that bypasses the proxies.
     async fn direct_manager(&self) -> LockManager {
-        let builder = LockManager::builder().urls(self.servers.urls());
-        builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap()
+        redlock_tests::connect(self.servers.urls()).await
     }
 
     /// Counts the executions of a command on all servers.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::{LockError, LockGuard, LockManager};
-use redlock_tests::{RedisServer, Servers, eventually};
+use redlock_tests::{RedisServer, Servers, builder, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -36,9 +36,8 @@ impl Held {
         let options = RedisServer::options().directive("appendonly", "yes");
         let servers = Servers::start_with(&options.directive("appendfsync", "always"), count).await;
         let connect = async || {
-            let builder = LockManager::builder().urls(servers.urls()).outage_grace(outage_grace);
-            let builder = builder.node_timeout(Duration::from_secs(1)).connect_timeout(SOON);
-            builder.connect().await.unwrap()
+            let builder = builder(servers.urls()).outage_grace(outage_grace);
+            builder.node_timeout(Duration::from_secs(1)).connect().await.unwrap()
         };
         let (here, there) = (connect().await, connect().await);
         let holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redlock_core::LockManager;
-use redlock_tests::{RedisServer, Servers, best_of_five, eventually};
+use redlock_tests::{RedisServer, Servers, best_of_five, connect, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -71,13 +71,7 @@ async fn refuse(mut client: TcpStream) {
 
 /// A manager on three nodes, the last of which is `node`.
 async fn manager(servers: &Servers, node: &Arc<Node>) -> LockManager {
-    let urls = [servers[0].url(), servers[1].url(), node.url.clone()];
-    LockManager::builder()
-        .urls(urls)
-        .connect_timeout(Duration::from_secs(10))
-        .connect()
-        .await
-        .unwrap()
+    connect([servers[0].url(), servers[1].url(), node.url.clone()]).await
 }
 
 /// If the pause doubled without limit, these attempts would take 40 s. After an outage of minutes, the

@@ -16,6 +16,7 @@
 //!   history.
 //! * [`Service`] runs an axum application in a process of its own: an [`example`], or `locked-service`, whose
 //!   handlers write a history. A test can start several.
+//! * [`builder`] and [`connect`] make lock managers with timeouts for a busy machine.
 //! * [`Nodes`] are the nodes of a lock manager, of any kind, so that one test runs over all kinds.
 //! * [`Postgres`] is a database server for the tests of fencing tokens.
 //! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test.
@@ -38,6 +39,7 @@ mod eventually;
 mod example;
 mod held_briefly;
 mod history;
+mod manager;
 mod measured;
 mod nodes;
 mod peer;
@@ -71,6 +73,7 @@ pub use history::{
     Attempt, Belief, Event, Findings, History, Hold, Late, Sharing, What, holds, monotonic_nanos,
     overlapping_readers, overlaps, too_many,
 };
+pub use manager::{builder, connect};
 pub use measured::best_of_five;
 pub use nodes::Nodes;
 pub use peer::Peer;

@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redlock_core::LockManager;
-use redlock_tests::{Probe, RedisServer, Servers, eventually};
+use redlock_tests::{Probe, RedisServer, Servers, connect, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LEASE: Duration = Duration::from_secs(120);
@@ -14,10 +13,6 @@ const KEY: &str = "door";
 /// Much longer than a command is on its way to a server. If a process enters a ticket again, that time is added to the
 /// time of arrival.
 const BLUR: Duration = Duration::from_secs(1);
-
-async fn manager(servers: &Servers) -> LockManager {
-    crate::manager(servers.urls(), crate::NODE_TIMEOUT).await
-}
 
 /// A process of fair callers. It is killed when dropped.
 struct Waiters {
@@ -147,7 +142,7 @@ async fn callers_get_the_lock_in_the_order_of_their_arrival(nodes: usize) {
     const PROCESSES: usize = 4;
     const CALLERS: usize = 40;
     let servers = Servers::start(nodes).await;
-    let locks = manager(&servers).await;
+    let locks = connect(servers.urls()).await;
     let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let mut processes: Vec<_> =
         (0..PROCESSES).map(|_| Waiters::start(&servers, Duration::from_millis(1))).collect();
@@ -178,7 +173,7 @@ async fn on_five_nodes_callers_get_the_lock_in_the_order_of_their_arrival() {
 async fn a_killed_process_delays_the_others_once_however_many_callers_it_had() {
     const CALLERS: usize = 30;
     let servers = Servers::start(1).await;
-    let locks = manager(&servers).await;
+    let locks = connect(servers.urls()).await;
     let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let mut killed = Waiters::start(&servers, Duration::from_millis(1));
     let mut processes: Vec<_> =
@@ -204,7 +199,7 @@ async fn a_killed_process_delays_the_others_once_however_many_callers_it_had() {
 #[tokio::test]
 async fn when_the_conductor_is_killed_no_caller_loses_its_place() {
     let mut servers = Servers::start(5).await;
-    let locks = manager(&servers).await;
+    let locks = connect(servers.urls()).await;
     let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let mut first = Waiters::start(&servers, Duration::from_millis(1));
     for number in 0..5 {
@@ -240,7 +235,7 @@ async fn when_the_conductor_is_killed_no_caller_loses_its_place() {
 #[tokio::test]
 async fn a_stopped_process_gets_its_places_back() {
     let servers = Servers::start(1).await;
-    let locks = manager(&servers).await;
+    let locks = connect(servers.urls()).await;
     let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let [mut stopped, mut other] =
         [(); 2].map(|()| Waiters::start(&servers, Duration::from_millis(1)));
@@ -301,7 +296,7 @@ async fn a_fair_acquisition_costs_two_more_commands_on_the_first_node() {
     const ROUNDS: u64 = 50;
     for (nodes, plain) in [(1, 2), (3, 6)] {
         let servers = Servers::start(nodes).await;
-        let locks = manager(&servers).await;
+        let locks = connect(servers.urls()).await;
         let request = || locks.lock(KEY).expire(LEASE).wait_forever();
         let mut per_acquisition = Vec::new();
         for is_fair in [false, true] {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_core::{Dialect, FencedGuard, FencingToken, LockError, LockManager};
-use redlock_tests::{Nodes, RedisServer, Servers, eventually};
+use redlock_tests::{Nodes, RedisServer, Servers, builder, connect, eventually};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -13,10 +13,6 @@ const KEY: &str = "order:42";
 const COUNTER: &str = "redlock:fencing:{633}";
 /// Above the wall clock in microseconds until the year 2112.
 const AHEAD: i64 = 1 << 52;
-
-async fn manager(servers: &Servers) -> LockManager {
-    crate::manager(servers.urls(), crate::NODE_TIMEOUT).await
-}
 
 async fn acquire(locks: &LockManager) -> FencedGuard {
     locks.lock(KEY).expire(LONG).wait_time(LONG).fenced().acquire().await.unwrap()
@@ -86,7 +82,7 @@ async fn each_holder_gets_a_greater_number_than_the_previous_one() {
 #[tokio::test]
 async fn numbers_grow_across_different_majorities() {
     let mut servers = Servers::start(3).await;
-    let locks = manager(&servers).await;
+    let locks = connect(servers.urls()).await;
     for frozen in [[0, 2], [2, 0], [1, 2], [0, 1]] {
         set_counters(&servers, &[AHEAD, AHEAD, AHEAD + 1000]).await;
         let mut turns = Vec::new();
@@ -110,7 +106,7 @@ async fn numbers_grow_across_different_majorities() {
 async fn a_server_without_its_counter_continues_from_its_clock() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let mut servers = Servers::start(1).await;
-        let locks = manager(&servers).await;
+        let locks = connect(servers.urls()).await;
         let request = || locks.lock(KEY).expire(LONG).dialect(dialect).fenced();
         let guard = request().try_acquire().await.unwrap();
         let before = guard.fencing_token();
@@ -130,8 +126,7 @@ async fn a_server_without_its_counter_continues_from_its_clock() {
 async fn a_confirmation_never_lowers_a_counter() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let mut servers = Servers::start(3).await;
-        let builder = LockManager::builder().urls(servers.urls()).connect_timeout(SOON);
-        let locks = builder.node_timeout(SOON).dialect(dialect).connect().await.unwrap();
+        let locks = builder(servers.urls()).dialect(dialect).connect().await.unwrap();
         set_counters(&servers, &[0, 0, AHEAD]).await;
         servers[2].probe().await.reset_calls().await;
         servers[2].freeze();
@@ -160,8 +155,7 @@ async fn locks_of_one_slot_share_a_counter() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         for (prefix, key, expected) in kinds {
             let servers = Servers::start(1).await;
-            let builder = LockManager::builder().urls(servers.urls()).prefix(prefix);
-            let builder = builder.node_timeout(Duration::from_secs(2)).dialect(dialect);
+            let builder = builder(servers.urls()).prefix(prefix).dialect(dialect);
             let locks = builder.connect().await.unwrap();
             for number in 0..10 {
                 let guard = locks.lock(key(number)).fenced().acquire().await.unwrap();
@@ -179,7 +173,7 @@ async fn locks_of_one_slot_share_a_counter() {
 async fn a_fencing_number_costs_a_second_command_only_on_several_servers() {
     for (nodes, scripts) in [(1, 1), (3, 2)] {
         let servers = Servers::start(nodes).await;
-        let locks = manager(&servers).await;
+        let locks = connect(servers.urls()).await;
         for server in servers.iter() {
             server.probe().await.reset_calls().await;
         }
@@ -200,7 +194,7 @@ async fn a_fencing_number_costs_a_second_command_only_on_several_servers() {
 #[tokio::test]
 async fn scripts_are_loaded_again_after_script_flush() {
     let servers = Servers::start(3).await;
-    let locks = manager(&servers).await;
+    let locks = connect(servers.urls()).await;
     let before = turn(&locks).await;
     for server in servers.iter() {
         let _: String = server.probe().await.command(["SCRIPT", "FLUSH"]).await;
@@ -214,7 +208,7 @@ async fn scripts_are_loaded_again_after_script_flush() {
 async fn an_unusable_counter_is_an_error_and_leaves_no_lock() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let servers = Servers::start(1).await;
-        let locks = manager(&servers).await;
+        let locks = connect(servers.urls()).await;
         let mut probe = servers[0].probe().await;
         for count in [
             "a token",
@@ -253,7 +247,7 @@ async fn an_unusable_counter_is_an_error_and_leaves_no_lock() {
 async fn a_frozen_node_is_not_asked_to_confirm() {
     const TIMEOUT: Duration = Duration::from_millis(500);
     let mut servers = Servers::start(3).await;
-    let locks = crate::manager(servers.urls(), TIMEOUT).await;
+    let locks = builder(servers.urls()).node_timeout(TIMEOUT).connect().await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     eventually("twenty turns leave no tasks", SOON * 3, async || {
         servers[2].freeze();

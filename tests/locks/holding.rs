@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use redlock_core::LockState;
-use redlock_tests::{Logs, RedisServer, Servers, eventually, held_briefly};
+use redlock_tests::{Logs, RedisServer, Servers, builder, connect, eventually, held_briefly};
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::{NODE_TIMEOUT, manager};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -24,7 +22,7 @@ async fn each_of_ten_thousand_locks_is_renewed_again_and_again() {
     const RENEWALS: u64 = 4;
 
     let servers = Servers::start(1).await;
-    let locks = manager(servers.urls(), LEASE / 3).await;
+    let locks = builder(servers.urls()).node_timeout(LEASE / 3).connect().await.unwrap();
     let acquire = |number| {
         let request = locks.lock(format!("lock:{number}")).expire(LEASE).renew(true);
         async { request.try_acquire().await.unwrap() }
@@ -97,7 +95,7 @@ impl Drop for Holder {
 async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check() {
     const EXPIRE: Duration = Duration::from_millis(600);
     let servers = Servers::start(3).await;
-    let locks = manager(servers.urls(), NODE_TIMEOUT).await;
+    let locks = connect(servers.urls()).await;
     for _ in 0..3 {
         let mut holder = Holder::start(&servers, "a", EXPIRE);
         holder.signal(Signal::STOP);
@@ -131,7 +129,7 @@ async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check() {
 async fn a_lock_survives_a_short_freeze_of_a_majority() {
     let mut servers = Servers::start(3).await;
     let lease = Duration::from_secs(6);
-    let locks = manager(servers.urls(), lease / 12).await;
+    let locks = builder(servers.urls()).node_timeout(lease / 12).connect().await.unwrap();
     let guard = locks.lock("a").expire(lease).renew(true).try_acquire().await.unwrap();
     servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
     eventually("a renewal fails", SOON, async || {
@@ -152,7 +150,7 @@ async fn a_freeze_of_a_majority_past_the_lease_reports_one_loss() {
     let logs = Logs::collect();
     let mut servers = Servers::start(3).await;
     let lease = Duration::from_millis(900);
-    let locks = manager(servers.urls(), lease / 3).await;
+    let locks = builder(servers.urls()).node_timeout(lease / 3).connect().await.unwrap();
     let acquire = || locks.lock("a").expire(lease).renew(true).try_acquire();
     let guard = held_briefly(acquire).await;
     servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
@@ -173,8 +171,8 @@ async fn a_freeze_of_a_majority_past_the_lease_reports_one_loss() {
 async fn is_lost_at_its_deadline_after(commands: &[&[&str]]) {
     let lease = Duration::from_secs(3);
     let server = RedisServer::options().user("app", "out-in-the-cold").start().await;
-    let urls = vec![server.url_at("app:out-in-the-cold@127.0.0.1")];
-    let locks = manager(urls, lease / 6).await;
+    let builder = builder([server.url_at("app:out-in-the-cold@127.0.0.1")]);
+    let locks = builder.node_timeout(lease / 6).connect().await.unwrap();
     let guard = locks.lock("a").expire(lease).renew(true).try_acquire().await.unwrap();
     assert_eq!(guard.state(), LockState::Held);
     let mut probe = server.probe().await;

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::routing::post;
 use redlock_axum::{HeldLock, LockLayer, LocksLayer, redis_lock};
 use redlock_core::{ExtendError, LockManager, LockState, ReleaseError};
-use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
+use redlock_tests::{Nodes, builder, eventually, held_briefly, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -196,10 +196,9 @@ async fn a_refused_attempt_leaves_no_lock_despite_min_hold_or_keep() {
         let one: Vec<LockManager> = {
             let mut managers = Vec::new();
             for index in 1..3 {
-                let builder = LockManager::builder().node_timeout(SOON / 5);
                 let builder = match &nodes {
-                    Nodes::Memory(nodes) => builder.memory_node(&nodes[index]),
-                    Nodes::Redis(servers) => builder.url(servers[index].url()),
+                    Nodes::Memory(nodes) => LockManager::builder().memory_node(&nodes[index]),
+                    Nodes::Redis(servers) => builder([servers[index].url()]),
                     _ => unreachable!("no other nodes"),
                 };
                 managers.push(builder.connect().await.unwrap());

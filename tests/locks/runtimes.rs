@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redlock_core::{LockGuard, LockManager, LockState};
-use redlock_tests::{Nodes, Servers, eventually};
+use redlock_tests::{Nodes, Servers, connect, eventually};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
@@ -45,10 +45,6 @@ async fn nodes(kind: &str) -> Nodes {
         "one" => Nodes::redis(1).await,
         _ => Nodes::redis(3).await,
     }
-}
-
-async fn manager(servers: &Servers) -> LockManager {
-    crate::manager(servers.urls(), crate::NODE_TIMEOUT).await
 }
 
 async fn renewed(locks: &LockManager, key: &str) -> LockGuard {
@@ -124,7 +120,7 @@ fn a_guard_that_is_dropped_right_before_its_runtime_ends_is_released() {
     let home = multi_thread();
     for count in [1, 3] {
         let servers = home.block_on(Servers::start(count));
-        let locks = home.block_on(manager(&servers));
+        let locks = home.block_on(connect(servers.urls()));
         for round in 0..30 {
             let key = format!("lock:{round}");
             let runtime = runtime();
@@ -154,7 +150,7 @@ fn a_guard_that_is_dropped_right_before_the_first_runtime_goes_is_released() {
             let servers = other.block_on(Servers::start(1));
             let home = runtime();
             let (locks, guard) = home.block_on(async {
-                let locks = manager(&servers).await;
+                let locks = connect(servers.urls()).await;
                 let guard = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
                 (locks, guard)
             });
@@ -177,7 +173,7 @@ fn a_guard_is_released_and_extended_after_the_first_runtime_has_gone() {
         let servers = other.block_on(Servers::start(3));
         let home = runtime();
         let (locks, guards) = home.block_on(async {
-            let locks = manager(&servers).await;
+            let locks = connect(servers.urls()).await;
             let mut guards = Vec::new();
             for key in ["dropped", "extended", "kept", "released"] {
                 guards.push(locks.lock(key).expire(LONG).try_acquire().await.unwrap());
@@ -208,12 +204,12 @@ fn a_waiter_gets_the_lock_after_the_first_runtime_has_gone() {
         let other = multi_thread();
         let servers = other.block_on(Servers::start(1));
         let holder = other.block_on(async {
-            let locks = manager(&servers).await;
+            let locks = connect(servers.urls()).await;
             locks.lock("a").expire(LONG).try_acquire().await.unwrap()
         });
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let home = runtime();
-        let locks = home.block_on(manager(&servers));
+        let locks = home.block_on(connect(servers.urls()));
         let home = std::thread::spawn(move || {
             let _ = home.block_on(stopped);
             home
@@ -239,7 +235,7 @@ fn a_waiter_gets_the_lock_after_the_first_runtime_has_gone() {
 async fn a_release_continues_after_its_manager_was_dropped() {
     let servers = Servers::start(1).await;
     for _ in 0..5 {
-        let locks = manager(&servers).await;
+        let locks = connect(servers.urls()).await;
         let guard = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
         drop(locks);
         servers[0].probe().await.disconnect_others().await;

@@ -418,8 +418,8 @@ async fn an_upgrade_is_refused_while_others_read(nodes: Nodes) {
 #[tokio::test]
 async fn a_refused_upgrade_costs_one_command() {
     let server = RedisServer::start().await;
-    let locks = LockManager::connect([server.url()]).await.unwrap();
-    let stranger = LockManager::connect([server.url()]).await.unwrap();
+    let locks = redlock_tests::connect([server.url()]).await;
+    let stranger = redlock_tests::connect([server.url()]).await;
     let mut reader = shared(&locks).try_acquire().await.unwrap();
     let _other = shared(&stranger).try_acquire().await.unwrap();
     let mut probe = Probe::connect(&server.url()).await.unwrap();

@@ -12,12 +12,11 @@ use axum::extract::Request;
 use axum::routing::get;
 use axum::{Extension, Router};
 use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, LocksLayer, redis_lock};
-use redlock_tests::{Direction, Proxy, RedisServer, Traffic};
+use redlock_tests::{Direction, Proxy, RedisServer, Traffic, connect};
 use tower::ServiceExt;
 
-/// The lease. Like `NODE_TIMEOUT`, it is longer than any test holds back a command.
+/// The lease, which is longer than any test holds back a command.
 const LONG: Duration = Duration::from_secs(60);
-const NODE_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Network {
     server: RedisServer,
@@ -29,8 +28,7 @@ impl Network {
     async fn start() -> Self {
         let server = RedisServer::start().await;
         let proxy = Proxy::to(&server).await;
-        let locks = LockManager::builder().url(proxy.url()).node_timeout(NODE_TIMEOUT).connect();
-        let locks = locks.await.unwrap();
+        let locks = connect([proxy.url()]).await;
         Self { server, proxy, locks }
     }
 

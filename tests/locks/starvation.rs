@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use redlock_core::test_util::TestLocks;
 use redlock_core::{LockManager, LockRequest};
-use redlock_tests::{Nodes, RedisServer, Servers, eventually};
+use redlock_tests::{Nodes, RedisServer, Servers, connect, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::manager;
 use crate::waiting::{Asked, a_message_wakes_the_waiter};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -21,7 +20,7 @@ const PROCESSES: usize = 8;
 
 /// Managers with connections of their own, which act as processes.
 async fn processes(urls: &[String], count: usize) -> Vec<LockManager> {
-    join_all((0..count).map(|_| manager(urls.to_vec(), SOON))).await
+    join_all((0..count).map(|_| connect(urls))).await
 }
 
 /// Managers on nodes in memory whose replies take a millisecond, in paused time.

@@ -6,15 +6,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::{LockError, LockGuard, LockManager};
-use redlock_tests::{Direction, Nodes, Probe, Proxy, Servers, Traffic, eventually};
+use redlock_tests::{Direction, Nodes, Probe, Proxy, Servers, Traffic, connect, eventually};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
-
-/// A manager that never gives up on a reply.
-async fn manager(urls: Vec<String>) -> LockManager {
-    crate::manager(urls, SOON).await
-}
 
 async fn wait(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).expire(LEASE).wait_forever().acquire().await.unwrap()
@@ -125,8 +120,8 @@ async fn a_waiter_on_a_cluster_is_woken_before_it_polls() {
 #[tokio::test]
 async fn idle_waiters_poll_no_more_than_a_single_waiter() {
     let servers = Servers::start(1).await;
-    let here = manager(servers.urls()).await;
-    let there = manager(servers.urls()).await;
+    let here = connect(servers.urls()).await;
+    let there = connect(servers.urls()).await;
     let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiters: Vec<_> = (0..100)
         .map(|_| {
@@ -157,8 +152,8 @@ async fn idle_waiters_poll_no_more_than_a_single_waiter() {
 #[tokio::test]
 async fn a_waiter_is_woken_after_a_reconnect() {
     let mut servers = Servers::start(3).await;
-    let here = manager(servers.urls()).await;
-    let there = manager(servers.urls()).await;
+    let here = connect(servers.urls()).await;
+    let there = connect(servers.urls()).await;
     let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = tokio::spawn(async move { drop(wait(&here, "a").await) });
     let subscribed = async |servers: &Servers| (channels(servers).await.len() == 3).then_some(());
@@ -175,13 +170,13 @@ async fn a_waiter_is_woken_after_a_reconnect() {
 async fn a_waiter_waits_despite_a_foreign_key_that_the_other_nodes_outvote() {
     let servers = Servers::start(3).await;
     let late = Proxy::to(&servers[2]).await;
-    let locks = manager(vec![servers[0].url(), servers[1].url(), late.url()]).await;
+    let locks = connect([servers[0].url(), servers[1].url(), late.url()]).await;
     late.set(Direction::ToClient, Traffic::Delay(Duration::from_millis(50)));
     let put_foreign_key =
         async |server: usize| servers[server].probe().await.command::<()>(["SET", "a", ""]).await;
     put_foreign_key(0).await;
     for server in servers.iter().skip(1) {
-        let one = manager(vec![server.url()]).await;
+        let one = connect([server.url()]).await;
         let held = one.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
         held.keep_until_expiry();
     }
@@ -197,7 +192,7 @@ async fn a_waiter_waits_despite_a_foreign_key_that_the_other_nodes_outvote() {
 #[tokio::test]
 async fn contended_rounds_leave_nothing_behind() {
     let servers = Servers::start(3).await;
-    let managers = [manager(servers.urls()).await, manager(servers.urls()).await];
+    let managers = [connect(servers.urls()).await, connect(servers.urls()).await];
     let tasks: Vec<_> = (0..20)
         .map(|task| {
             let locks = managers[task % 2].clone();
@@ -226,7 +221,7 @@ async fn contended_rounds_leave_nothing_behind() {
 #[tokio::test]
 async fn hand_overs_inside_one_process_save_commands() {
     let servers = Servers::start(1).await;
-    let locks = manager(servers.urls()).await;
+    let locks = connect(servers.urls()).await;
     reset(&servers).await;
     let tasks: Vec<_> = (0..64)
         .map(|_| {
@@ -252,8 +247,9 @@ async fn hand_overs_inside_one_process_save_commands() {
 /// queue up. A release must not overtake its own acquisition.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_overload_leaves_no_key() {
+    const BRIEF: Duration = Duration::from_millis(200);
     let servers = Servers::start(3).await;
-    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let locks = redlock_tests::builder(servers.urls()).node_timeout(BRIEF).connect().await.unwrap();
     let granted = Arc::new(AtomicUsize::new(0));
     let end = Instant::now() + Duration::from_secs(1);
     let callers: Vec<_> = (0..64)
@@ -298,8 +294,8 @@ mod measured {
         const ONE_WAY: Duration = Duration::from_millis(20);
         let nodes = Nodes::redis(count).await;
         let proxies = join_all(nodes.servers().unwrap().iter().map(Proxy::to)).await;
-        let urls = || proxies.iter().map(Proxy::url).collect();
-        let (here, there) = (manager(urls()).await, manager(urls()).await);
+        let urls = || proxies.iter().map(Proxy::url);
+        let (here, there) = (connect(urls()).await, connect(urls()).await);
         for proxy in &proxies {
             proxy.set_both(Traffic::Delay(ONE_WAY));
         }

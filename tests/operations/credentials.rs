@@ -219,7 +219,7 @@ async fn credentials_that_the_server_refuses_are_a_missing_permission() {
     let reason = refused(builder(&server).credentials(provider)).await;
     assert!(matches!(&reason, NodeError::NotPermitted(words) if words.contains("WRONGPASS")));
     let url = server.url_at("app@127.0.0.1");
-    let reason = refused(LockManager::builder().url(format!("{url}?password_file=/no/such"))).await;
+    let reason = refused(crate::builder([format!("{url}?password_file=/no/such")])).await;
     assert!(matches!(reason, NodeError::Credentials(_)), "{reason:?}");
 }
 

@@ -597,7 +597,7 @@ async fn a_key_with_braces_has_its_own_channel_in_the_redisson_dialect() {
 async fn a_database_other_than_the_first_needs_select() {
     let mut restricted = Restricted::start(Dialect::Plain, &[]).await;
     let url = format!("{}/3", restricted.server.url_at("app:s3cret@127.0.0.1"));
-    let builder = || LockManager::builder().url(&url).prefix(PREFIX).node_timeout(SOON);
+    let builder = || crate::builder([&url]).prefix(PREFIX);
     let error = builder().connect().await.unwrap_err();
     assert!(error.to_string().contains("not permitted"), "{error}");
     assert!(error.to_string().contains("select"), "{error}");

@@ -114,8 +114,7 @@ async fn two_urls_of_one_group_are_refused() {
     let group = FailoverGroup::start().await;
     let one = format!("127.0.0.1:{}", group.sentinels[0].port());
     let urls = [group.url(), group.url_at(&[one], "shop", "")];
-    let builder = LockManager::builder().connect_timeout(SOON);
-    let error = builder.urls(urls).connect().await.unwrap_err();
+    let error = redlock_tests::builder(urls).connect().await.unwrap_err();
     assert!(matches!(error, ConnectError::SameServer { .. }), "{error}");
 }
 

@@ -34,7 +34,7 @@ async fn a_server_listed_twice_is_refused_even_under_two_names() {
     ];
     for again in names {
         let urls = [servers[0].url(), servers[1].url(), again.clone()];
-        let error = LockManager::connect(urls).await.unwrap_err();
+        let error = builder(urls).connect().await.unwrap_err();
         let ConnectError::SameServer { first, second, .. } = &error else {
             panic!("{again}: {error}")
         };
@@ -115,7 +115,7 @@ async fn without_a_quorum_the_error_has_the_reason_of_each_node() {
 async fn without_a_server_the_error_asks_whether_redis_is_running_there() {
     let mut servers = Servers::start(1).await;
     servers[0].kill();
-    let error = LockManager::connect(servers.urls()).await.unwrap_err();
+    let error = builder(servers.urls()).connect().await.unwrap_err();
     let question = format!("; is Redis running at 127.0.0.1:{}?", servers[0].port());
     assert!(error.to_string().ends_with(&question), "{error}");
 }
@@ -162,13 +162,13 @@ async fn connect_warns_of_an_eviction_policy_by_its_name() {
     let logs = Logs::collect();
     let evicting = RedisServer::options().directive("maxmemory-policy", "allkeys-lru");
     let evicting = evicting.start().await;
-    LockManager::connect([evicting.url()]).await.unwrap();
+    connect([evicting.url()]).await;
     let count = |words: &str| logs.count("WARN", words);
     assert_eq!((count("allkeys-lru"), count(&evicting.port().to_string())), (1, 1));
 
     let before = count("");
     let server = RedisServer::start().await;
-    LockManager::connect([server.url()]).await.unwrap();
+    connect([server.url()]).await;
     assert_eq!(count(""), before, "{:?}", logs.lines());
 }
 
@@ -221,7 +221,7 @@ async fn a_server_that_deleted_the_user_is_tried_rarely() {
 #[tokio::test]
 async fn an_idle_connection_is_kept_alive_by_the_kernel() {
     let server = RedisServer::start().await;
-    let _locks = LockManager::connect([server.url()]).await.unwrap();
+    let _locks = connect([server.url()]).await;
     let port = format!(":{:04X}", server.port());
     let left = eventually("the keepalive timer runs", SOON, async || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();

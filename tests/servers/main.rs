@@ -24,22 +24,13 @@ mod operations;
 
 use std::time::Duration;
 
-use redlock_core::{LockManager, LockManagerBuilder};
-use redlock_tests::{Probe, Servers, eventually};
+use redlock_core::LockManager;
+use redlock_tests::{Probe, Servers, builder, connect, eventually};
 
 /// A lease longer than any test.
 const LONG: Duration = Duration::from_secs(300);
 /// Deadline for what takes no time on an idle machine.
 const SOON: Duration = Duration::from_secs(20);
-
-/// Returns a builder whose timeouts are longer than the defaults, because many tests share few cores.
-fn builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> LockManagerBuilder {
-    LockManager::builder().urls(urls).node_timeout(SOON / 4).connect_timeout(SOON)
-}
-
-async fn connect(urls: impl IntoIterator<Item = impl AsRef<str>>) -> LockManager {
-    builder(urls).connect().await.unwrap()
-}
 
 /// Starts servers and a manager.
 async fn start(count: usize) -> (Servers, LockManager) {

@@ -1,8 +1,10 @@
 //! Servers that speak RESP2 only.
 
-use redlock_core::{ConnectError, LockManager, NodeError, Vote};
+use redlock_core::{ConnectError, NodeError, Vote};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+
+use super::builder;
 
 /// Plays a server that replies to `HELLO 3` with this error, and returns its URL.
 async fn play(error: &'static str) -> String {
@@ -32,7 +34,7 @@ async fn a_server_without_resp3_is_refused_with_the_versions_that_have_it() {
         "ERR unknown command 'hello'",
         "NOPROTO unsupported protocol version",
     ] {
-        let refused = LockManager::connect([play(error).await]).await.unwrap_err();
+        let refused = builder([play(error).await]).connect().await.unwrap_err();
         let ConnectError::Unavailable { votes, .. } = &refused else { panic!("{refused:?}") };
         let vote = votes.iter().next().unwrap().1;
         let Some(Vote::Failed(NodeError::Server(reason))) = vote else { panic!("{refused:?}") };

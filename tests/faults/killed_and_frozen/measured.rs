@@ -11,6 +11,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{Fault, KEY, LONG, SOON, pair, served_again};
 use crate::QUIET;
 
+/// Connects a manager with the default node timeout, which these tests measure.
+async fn connect(servers: &Servers) -> LockManager {
+    let builder = LockManager::builder().urls(servers.urls()).connect_timeout(SOON);
+    builder.connect().await.unwrap()
+}
+
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
@@ -25,8 +31,8 @@ fn median(mut times: Vec<Duration>) -> f64 {
 async fn slowdown(fault: Fault) -> f64 {
     const REQUESTS: usize = 400;
     let (healthy, mut faulty) = tokio::join!(Servers::start(5), Servers::start(5));
-    let on_healthy = LockManager::connect(healthy.urls()).await.unwrap();
-    let on_faulty = LockManager::connect(faulty.urls()).await.unwrap();
+    let on_healthy = connect(&healthy).await;
+    let on_faulty = connect(&faulty).await;
     for _ in 0..20 {
         pair(&on_healthy, KEY).await;
         pair(&on_faulty, KEY).await;
@@ -87,7 +93,7 @@ async fn noticed_after(fault: Fault, struck: usize, servers: usize) -> f64 {
     // Each round strikes the servers at another moment.
     for round in 0..3 {
         let mut servers = Servers::start(servers).await;
-        let locks = LockManager::connect(servers.urls()).await.unwrap();
+        let locks = connect(&servers).await;
         let served = Arc::new(AtomicU64::new(0));
         // Calls until a request is refused. Returns how long that request took.
         let call = |key: String| {
@@ -143,7 +149,7 @@ async fn each_caller_learns_of_a_lost_quorum_in_time() {
 /// The server is back at its port at once, but the connection pool does not know yet.
 async fn used_again_after(fault: Fault, struck: usize, servers: usize) -> f64 {
     let mut servers = Servers::start(servers).await;
-    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let locks = connect(&servers).await;
     pair(&locks, KEY).await;
     fault.strike(&mut servers, struck);
     locks.lock(KEY).try_acquire().await.unwrap_err();

@@ -5,10 +5,12 @@ mod measured;
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockError, LockManager, ReleaseError};
-use redlock_tests::{Logs, Nodes, Servers, eventually};
+use redlock_tests::{Logs, Nodes, Servers, builder, connect, eventually};
 
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
+/// The silence after which a frozen server has no vote. Tests wait for so long.
+const SILENCE: Duration = Duration::from_secs(1);
 const KEY: &str = "order:42";
 
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +39,6 @@ impl Fault {
     }
 }
 
-/// A manager with a longer node timeout than the default, which is too short for a busy machine.
-async fn connect(servers: &Servers) -> LockManager {
-    let builder = LockManager::builder().urls(servers.urls());
-    builder.node_timeout(Duration::from_secs(1)).connect().await.unwrap()
-}
-
 /// Acquires and releases the lock. Returns how long both took together.
 async fn pair(locks: &LockManager, key: &str) -> Duration {
     let begun = Instant::now();
@@ -69,8 +65,7 @@ async fn becomes_empty(servers: &Servers) {
 async fn a_minority_that_is_down_costs_no_request_its_node_timeout() {
     for (fault, count) in [Fault::Kill, Fault::Freeze].into_iter().flat_map(|f| [(f, 1), (f, 2)]) {
         let mut servers = Servers::start(5).await;
-        let builder = LockManager::builder().urls(servers.urls()).node_timeout(SOON);
-        let locks = builder.connect().await.unwrap();
+        let locks = builder(servers.urls()).node_timeout(SOON).connect().await.unwrap();
         pair(&locks, KEY).await;
         fault.strike(&mut servers, count);
         for request in 0..40 {
@@ -85,7 +80,7 @@ async fn a_minority_that_is_down_costs_no_request_its_node_timeout() {
 async fn without_a_quorum_requests_are_refused_until_the_nodes_are_back() {
     for fault in [Fault::Kill, Fault::Freeze] {
         let mut servers = Servers::start(5).await;
-        let locks = connect(&servers).await;
+        let locks = builder(servers.urls()).node_timeout(SILENCE).connect().await.unwrap();
         pair(&locks, KEY).await;
         fault.strike(&mut servers, 3);
         for _ in 0..5 {
@@ -110,7 +105,8 @@ async fn without_a_quorum_requests_are_refused_until_the_nodes_are_back() {
 #[tokio::test]
 async fn an_abandoned_attempt_on_a_frozen_node_is_cleaned_up_after_it_thaws() {
     let mut servers = Servers::start(5).await;
-    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    // Shorter, because each of ten rounds waits for so long.
+    let locks = builder(servers.urls()).node_timeout(SILENCE / 5).connect().await.unwrap();
     for round in 0..10 {
         let (abandoned, granted) = (format!("abandoned:{round}"), format!("granted:{round}"));
         Fault::Freeze.strike(&mut servers, 3);
@@ -132,8 +128,7 @@ async fn an_abandoned_attempt_on_a_frozen_node_is_cleaned_up_after_it_thaws() {
 #[tokio::test]
 async fn a_future_dropped_while_nodes_are_frozen_leaves_nothing_when_they_thaw() {
     let mut servers = Servers::start(3).await;
-    let builder = LockManager::builder().urls(servers.urls()).node_timeout(SOON);
-    let locks = builder.connect().await.unwrap();
+    let locks = connect(servers.urls()).await;
     Fault::Freeze.strike(&mut servers, 3);
     let attempt = locks.lock(KEY).expire(LONG).try_acquire();
     let cancelled = tokio::time::timeout(Duration::from_millis(20), attempt).await;
@@ -149,8 +144,8 @@ async fn a_future_dropped_while_nodes_are_frozen_leaves_nothing_when_they_thaw()
 async fn a_holder_whose_quorum_is_gone_loses_the_lock_at_its_deadline() {
     let mut servers = Servers::start(3).await;
     let expire = Duration::from_secs(2);
-    let builder = LockManager::builder().urls(servers.urls()).expire(expire);
-    let locks = builder.node_timeout(expire / 2).connect().await.unwrap();
+    let builder = builder(servers.urls()).expire(expire).node_timeout(expire / 2);
+    let locks = builder.connect().await.unwrap();
     let guard = locks.lock(KEY).try_acquire().await.unwrap();
     Fault::Freeze.strike(&mut servers, 2);
     tokio::time::timeout(SOON, guard.lost()).await.unwrap();
@@ -163,8 +158,8 @@ async fn a_holder_whose_quorum_is_gone_loses_the_lock_at_its_deadline() {
 async fn a_renewal_survives_a_short_loss_of_the_quorum() {
     let mut servers = Servers::start(3).await;
     let expire = Duration::from_secs(6);
-    let builder = LockManager::builder().urls(servers.urls()).expire(expire);
-    let locks = builder.node_timeout(Duration::from_secs(1)).connect().await.unwrap();
+    let builder = builder(servers.urls()).expire(expire).node_timeout(SILENCE);
+    let locks = builder.connect().await.unwrap();
     let guard = locks.lock(KEY).try_acquire().await.unwrap();
     Fault::Freeze.strike(&mut servers, 2);
     // The first renewal, after a third of the lease, fails.
@@ -199,7 +194,7 @@ async fn a_release_reaches_a_node_that_was_frozen_meanwhile() {
 async fn a_release_without_a_quorum_fails_in_time_and_continues_in_the_background() {
     let logs = Logs::collect();
     let mut servers = Servers::start(3).await;
-    let locks = connect(&servers).await;
+    let locks = builder(servers.urls()).node_timeout(SILENCE).connect().await.unwrap();
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     Fault::Freeze.strike(&mut servers, 2);
     let begun = Instant::now();
@@ -235,8 +230,8 @@ async fn shutdown_waits_for_pending_releases() {
 async fn a_lock_that_expires_on_a_stopped_server_is_free_when_it_continues() {
     const LEASE: Duration = Duration::from_secs(2);
     let mut servers = Servers::start(1).await;
-    let builder = || LockManager::builder().urls(servers.urls()).node_timeout(SOON);
-    let (first, second) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
+    let connect = async || builder(servers.urls()).node_timeout(SOON).connect().await.unwrap();
+    let (first, second) = (connect().await, connect().await);
     let guard = first.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let granted = Instant::now();
     // Only the end of the lease may free the lock.

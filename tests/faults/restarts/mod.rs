@@ -20,11 +20,7 @@ const SOON: Duration = Duration::from_secs(30);
 const KEY: &str = "order:42";
 
 fn builder(urls: impl IntoIterator<Item = String>) -> LockManagerBuilder {
-    LockManager::builder()
-        .urls(urls)
-        .expire(LEASE)
-        .node_timeout(Duration::from_secs(1))
-        .connect_timeout(SOON)
+    redlock_tests::builder(urls).expire(LEASE).node_timeout(LEASE / 2)
 }
 
 async fn unguarded(servers: &Servers) -> LockManager {

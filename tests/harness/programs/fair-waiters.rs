@@ -9,8 +9,7 @@ use std::error::Error;
 use std::io::BufRead;
 use std::time::Duration;
 
-use redlock_core::LockManager;
-use redlock_tests::monotonic_nanos;
+use redlock_tests::{builder, monotonic_nanos};
 use tokio::sync::mpsc;
 
 #[tokio::main(worker_threads = 2)]
@@ -20,9 +19,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let key = std::env::var("KEY")?;
     let hold = Duration::from_millis(std::env::var("HOLD_MS")?.parse()?);
     // The shutdown waits for a killed server for as long as `connect` does.
-    let timeout = Duration::from_secs(5);
-    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(timeout);
-    let locks = builder.connect_timeout(timeout).connect().await?;
+    let builder = builder(urls.split(',')).connect_timeout(Duration::from_secs(5));
+    let locks = builder.connect().await?;
     let (sender, mut numbers) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let lines = std::io::stdin().lock().lines();

@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use redlock_core::{LockManager, ReleaseError};
-use redlock_tests::held_briefly;
+use redlock_core::ReleaseError;
+use redlock_tests::{builder, held_briefly};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 #[tokio::main]
@@ -16,8 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
     let urls = std::env::var("REDIS_URLS")?;
     let expire = Duration::from_millis(std::env::var("EXPIRE_MS")?.parse()?);
-    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(expire);
-    let locks = builder.connect_timeout(Duration::from_secs(10)).connect().await?;
+    let locks = builder(urls.split(',')).node_timeout(expire).connect().await?;
     let key = std::env::var("KEY")?;
     let acquire = || locks.lock(&key).expire(expire).renew(true).try_acquire();
     let guard = held_briefly(acquire).await;

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use redlock_core::{LockGuard, LockManager, MultiGuard};
-use redlock_tests::History;
+use redlock_tests::{History, builder};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -41,9 +41,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (keys, size): (u32, usize) = (variable("KEYS")?, variable("SIZE")?);
     let mut choices = StdRng::seed_from_u64(variable("SEED")?);
     let history = History::at(std::env::var("HISTORY")?);
-    // Long timeouts, because a failed acquisition would end the process.
-    let builder = LockManager::builder().urls(urls.split(',')).node_timeout(LEASE / 2);
-    let locks = builder.connect_timeout(LEASE / 2).connect().await?;
+    // A long timeout, because a failed acquisition would end the process.
+    let locks = builder(urls.split(',')).node_timeout(LEASE / 2).connect().await?;
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
 

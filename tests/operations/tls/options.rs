@@ -53,7 +53,7 @@ async fn a_configuration_has_the_files_of_all_nodes() {
     let files = Files::new();
     let Some(server) = files.strict_server().await else { return };
     let mut config = LockManagerConfig::new();
-    config.node_timeout = Some(SOON / 4);
+    (config.node_timeout, config.connect_timeout) = (Some(SOON / 4), Some(SOON));
     config.urls.push(server.tls_url());
     (config.tls_ca, config.tls_cert) = (Some(files.path("ca.pem")), Some(files.path("client.pem")));
     let error = config.connect().await.unwrap_err().to_string();
