@@ -41,10 +41,11 @@
 mod belief;
 mod calm;
 mod cases;
+mod commands;
 mod comparison;
-mod fair;
 mod history;
 mod holding;
+mod lua;
 mod network;
 mod order;
 mod panics;
@@ -52,7 +53,6 @@ mod plan;
 mod promise;
 mod real;
 mod resp;
-mod script;
 #[allow(unreachable_pub, reason = "the harness exports it")]
 #[path = "../../harness/seeds.rs"]
 mod seeds;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::script;
+use super::lua::SCRIPTS;
 
 /// Records the events of a run, if the run is traced.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl Trace {
     pub(super) fn request(&self, request: &[Vec<u8>]) -> String {
         let mut words = Vec::new();
         for word in request.iter().map(|word| String::from_utf8_lossy(word)) {
-            let script = script::SCRIPTS.iter().find(|script| script.sha == word);
+            let script = SCRIPTS.iter().find(|script| script.sha == word);
             // The mark of a waiting writer, a plain token, or an owner of Redisson. An upgrade adds `#` and a number.
             let is_token = |word: &str| [16, 32, 38].contains(&word.len());
             words.push(match (script, word.split_once('#')) {

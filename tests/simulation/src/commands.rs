@@ -1,0 +1,211 @@
+//! The commands that read and write the data of a simulated server.
+
+use std::collections::BTreeMap;
+
+use super::resp::Reply;
+use super::store::{Content, Entry, Hash, Sorted, Store, count, error, int};
+
+impl Store {
+    /// Executes a command that redlock-core or one of its scripts sends.
+    pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<Reply, Reply> {
+        let name = words.first().map(|name| String::from_utf8_lossy(name).to_ascii_uppercase());
+        let name = name.unwrap_or_default();
+        Ok(match (&*name, words.get(1..).unwrap_or_default()) {
+            ("TIME", []) => {
+                let parts = [self.now.as_secs(), u64::from(self.now.subsec_micros())];
+                Reply::Array(parts.map(|part| Reply::bulk(part.to_string())).to_vec())
+            }
+            ("PUBLISH", [channel, message]) => Reply::Int(self.publish(channel, message)),
+
+            ("GET", [key]) => self.text(key)?.map_or(Reply::Null, Reply::bulk),
+            ("SET", [key, value]) => self.set(key, value, None)?,
+            ("SET", [key, value, b"PX", millis]) => self.set(key, value, Some(int(millis)?))?,
+            ("SET", [key, value, b"NX", b"PX", millis]) => {
+                let millis = int(millis)?;
+                let exists = self.keys.contains_key(*key);
+                if exists { Reply::Null } else { self.set(key, value, Some(millis))? }
+            }
+            ("DEL", keys @ [_, ..]) => {
+                let removed = keys.iter().filter(|key| self.keys.remove(**key).is_some());
+                Reply::Int(count(removed.count()))
+            }
+            ("EXISTS", [key]) => Reply::Int(i64::from(self.keys.contains_key(*key))),
+            ("PTTL", [key]) => Reply::Int(self.time_to_live(key)),
+            ("PEXPIRE", [key, millis]) => {
+                let until = self.millis() + int(millis)?;
+                Reply::Int(self.expire_at(key, until))
+            }
+            ("PEXPIREAT", [key, until]) => {
+                let until = int(until)?;
+                Reply::Int(self.expire_at(key, until))
+            }
+
+            ("HGET", [key, field]) => {
+                let value = self.hash(key)?.and_then(|hash| hash.get(*field));
+                value.map_or(Reply::Null, Reply::bulk)
+            }
+            ("HGETALL", [key]) => {
+                let pairs = self.hash(key)?.into_iter().flatten();
+                Reply::Array(
+                    pairs.flat_map(|(field, value)| [field, value]).map(Reply::bulk).collect(),
+                )
+            }
+            ("HLEN", [key]) => Reply::Int(count(self.hash(key)?.map_or(0, Hash::len))),
+            ("HEXISTS", [key, field]) => {
+                let hash = self.hash(key)?;
+                Reply::Int(i64::from(hash.is_some_and(|hash| hash.contains_key(*field))))
+            }
+            ("HSET", [key, pairs @ ..]) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
+                let hash = self.hash_mut(key)?;
+                let pairs = pairs.chunks(2).map(|pair| (pair[0].to_vec(), pair[1].to_vec()));
+                let added = pairs
+                    .filter(|(field, value)| hash.insert(field.clone(), value.clone()).is_none());
+                Reply::Int(count(added.count()))
+            }
+            ("HDEL", [key, fields @ ..]) if !fields.is_empty() => {
+                let hash = self.hash_mut(key)?;
+                let removed = fields.iter().filter(|field| hash.remove(**field).is_some()).count();
+                self.remove_if_empty(key);
+                Reply::Int(count(removed))
+            }
+
+            ("ZADD", [key, options @ .., score, member]) => {
+                let (is_new_only, score) = (options == [b"NX"], int(score)?);
+                let sorted = self.sorted_mut(key)?;
+                let before = sorted.get(*member).copied();
+                if before.is_none() || !is_new_only {
+                    sorted.insert(member.to_vec(), score);
+                }
+                Reply::Int(i64::from(before.is_none()))
+            }
+            ("ZREM", [key, members @ ..]) if !members.is_empty() => {
+                let sorted = self.sorted_mut(key)?;
+                let removed = members.iter().filter(|one| sorted.remove(**one).is_some()).count();
+                self.remove_if_empty(key);
+                Reply::Int(count(removed))
+            }
+            ("ZSCORE", [key, member]) => {
+                let score = self.sorted(key)?.and_then(|sorted| sorted.get(*member));
+                score.map_or(Reply::Null, |score| Reply::bulk(score.to_string()))
+            }
+            ("ZRANGE", [key, b"0", b"-1"]) => self.range(key, b"-inf", b"+inf")?,
+            ("ZRANGEBYSCORE", [key, from, to]) => self.range(key, from, to)?,
+            ("ZRANGEBYSCORE", [key, from, to, b"LIMIT", b"0", most]) => {
+                let Reply::Array(mut members) = self.range(key, from, to)? else { unreachable!() };
+                members.truncate(usize::try_from(int(most)?).unwrap_or(usize::MAX));
+                Reply::Array(members)
+            }
+            _ => return Err(error(&format!("ERR unknown command '{name}'"))),
+        })
+    }
+
+    fn text(&self, key: &[u8]) -> Result<Option<&[u8]>, Reply> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Content::Text(text)) => Ok(Some(text)),
+            Some(_) => Err(wrong_type()),
+        }
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8], millis: Option<i64>) -> Result<Reply, Reply> {
+        if millis.is_some_and(|millis| millis <= 0) {
+            return Err(error("ERR invalid expire time in 'set' command"));
+        }
+        let until = millis.map(|millis| self.millis() + millis);
+        self.keys.insert(key.to_vec(), Entry { value: Content::Text(value.to_vec()), until });
+        Ok(Reply::Simple("OK"))
+    }
+
+    fn hash(&self, key: &[u8]) -> Result<Option<&Hash>, Reply> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Content::Hash(hash)) => Ok(Some(hash)),
+            Some(_) => Err(wrong_type()),
+        }
+    }
+
+    fn sorted(&self, key: &[u8]) -> Result<Option<&Sorted>, Reply> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Content::Sorted(members)) => Ok(Some(members)),
+            Some(_) => Err(wrong_type()),
+        }
+    }
+
+    fn hash_mut(&mut self, key: &[u8]) -> Result<&mut Hash, Reply> {
+        match self.value_mut(key, Content::Hash(BTreeMap::new())) {
+            Content::Hash(hash) => Ok(hash),
+            _ => Err(wrong_type()),
+        }
+    }
+
+    fn sorted_mut(&mut self, key: &[u8]) -> Result<&mut Sorted, Reply> {
+        match self.value_mut(key, Content::Sorted(BTreeMap::new())) {
+            Content::Sorted(members) => Ok(members),
+            _ => Err(wrong_type()),
+        }
+    }
+
+    fn value_mut(&mut self, key: &[u8], empty: Content) -> &mut Content {
+        let entry = || Entry { value: empty, until: None };
+        &mut self.keys.entry(key.to_vec()).or_insert_with(entry).value
+    }
+
+    fn remove_if_empty(&mut self, key: &[u8]) {
+        let is_empty = match self.keys.get(key).map(|entry| &entry.value) {
+            Some(Content::Hash(hash)) => hash.is_empty(),
+            Some(Content::Sorted(members)) => members.is_empty(),
+            _ => false,
+        };
+        if is_empty {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Returns the members with these scores, in their order.
+    fn range(&self, key: &[u8], from: &[u8], to: &[u8]) -> Result<Reply, Reply> {
+        let ((from, without_from), (to, without_to)) = (bound(from)?, bound(to)?);
+        let members = self.sorted(key)?.into_iter().flatten();
+        let mut members: Vec<(i64, &Vec<u8>)> = members
+            .map(|(member, score)| (*score, member))
+            .filter(|(score, _)| *score > from || *score == from && !without_from)
+            .filter(|(score, _)| *score < to || *score == to && !without_to)
+            .collect();
+        members.sort_unstable();
+        Ok(Reply::Array(members.into_iter().map(|(_, member)| Reply::bulk(member)).collect()))
+    }
+
+    /// Returns the rest of the life of a key in milliseconds: -2 for no key, -1 for one without an end.
+    pub(super) fn time_to_live(&self, key: &[u8]) -> i64 {
+        match self.keys.get(key) {
+            None => -2,
+            Some(Entry { until: None, .. }) => -1,
+            Some(Entry { until: Some(until), .. }) => until - self.millis(),
+        }
+    }
+
+    /// Sets the last millisecond in which the key exists. A key whose last millisecond is the present one ends at once.
+    fn expire_at(&mut self, key: &[u8], until: i64) -> i64 {
+        let now = self.millis();
+        let Some(entry) = self.keys.get_mut(key) else { return 0 };
+        entry.until = Some(until);
+        if until <= now {
+            self.keys.remove(key);
+        }
+        1
+    }
+}
+
+/// Returns a bound of scores, and whether the bound itself is outside.
+fn bound(text: &[u8]) -> Result<(i64, bool), Reply> {
+    Ok(match text {
+        b"-inf" => (i64::MIN, false),
+        b"+inf" => (i64::MAX, false),
+        [b'(', text @ ..] => (int(text)?, true),
+        text => (int(text)?, false),
+    })
+}
+
+fn wrong_type() -> Reply {
+    error("WRONGTYPE Operation against a key holding the wrong kind of value")
+}
