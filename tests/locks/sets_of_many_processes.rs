@@ -13,7 +13,7 @@ async fn sets_of_sixteen_callers_never_overlap_and_none_starves_on_one_server() 
 
 #[tokio::test]
 async fn sets_of_sixteen_callers_never_overlap_and_none_starves_on_five_servers() {
-    contend_for_sets(5, 50).await;
+    contend_for_sets(5, 100).await;
 }
 
 async fn contend_for_sets(servers: usize, turns: usize) {

@@ -14,8 +14,11 @@ use super::{KEY, QUIET, SOON, builder};
 const LEASE: Duration = Duration::from_secs(5);
 /// The margin after which the former master refuses writes for certain: `min-replicas-max-lag` and 2 s.
 const MARGIN: Duration = Duration::from_secs(7);
-/// The longest time for a promotion: a sentinel may need several elections.
-const PROMOTION: Duration = Duration::from_secs(60);
+/// The longest time for a promotion: a sentinel may need several elections, and may be in TILT mode.
+const PROMOTION: Duration = Duration::from_secs(240);
+/// The number of failovers in which two holders must be found without a protection. On a busy machine a promotion may take
+/// longer than the lease, and then there is one holder.
+const TRIES: usize = 5;
 /// The time between two looks at the group. Without it, the test would keep the sentinels from the processor.
 const PAUSE: Duration = Duration::from_millis(10);
 /// For so long the former master accepts writes without its replicas, in seconds.
@@ -136,12 +139,16 @@ fn unguarded() -> LockManagerBuilder {
         .connect_timeout(SOON / 4)
 }
 
-/// Lets the group fail over. The first time shows that two holders are found without a protection.
+/// Lets the group fail over. The first failovers show that two holders are found without a protection.
 async fn no_overlap_with_the_guard(unprotected: LockManagerBuilder, client: Client) {
     let _quiet = QUIET.lock().await;
     let group = start().await;
     set_lag(&group, NO_LAG).await;
-    assert!(overlaps(&group, unprotected, client).await, "the test cannot find two holders");
+    let mut tries = 1;
+    while !overlaps(&group, unprotected.clone(), client).await {
+        assert!(tries < TRIES, "the test cannot find two holders");
+        tries += 1;
+    }
     set_lag(&group, LAG).await;
     for round in 0..rounds() {
         assert!(!overlaps(&group, guarded(), client).await, "two holders in round {round}");
