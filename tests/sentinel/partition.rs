@@ -140,12 +140,12 @@ fn unguarded() -> LockManagerBuilder {
 }
 
 /// Lets the group fail over. The first failovers show that two holders are found without a protection.
-async fn no_overlap_with_the_guard(unprotected: LockManagerBuilder, client: Client) {
+async fn no_overlap_with_the_guard(unprotected: impl Fn() -> LockManagerBuilder, client: Client) {
     let _quiet = QUIET.lock().await;
     let group = start().await;
     set_lag(&group, NO_LAG).await;
     let mut tries = 1;
-    while !overlaps(&group, unprotected.clone(), client).await {
+    while !overlaps(&group, unprotected(), client).await {
         assert!(tries < TRIES, "the test cannot find two holders");
         tries += 1;
     }
@@ -157,12 +157,12 @@ async fn no_overlap_with_the_guard(unprotected: LockManagerBuilder, client: Clie
 
 #[tokio::test]
 async fn with_the_guard_no_lock_is_granted_beside_the_former_master() {
-    no_overlap_with_the_guard(unguarded(), Client::Asks).await;
+    no_overlap_with_the_guard(unguarded, Client::Asks).await;
 }
 
 /// The lease ends on the former master, which then grants the lock to another caller.
 #[tokio::test]
 async fn with_the_guard_no_lock_is_extended_beside_the_former_master() {
-    let no_margin = guarded().failover_margin(Duration::ZERO);
+    let no_margin = || guarded().failover_margin(Duration::ZERO);
     no_overlap_with_the_guard(no_margin, Client::Renews).await;
 }
