@@ -212,13 +212,17 @@ impl FailoverGroup {
     /// If there is no failover.
     pub async fn fail_over(&self) -> usize {
         let former = self.master().await;
-        // A sentinel refuses it while another failover is not complete.
-        eventually("a failover begins", FAILOVER, async || {
-            let mut probe = self.sentinels[0].probe().await;
-            probe.try_command::<()>(["SENTINEL", "FAILOVER", SERVICE]).await.ok()
+        eventually("another server is promoted", FAILOVER, async || {
+            // A sentinel refuses this command while a failover is not complete. It aborts a failover if no replica has
+            // answered of late, and does not try again while the master answers.
+            if self.named_by(&self.sentinels[0]).await == Some(former) {
+                let mut probe = self.sentinels[0].probe().await;
+                let _ = probe.try_command::<()>(["SENTINEL", "FAILOVER", SERVICE]).await;
+            }
+            let master = self.master().await;
+            (master != former).then_some(master)
         })
-        .await;
-        self.promoted_after(former).await
+        .await
     }
 
     /// Waits until two sentinels name another master than this one. Returns its index.

@@ -269,8 +269,8 @@ async fn a_thousand_readers_of_a_process_cost_a_few_commands() {
         }
         let commands = commands(&servers).await;
         println!("{READERS} readers: {commands} commands");
-        // On an idle machine it is 4. Without a common lock it would be two for each reader.
-        assert!(commands <= READERS as u64 / 5, "{commands} commands");
+        // On an idle machine it is 4, on a busy one a few hundred. Without a common lock it would be two for each reader.
+        assert!(commands <= READERS as u64, "{commands} commands");
         become_empty(&servers).await;
     }
 }
