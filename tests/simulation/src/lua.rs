@@ -64,7 +64,7 @@ thread_local! {
 struct Interpreter {
     lua: Lua,
     run: Function,
-    /// The compiled scripts, by their texts.
+    /// The compiled scripts, by their names.
     scripts: RefCell<HashMap<&'static str, Function>>,
 }
 
@@ -75,8 +75,7 @@ pub(super) fn run(
     keys: &[&[u8]],
     arguments: &[&[u8]],
 ) -> Reply {
-    let source = script.source;
-    let reply = INTERPRETER.with(|interpreter| interpreter.run(store, source, keys, arguments));
+    let reply = INTERPRETER.with(|interpreter| interpreter.run(store, script, keys, arguments));
     reply.unwrap_or_else(|failure| error(&format!("ERR {failure}")))
 }
 
@@ -90,14 +89,14 @@ impl Interpreter {
     fn run(
         &self,
         store: &mut Store,
-        source: &'static str,
+        script: &'static Script,
         keys: &[&[u8]],
         arguments: &[&[u8]],
     ) -> mlua::Result<Reply> {
         let globals = self.lua.globals();
         globals.raw_set("KEYS", self.texts(keys)?)?;
         globals.raw_set("ARGV", self.texts(arguments)?)?;
-        let script = self.compiled(source)?;
+        let script = self.compiled(script)?;
         let reply = self.lua.scope(|scope| {
             let execute = scope.create_function_mut(|lua, words: MultiValue| {
                 let words: Vec<Vec<u8>> = words.iter().map(word).collect::<Result<_, _>>()?;
@@ -115,13 +114,13 @@ impl Interpreter {
         self.lua.create_sequence_from(texts.collect::<Result<Vec<_>, _>>()?)
     }
 
-    fn compiled(&self, source: &'static str) -> mlua::Result<Function> {
-        if let Some(script) = self.scripts.borrow().get(source) {
-            return Ok(script.clone());
+    fn compiled(&self, script: &'static Script) -> mlua::Result<Function> {
+        if let Some(compiled) = self.scripts.borrow().get(&*script.name) {
+            return Ok(compiled.clone());
         }
-        let script = self.lua.load(source).into_function()?;
-        self.scripts.borrow_mut().insert(source, script.clone());
-        Ok(script)
+        let compiled = self.lua.load(script.source).into_function()?;
+        self.scripts.borrow_mut().insert(&script.name, compiled.clone());
+        Ok(compiled)
     }
 }
 
