@@ -6,12 +6,12 @@ use crate::code::{SourceFile, Word, words};
 
 /// Code that may stand in a few files only.
 struct Rule {
-    /// What the rule looks for: tokens between blanks, `..` for anything up to a `;` or a `]`, or, after a `~`, a word
+    /// The searched code: tokens between blanks, `..` for anything up to a `;` or a `]`, or, after a `~`, a word
     /// or a text within a token.
     patterns: &'static [&'static str],
     /// The files that may contain it. At least one of them does, or the rule looks for the wrong thing.
     homes: &'static [&'static str],
-    /// What is wrong in another file.
+    /// The finding for another file.
     problem: &'static str,
 }
 

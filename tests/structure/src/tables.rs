@@ -41,7 +41,7 @@ type Source = (&'static str, &'static str);
 /// The names in a table, each with its default, if it has one.
 type Rows = BTreeMap<String, String>;
 
-/// Finds rows that a table lacks, rows of what does not exist, and wrong defaults.
+/// Finds missing rows of a table, rows without an option or a feature, and wrong defaults.
 pub(crate) fn check() -> Vec<String> {
     let options = check_options();
     let features = CRATES.map(|(manifest, page)| check_features(manifest, page));
@@ -141,7 +141,7 @@ fn check_features(manifest: &str, page: Option<&str>) -> Result<Vec<String>, Str
     Ok(findings)
 }
 
-/// Returns the stable features of a manifest, with their defaults, and those that docs.rs documents.
+/// Returns the stable features of a manifest with their defaults, and its list of features for docs.rs.
 pub(crate) fn features(manifest: &str) -> (Rows, Rows) {
     let manifest: Table = manifest.parse().unwrap_or_default();
     let features = manifest.get("features").and_then(Value::as_table);

@@ -9,7 +9,7 @@ use crate::{papers, patterns, types};
 /// The texts, each with a rule and its findings.
 const ROWS: &str = include_str!("rows.txt");
 
-/// What some rules demand to find.
+/// The code without which some rules report that they find nothing.
 const HOMES: &str = "@redlock-core/src/validity.rs\nconst A: T = from_millis(10) + s(604_800);\n\
                      @redlock-core/src/options/mod.rs\nfn max_hold() {}\n";
 

@@ -64,7 +64,7 @@ impl Types {
                     self.collect(module.content.as_ref().map_or(&[], |(_, items)| items));
                     continue;
                 }
-                // A `macro_rules!` has an identifier. What it defines is unknown.
+                // A `macro_rules!` has an identifier. The rule cannot see the items of its calls.
                 Item::Macro(item) if item.ident.is_none() => {
                     self.names.extend(in_macro(item.mac.tokens.clone()));
                     continue;
