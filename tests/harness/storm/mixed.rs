@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::Fault;
 use crate::cluster::RedisCluster;
@@ -13,6 +13,8 @@ use crate::sentinel_group::FailoverGroup;
 
 /// The longest time for a failover, on a machine that is busy with other tests.
 const FAILOVER: Duration = Duration::from_secs(60);
+/// After this time, a replica that has not become the master asks for votes again.
+const VOTE: Duration = Duration::from_secs(6);
 /// The number of servers in half of a cluster. The replica of a server, or its master, is in the other half.
 const MASTERS: usize = 3;
 /// A former master refuses writes after a second without its replicas.
@@ -94,10 +96,7 @@ pub(super) async fn strike_cluster(
             sleep(lasts).await;
             cluster.servers_mut()[master].thaw();
         }
-        _ => {
-            cluster.probe(replica).await.command::<()>(["CLUSTER", "FAILOVER", "FORCE"]).await;
-            becomes_master(cluster, replica).await;
-        }
+        _ => fail_over(cluster, replica).await,
     }
     cluster.become_replica(master).await;
     cluster.become_complete().await;
@@ -111,6 +110,20 @@ async fn is_master(cluster: &RedisCluster, server: usize) -> bool {
 /// Returns the master of a pair: this server, or the one with this number in the other half.
 async fn master_of(cluster: &RedisCluster, pair: usize) -> usize {
     if is_master(cluster, pair).await { pair } else { pair + MASTERS }
+}
+
+/// Makes a replica ask for votes until it is the master.
+///
+/// A replica gives up after five seconds without a majority, and does not try again. The masters vote once for the
+/// replicas of a master within two node timeouts. See `clusterHandleSlaveFailover` of the server.
+async fn fail_over(cluster: &RedisCluster, replica: usize) {
+    eventually("the replica wins a vote", FAILOVER, async || {
+        let begin = ["CLUSTER", "FAILOVER", "FORCE"];
+        // The server refuses this command when it is a master.
+        let _ = cluster.probe(replica).await.try_command::<()>(begin).await;
+        timeout(VOTE, becomes_master(cluster, replica)).await.ok()
+    })
+    .await;
 }
 
 async fn becomes_master(cluster: &RedisCluster, replica: usize) {
