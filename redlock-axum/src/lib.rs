@@ -231,7 +231,7 @@ pub use redlock_core::{
     ForeignKind, IntoLockKey, InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard,
     LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig, LockOptions,
     LockRequest, LockState, Lost, LostError, MemoryNode, NodeError, OnLost, ReleaseError, RunError,
-    Scoped, TemplateError, UpgradeError, Vote, Votes, WaitTime, scope,
+    Scoped, TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

@@ -41,8 +41,8 @@
 //!   the lease, and releases the lock when it is dropped. [`LockHandle`] is a view of a held lock that
 //!   can be cloned and passed around.
 //! * [`shared`](LockRequest::shared) and [`permits`](LockRequest::permits) let several callers hold a lock at the same
-//!   time: the readers of a read-write lock, or at most n holders. [`LockGuard::downgrade`] and
-//!   [`LockGuard::try_upgrade`] change the mode of a held lock.
+//!   time: the readers of a read-write lock, or at most n holders. [`LockGuard::downgrade`]
+//!   turns an exclusive lock into a shared one.
 //! * [`FencedGuard`] is a guard with a [`FencingToken`], which a database can check.
 //! * [`node`] is the protocol between a manager and its nodes, for stores other than Redis.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
@@ -156,9 +156,7 @@ pub use error::{
     NodeError, ReleaseError, RunError, Vote, Votes,
 };
 pub use fencing_token::FencingToken;
-pub use guard::{
-    DowngradeError, FencedGuard, LockGuard, LockHandle, LockState, Lost, MultiGuard, UpgradeError,
-};
+pub use guard::{DowngradeError, FencedGuard, LockGuard, LockHandle, LockState, Lost, MultiGuard};
 pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig};

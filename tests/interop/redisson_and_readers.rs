@@ -9,7 +9,7 @@ use redlock_tests::{Peer, Probe, Servers, eventually};
 
 use super::redisson::redisson;
 use super::{MINUTE, assert_held_for, entries, gets_the_lock};
-use crate::{LONG, SOON, connect, start, until_it_sleeps};
+use crate::{LONG, SOON, connect, no_key_is_left, start, until_it_sleeps};
 
 /// A lease whose end a test can wait for, but long enough to be renewed on a busy machine.
 const SHORT: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ async fn redisson_waits_until_the_last_reader_releases() {
         assert_held_for(&servers[0], KEY, MINUTE).await;
         assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
     }
-    assert!(servers.keys().await.is_empty());
+    no_key_is_left(&servers).await;
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn redisson_waits_until_the_leases_of_all_readers_end() {
         long.release().await.unwrap_err();
         assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
     }
-    assert!(servers.keys().await.is_empty());
+    no_key_is_left(&servers).await;
 }
 
 /// A writer that waits for readers has a mark at the key, which refuses Redisson, too.
@@ -117,7 +117,7 @@ async fn redisson_waits_for_readers_and_for_the_writer_behind_them() {
         assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
         assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
     }
-    assert!(servers.keys().await.is_empty());
+    no_key_is_left(&servers).await;
 }
 
 async fn is_foreign(request: LockRequest) {
@@ -156,7 +156,7 @@ async fn readers_and_writers_leave_a_lock_of_redisson_alone() {
         assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
         shared(&one).try_acquire().await.unwrap().release().await.unwrap();
     }
-    assert!(servers.keys().await.is_empty());
+    no_key_is_left(&servers).await;
 }
 
 /// The `RLock` of this library is refused by readers as the one of Java is.
@@ -171,5 +171,5 @@ async fn an_rlock_of_this_library_is_refused_beside_readers() {
     let rlock = locks.lock(KEY).dialect(Dialect::Redisson).try_acquire().await.unwrap();
     is_foreign(shared(&locks).wait_time(LONG)).await;
     rlock.release().await.unwrap();
-    assert!(servers.keys().await.is_empty());
+    no_key_is_left(&servers).await;
 }

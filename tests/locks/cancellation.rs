@@ -97,8 +97,8 @@ on_each_kind_of_nodes! {
         read,
         try_read,
         read_beside_a_reader_of_this_process,
-        read_beside_a_reader_whose_lease_is_to_be_extended,
         read_behind_a_writer_of_another_process,
+        read_behind_a_reader_that_waits_for_a_writer,
         read_behind_a_writer_of_this_process,
         read_fairly_behind_a_writer_of_another_process,
         write_behind_a_reader_of_another_process,
@@ -106,8 +106,6 @@ on_each_kind_of_nodes! {
         write_behind_a_reader_of_this_process,
         lock_several_keys_behind_a_reader_of_another_process,
         downgrade,
-        upgrade,
-        upgrade_beside_a_reader_of_another_process,
         release_a_shared_lock,
     ]
 }
@@ -174,7 +172,6 @@ on_each_kind_of_nodes! {
         read_behind_a_writer_of_another_process,
         write_behind_a_reader_of_another_process,
         downgrade,
-        upgrade,
         acquire_a_permit_behind_another_process,
     ]
 }
@@ -189,7 +186,7 @@ struct Scene {
 impl Scene {
     async fn new(nodes: Nodes) -> Self {
         // A dropped waiter that stayed in the queue would take its only place.
-        let manager = async || nodes.builder().max_waiters(1).connect().await.unwrap();
+        let manager = async || nodes.builder().max_waiters(2).connect().await.unwrap();
         let (locks, other) = (manager().await, manager().await);
         let scene = Self { nodes, locks, other };
         is_free(&scene).await;
@@ -509,25 +506,21 @@ fn read_beside_a_reader_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
     })
 }
 
-/// The servers' last answer is older than 50 ms, so the next reader asks them.
-fn read_beside_a_reader_whose_lease_is_to_be_extended(scene: &Scene, cut: Cut) -> Done<'_> {
-    Box::pin(async move {
-        let other = shared(&scene.locks, 0).try_acquire().await.unwrap();
-        tokio::time::sleep(BRIEF * 2).await;
-        let acquired = if cut.moment == Moment::AtOnce {
-            cut.off(shared(&scene.locks, cut.variant).acquire()).await
-        } else {
-            cut.off(shared(&scene.locks, cut.variant).try_acquire()).await
-        };
-        assert!(other.is_valid());
-        acquired.is_some_and(|guard| guard.unwrap().is_valid())
-    })
-}
-
 fn read_behind_a_writer_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
         behind(holder, cut, shared(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+/// The first reader asks alone, and its lock calls the second one.
+fn read_behind_a_reader_that_waits_for_a_writer(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        let first = tokio::spawn(shared(&scene.locks, 0).wait_forever().acquire());
+        let done = behind(holder, cut, shared(&scene.locks, cut.variant).acquire()).await;
+        drop(first.await.unwrap().unwrap());
+        done
     })
 }
 
@@ -577,23 +570,6 @@ fn downgrade(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let guard = held(&scene.locks, cut.variant).await;
         cut.off(guard.downgrade()).await.is_some_and(|guard| guard.unwrap().is_shared())
-    })
-}
-
-fn upgrade(scene: &Scene, cut: Cut) -> Done<'_> {
-    Box::pin(async move {
-        let guard = shared(&scene.locks, cut.variant).try_acquire().await.unwrap();
-        cut.off(guard.try_upgrade()).await.is_some_and(|guard| !guard.unwrap().is_shared())
-    })
-}
-
-fn upgrade_beside_a_reader_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
-    Box::pin(async move {
-        let other = shared(&scene.other, 0).try_acquire().await.unwrap();
-        let guard = shared(&scene.locks, cut.variant).try_acquire().await.unwrap();
-        let refused = cut.off(guard.try_upgrade()).await;
-        assert!(other.is_valid());
-        refused.is_some_and(|refused| refused.unwrap_err().into_guard().unwrap().is_valid())
     })
 }
 

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use redlock_core::{
     DowngradeError, ExtendError, LockError, LockGuard, LockManager, LockRequest, ReleaseError,
-    UpgradeError, scope,
+    scope,
 };
-use redlock_tests::{Nodes, Probe, RedisServer, eventually, held_briefly, on_each_kind_of_nodes};
+use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 use tokio::time::timeout;
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -47,9 +47,6 @@ on_each_kind_of_nodes! {
         a_reader_extends_its_lease_and_reports_its_loss,
         a_late_release_of_a_reader_keeps_the_others,
         a_downgrade_lets_readers_in_but_no_writer,
-        an_upgrade_is_refused_while_others_read,
-        an_upgraded_lock_is_exclusive_until_it_is_released,
-        a_lock_may_change_its_mode_many_times,
         a_scope_reads_twice_and_never_waits_for_itself,
         a_held_reader_stays_for_its_minimum_time,
         readers_are_not_numbered,
@@ -68,7 +65,6 @@ on_each_kind_of_nodes! {
         permits_limit_the_number_of_holders,
         callers_with_different_permits_each_keep_to_their_own,
         a_waiter_for_a_permit_counts_the_holders_with_more_permits,
-        a_permit_that_was_upgraded_is_downgraded_to_a_permit,
         readers_and_holders_of_permits_exclude_each_other,
         the_permit_of_a_dead_holder_returns,
         waiters_for_permits_are_woken_in_order,
@@ -393,93 +389,6 @@ async fn a_downgrade_lets_readers_in_but_no_writer(nodes: Nodes) {
     assert!(!is_contended(exclusive(&three)).await);
 }
 
-/// Two holders that waited for each other would wait for ever.
-async fn an_upgrade_is_refused_while_others_read(nodes: Nodes) {
-    let [one, two, three] = managers(&nodes).await;
-    // In another process, and in the same process.
-    for others in [&two, &one] {
-        let reader = shared(&one).try_acquire().await.unwrap();
-        let other = shared(others).try_acquire().await.unwrap();
-        let error = timeout(SOON, reader.try_upgrade()).await.unwrap().unwrap_err();
-        assert!(matches!(error, UpgradeError::Shared { .. }), "{error:?}");
-        let reader = error.into_guard().unwrap();
-        assert!(reader.is_valid() && reader.is_shared());
-        shared(&three).try_acquire().await.unwrap().release().await.unwrap();
-        other.release().await.unwrap();
-        nodes.all_hold(KEY).await;
-        let writer = reader.try_upgrade().await.unwrap();
-        assert!(!writer.is_shared());
-        writer.release().await.unwrap();
-        nodes.become_empty().await;
-    }
-}
-
-/// A refused upgrade changes nothing, and wakes nobody.
-#[tokio::test]
-async fn a_refused_upgrade_costs_one_command() {
-    let server = RedisServer::start().await;
-    let locks = redlock_tests::connect([server.url()]).await;
-    let stranger = redlock_tests::connect([server.url()]).await;
-    let mut reader = shared(&locks).try_acquire().await.unwrap();
-    let _other = shared(&stranger).try_acquire().await.unwrap();
-    let mut probe = Probe::connect(&server.url()).await.unwrap();
-    probe.reset_calls().await;
-    for _ in 0..3 {
-        reader = reader.try_upgrade().await.unwrap_err().into_guard().unwrap();
-    }
-    let calls = probe.calls().await;
-    assert_eq!((calls.get("evalsha"), calls.get("publish")), (Some(&3), None), "{calls:?}");
-}
-
-async fn an_upgraded_lock_is_exclusive_until_it_is_released(nodes: Nodes) {
-    let [one, two, _] = managers(&nodes).await;
-    let reader = shared(&one).expire(RENEWED).renew(true).try_acquire().await.unwrap();
-    let writer = reader.try_upgrade().await.unwrap();
-    for locks in [&one, &two] {
-        assert!(is_contended(shared(locks)).await && is_contended(exclusive(locks)).await);
-    }
-    // The renewal goes on.
-    tokio::time::sleep(RENEWED * 3 / 2).await;
-    assert!(writer.is_valid());
-    let next = waiting(&nodes, shared(&two), 1).await;
-    writer.release().await.unwrap();
-    soon(next).await.release().await.unwrap();
-    nodes.become_empty().await;
-
-    let dropped = shared(&one).try_acquire().await.unwrap().try_upgrade().await.unwrap();
-    drop(dropped);
-    nodes.become_empty().await;
-}
-
-async fn a_lock_may_change_its_mode_many_times(nodes: Nodes) {
-    let [one, two, _] = managers(&nodes).await;
-    let mut guard = exclusive(&one).try_acquire().await.unwrap();
-    for _ in 0..5 {
-        guard = guard.downgrade().await.unwrap();
-        let other = shared(&two).try_acquire().await.unwrap();
-        guard = guard.try_upgrade().await.unwrap_err().into_guard().unwrap();
-        other.release().await.unwrap();
-        // On several nodes, the release of the other reader may still be on its way to some of them.
-        guard = upgraded(guard).await;
-        assert!(is_contended(shared(&two)).await);
-        guard.extend(LONG).await.unwrap();
-    }
-    guard.release().await.unwrap();
-    nodes.become_empty().await;
-}
-
-/// Upgrades a lock as soon as nobody else shares it.
-async fn upgraded(mut reader: LockGuard) -> LockGuard {
-    let begun = Instant::now();
-    loop {
-        match reader.try_upgrade().await {
-            Ok(writer) => return writer,
-            Err(error) => reader = error.into_guard().unwrap(),
-        }
-        assert!(begun.elapsed() < SOON, "the lock is not upgraded");
-    }
-}
-
 async fn a_scope_reads_twice_and_never_waits_for_itself(nodes: Nodes) {
     let [one, two, _] = managers(&nodes).await;
     scope(async {
@@ -642,21 +551,6 @@ async fn a_waiter_for_a_permit_counts_the_holders_with_more_permits(nodes: Nodes
     others.pop().unwrap().release().await.unwrap();
     soon(waiter).await.release().await.unwrap();
     others.pop().unwrap().release().await.unwrap();
-    nodes.become_empty().await;
-}
-
-async fn a_permit_that_was_upgraded_is_downgraded_to_a_permit(nodes: Nodes) {
-    let [one, two, _] = managers(&nodes).await;
-    let holder = permit(&one, 2).try_acquire().await.unwrap();
-    let writer = holder.try_upgrade().await.unwrap();
-    assert!(is_contended(permit(&two, 2)).await);
-    let holder = writer.downgrade().await.unwrap();
-    assert!(is_contended(shared(&two)).await && is_contended(exclusive(&two)).await);
-    let other = permit(&two, 2).try_acquire().await.unwrap();
-    assert!(is_contended(permit(&two, 2)).await);
-    let holder = holder.try_upgrade().await.unwrap_err().into_guard().unwrap();
-    other.release().await.unwrap();
-    holder.release().await.unwrap();
     nodes.become_empty().await;
 }
 

@@ -240,13 +240,12 @@ async fn commands(servers: &Servers) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_readers_of_a_process_cost_a_few_commands() {
+async fn a_thousand_readers_of_a_process_cost_two_commands_each() {
     const READERS: usize = 1000;
     let servers = Servers::start(1).await;
     let managers = processes(&servers.urls(), 1).await;
     let locks = &managers[0];
     let long = Duration::from_millis(200);
-    // A reader that releases the lock at once does not release it for the readers that waited with it.
     for (waits, holds) in [(false, long), (true, long), (true, Duration::ZERO)] {
         for server in servers.iter() {
             server.probe().await.reset_calls().await;
@@ -269,8 +268,8 @@ async fn a_thousand_readers_of_a_process_cost_a_few_commands() {
         }
         let commands = commands(&servers).await;
         println!("{READERS} readers: {commands} commands");
-        // On an idle machine it is 4, on a busy one a few hundred. Without a common lock it would be two for each reader.
-        assert!(commands <= READERS as u64, "{commands} commands");
+        // An acquisition and a release. The rest are scripts that are loaded, and subscriptions.
+        assert!(commands <= 2 * READERS as u64 + 50, "{commands} commands");
         become_empty(&servers).await;
     }
 }

@@ -39,7 +39,7 @@ async fn start(count: usize) -> (Servers, LockManager) {
     (servers, locks)
 }
 
-/// Waits for releases in the background.
+/// Waits for releases in the background, and for the key of a release that Redisson removes afterwards.
 async fn no_key_is_left(servers: &Servers) {
     eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;

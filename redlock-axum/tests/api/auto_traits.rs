@@ -11,7 +11,7 @@ use axum::response::Response;
 use redlock_axum::{
     DowngradeError, FencedLock, HeldLock, LockGuard, LockLayer, LockPolicies, LockPolicy,
     LockRejection, LockService, Locks, NotFenced, NotLocked, PolicyError, PolicyService,
-    ResponseFuture, SetupError, UpgradeError,
+    ResponseFuture, SetupError,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -28,14 +28,13 @@ macro_rules! all {
 }
 
 all!(is_error: DowngradeError, LockRejection, NotFenced, NotLocked, PolicyError, SetupError);
-all!(is_error: UpgradeError);
 // axum demands this of extensions, layers and services.
 all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection, Locks);
 all!(is_shared: LockService<Router>, PolicyService<Router>);
 all!(is_sent: ResponseFuture<Ready<Result<Response, Infallible>>, Infallible>);
 
 /// A handler can await each of these futures.
-const _: fn(&HeldLock, &FencedLock, [LockGuard; 2]) = |held, fenced, [writer, reader]| {
+const _: fn(&HeldLock, &FencedLock, LockGuard) = |held, fenced, writer| {
     fn is_send<F: Future + Send>(_: F) {}
 
     is_send(held.extend(Duration::ZERO));
@@ -43,7 +42,6 @@ const _: fn(&HeldLock, &FencedLock, [LockGuard; 2]) = |held, fenced, [writer, re
     is_send(fenced.extend(Duration::ZERO));
     is_send(fenced.lost());
     is_send(writer.downgrade());
-    is_send(reader.try_upgrade());
 };
 
 /// With a `Deref`, methods that a later version adds to `HeldLock` would appear on `FencedLock` by themselves.

@@ -33,7 +33,8 @@ pub(crate) struct Attempt {
     asked: AtomicU64,
     fencing: Option<FencingState>,
     enquiry: Enquiry,
-    mode: Mutex<PresentMode>,
+    /// Whether the holder has turned its exclusive lock into a shared one.
+    is_downgraded: AtomicBool,
     /// Held for reading by extensions, and for writing by changes of the mode. An extension that overtakes a change
     /// would look like a loss.
     pub(crate) mode_gate: RwLock<()>,
@@ -53,25 +54,6 @@ pub(crate) struct Enquiry {
 impl Default for Enquiry {
     fn default() -> Self {
         Self { ttl_lookup: true, met_shared: false, mark: None }
-    }
-}
-
-/// The present mode of a lock, which its holder may change.
-#[derive(Debug, Clone, Copy)]
-struct PresentMode {
-    mode: Mode,
-    /// Whether the lock is shared, or was shared before.
-    was_shared: bool,
-    /// Whether the nodes are being asked for an exclusive lock. Meanwhile no other caller of this process may share
-    /// the lock.
-    is_upgrading: bool,
-    /// The number of upgrades so far.
-    upgrades: u16,
-}
-
-impl PresentMode {
-    fn new(mode: Mode) -> Self {
-        Self { mode, was_shared: mode.is_shared(), is_upgrading: false, upgrades: 0 }
     }
 }
 
@@ -131,7 +113,7 @@ impl Attempt {
             asked: AtomicU64::new(0),
             fencing,
             enquiry,
-            mode: Mutex::new(PresentMode::new(spec.mode())),
+            is_downgraded: AtomicBool::new(false),
             mode_gate: RwLock::default(),
         })
     }
@@ -164,84 +146,35 @@ impl Attempt {
         self.op(Action::Confirm { number })
     }
 
-    /// Returns the operation that releases the lock on a node.
+    /// Returns the operation that releases the lock on a node. The release of a shared lock covers an exclusive one, too,
+    /// which a node has kept that has missed the downgrade.
     pub(crate) fn release_op(&self) -> Op {
-        let action = Action::Release { min_hold: self.min_hold_remaining() };
-        Op { spec: self.spec.with_mode(self.release_mode()), token: self.token, action }
+        self.op(Action::Release { min_hold: self.min_hold_remaining() })
     }
 
     /// Returns the operation that turns the exclusive lock into a shared one on a node.
     pub(crate) fn downgrade_op(&self) -> Op {
-        let action = Action::Downgrade { upgrades: self.mode.lock().upgrades };
-        Op { spec: self.spec.with_mode(self.shared_mode()), token: self.token, action }
-    }
-
-    /// Returns the operation that turns the shared lock into an exclusive one on a node.
-    pub(crate) fn upgrade_op(&self, lease: Duration) -> Op {
-        let PresentMode { mode, upgrades, .. } = *self.mode.lock();
-        let action = Action::Upgrade { upgrades, lease };
-        Op { spec: self.spec.with_mode(mode), token: self.token, action }
+        Op { spec: self.spec.with_mode(Mode::SHARED), token: self.token, action: Action::Downgrade }
     }
 
     fn op(&self, action: Action) -> Op {
-        let PresentMode { mode, upgrades, .. } = *self.mode.lock();
-        let token = match (mode, upgrades) {
-            (Mode::Shared { .. }, _) | (_, 0) => self.token,
-            (Mode::Exclusive, upgrades) => self.token.upgraded(upgrades),
-        };
-        Op { spec: self.spec.with_mode(mode), token, action }
+        Op { spec: self.spec.with_mode(self.mode()), token: self.token, action }
     }
 
     /// Returns the present mode of the lock.
     pub(crate) fn mode(&self) -> Mode {
-        self.mode.lock().mode
-    }
-
-    /// Returns the mode in which the nodes are asked to release the lock. A lock that was ever shared may still be
-    /// shared on some nodes, and the release of a shared lock covers both modes.
-    fn release_mode(&self) -> Mode {
-        let PresentMode { mode, was_shared, .. } = *self.mode.lock();
-        if was_shared && !mode.is_shared() { Mode::SHARED } else { mode }
-    }
-
-    /// Returns the mode of the lock after a downgrade.
-    fn shared_mode(&self) -> Mode {
-        let mode = self.spec.mode();
-        if mode.is_shared() { mode } else { Mode::SHARED }
+        let is_downgraded = self.is_downgraded.load(Ordering::SeqCst);
+        if is_downgraded { Mode::SHARED } else { self.spec.mode() }
     }
 
     /// Records that the lock is shared from now on, whether the nodes have confirmed it or not.
     pub(crate) fn downgrade(&self) {
-        let mut present = self.mode.lock();
-        (present.mode, present.was_shared) = (self.shared_mode(), true);
+        self.is_downgraded.store(true, Ordering::SeqCst);
     }
 
     /// Takes a downgrade back of which no node knows.
     pub(crate) fn stay_exclusive(&self) {
-        self.mode.lock().mode = Mode::Exclusive;
-    }
-
-    /// Records that the nodes are about to be asked for an exclusive lock.
-    pub(crate) fn begin_upgrade(&self) {
-        let mut present = self.mode.lock();
-        present.is_upgrading = true;
-        // After the highest number, the numbers begin anew.
-        present.upgrades = present.upgrades.checked_add(1).unwrap_or(1);
-    }
-
-    /// Records whether the nodes have granted the exclusive lock.
-    pub(crate) fn end_upgrade(&self, granted: bool) {
-        let mut present = self.mode.lock();
-        present.is_upgrading = false;
-        if granted {
-            present.mode = Mode::Exclusive;
-        }
-    }
-
-    /// Returns whether other callers of this process may share the lock.
-    pub(crate) fn is_joinable(&self) -> bool {
-        let PresentMode { mode, is_upgrading, .. } = *self.mode.lock();
-        mode == Mode::SHARED && !is_upgrading && !self.is_abandoned()
+        self.is_downgraded.store(false, Ordering::SeqCst);
     }
 
     /// Keeps the lock on the nodes until this moment, even if it is released earlier. Never shortens an
@@ -331,7 +264,7 @@ impl Attempt {
         self.abandoned.load(Ordering::SeqCst)
     }
 
-    /// Returns the lease, which all holders of the attempt share.
+    /// Returns the lease.
     pub(crate) fn lease(&self) -> MutexGuard<'_, GrantedLease> {
         self.lease.lock()
     }
@@ -418,9 +351,6 @@ pub(crate) mod tests {
         assert!(is_fenced());
         attempt.downgrade();
         assert!(!is_fenced() && attempt.number().is_none());
-        attempt.begin_upgrade();
-        attempt.end_upgrade(true);
-        assert!(is_fenced() && attempt.number() == Some(7));
     }
 
     #[test]

@@ -30,8 +30,7 @@ impl LeaseTerm {
     }
 }
 
-/// The lease that the nodes have granted to an attempt. All holders of the attempt in this process share it:
-/// one after another by hand-overs, or several readers at once.
+/// The lease that the nodes have granted to an attempt. After a hand-over, the next holder has it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct GrantedLease {
     term: LeaseTerm,
@@ -39,21 +38,8 @@ pub(crate) struct GrantedLease {
     latest_expiry: Moment,
     /// Whether the last extension was not confirmed.
     unconfirmed: bool,
-    /// When the nodes last granted or extended the lease.
-    confirmed: Moment,
-    /// Whether an exclusive caller waited for the shared lock at that time.
-    writer_waits: bool,
     /// Whether a quorum of nodes has denied that the attempt holds the lock.
     denied: bool,
-}
-
-/// An extension that a quorum of nodes has confirmed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Extended {
-    /// The start of the new lease.
-    pub(crate) since: Moment,
-    /// Whether an exclusive caller waits for the shared lock.
-    pub(crate) writer_waits: bool,
 }
 
 impl GrantedLease {
@@ -62,7 +48,7 @@ impl GrantedLease {
         // A node may have set the lock, and so started its lease, at any time until the decision.
         let latest_expiry = decided.plus(expire);
         let term = LeaseTerm { since, expire };
-        Self { term, latest_expiry, confirmed: decided, ..Self::default() }
+        Self { term, latest_expiry, ..Self::default() }
     }
 
     /// Returns how long a holder may rely on the lock; zero if the nodes have denied it.
@@ -92,27 +78,10 @@ impl GrantedLease {
         }
     }
 
-    /// Records that a quorum has extended the lease. Returns whether this prolongs the lease.
-    pub(crate) fn extend(&mut self, now: Moment, extended: Extended, expire: Duration) -> bool {
-        let Extended { since, writer_waits } = extended;
+    /// Records that a quorum has extended the lease to `expire` from `since`. Returns whether this prolongs the lease.
+    pub(crate) fn extend(&mut self, now: Moment, since: Moment, expire: Duration) -> bool {
         self.unconfirmed = false;
-        (self.confirmed, self.writer_waits) = (now, writer_waits);
         self.term.extend(now, LeaseTerm { since, expire })
-    }
-
-    /// Records that the nodes have confirmed the lock, and that no exclusive caller waits.
-    pub(crate) fn confirm(&mut self, now: Moment) {
-        (self.confirmed, self.writer_waits) = (now, false);
-    }
-
-    /// Returns whether the nodes confirmed the lease less than `age` ago.
-    pub(crate) fn is_fresh(&self, now: Moment, age: Duration) -> bool {
-        !now.has_reached(self.confirmed.plus(age))
-    }
-
-    /// Returns whether an exclusive caller waited for the shared lock when the nodes last confirmed the lease.
-    pub(crate) fn writer_waits(&self) -> bool {
-        self.writer_waits
     }
 
     /// Records that an extension was not confirmed.

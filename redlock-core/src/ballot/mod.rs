@@ -29,9 +29,8 @@ use crate::{telemetry, validity};
 
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use attempt::{Attempt, Enquiry, MinHold};
-pub(crate) use change_mode::Upgrade;
 pub(crate) use fan_out::FanOut;
-pub(crate) use granted_lease::{Extended, GrantedLease, LeaseTerm};
+pub(crate) use granted_lease::GrantedLease;
 use round::{Round, RoundLimits};
 use tally::Decision;
 
@@ -97,8 +96,8 @@ pub(crate) enum InFlight {
 /// The outcome of an extension.
 #[derive(Debug)]
 pub(crate) enum Extension {
-    /// A quorum extended the lease.
-    Extended(Extended),
+    /// A quorum extended the lease, which begins at this moment.
+    Extended(Moment),
     /// So many nodes have lost the lock that no quorum can hold it any more.
     Lost(Votes),
     /// No quorum confirmed the extension, but the denials alone do not rule a quorum out.
@@ -142,8 +141,7 @@ impl Ballot {
             Decision::Granted => {
                 telemetry::extension("extended");
                 self.restore(attempt, expire, round);
-                let writer_waits = extending.round.writer_waits();
-                Extension::Extended(Extended { since, writer_waits })
+                Extension::Extended(since)
             }
             Decision::Denied if round.tally().is_refused() => {
                 telemetry::extension("lost");

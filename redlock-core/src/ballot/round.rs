@@ -47,8 +47,6 @@ pub(crate) struct Round {
     subscribers: Option<usize>,
     /// Whether a node has said that shared holders refuse an exclusive lock.
     is_shared: bool,
-    /// Whether a node has said that an exclusive caller waits for the shared lock.
-    writer_waits: bool,
     /// The indexes of the keys for which nodes have refused the lock, as far as the nodes name them.
     refused_keys: SmallVec<[u16; 4]>,
 }
@@ -65,7 +63,6 @@ impl Round {
             number: None,
             subscribers: None,
             is_shared: false,
-            writer_waits: false,
             refused_keys: SmallVec::new(),
         }
     }
@@ -160,7 +157,6 @@ impl Round {
             number,
             subscribers,
             is_shared,
-            writer_waits,
             refused_keys,
         } = self;
         fan_out.poll_all(cx, |index, reply| {
@@ -173,7 +169,6 @@ impl Round {
             *number = reply.number.max(*number);
             *subscribers = reply.subscribers.max(*subscribers);
             *is_shared |= reply.is_shared;
-            *writer_waits |= reply.writer_waits;
             if let Some(key) = reply.refused_key.and_then(|key| u16::try_from(key).ok()) {
                 refused_keys.push(key);
             }
@@ -200,11 +195,6 @@ impl Round {
     /// Returns whether a node has said that shared holders refuse an exclusive lock.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
-    }
-
-    /// Returns whether a node has said that an exclusive caller waits for the shared lock.
-    pub(crate) fn writer_waits(&self) -> bool {
-        self.writer_waits
     }
 
     /// Returns the index of the key for which most nodes refused the lock; of several, the lowest. A key that a

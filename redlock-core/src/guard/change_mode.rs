@@ -1,11 +1,9 @@
 //! Turning a held exclusive lock into a shared one, and back.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::handle::LockHandle;
 use super::lock_guard::LockGuard;
-use crate::ballot::{Attempt, Upgrade};
 use crate::error::{Votes, with_key_and_votes};
 use crate::key::LockKey;
 
@@ -74,81 +72,6 @@ impl DowngradeError {
     }
 }
 
-/// The error of [`LockGuard::try_upgrade`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpgradeError {
-    /// Others share the lock.
-    #[error("others share the lock")]
-    #[non_exhaustive]
-    Shared {
-        /// The guard of the shared lock.
-        guard: LockGuard,
-        /// The time until the leases of enough of the others have run out, if it is known. They may release the lock
-        /// before, or extend it.
-        remaining: Option<Duration>,
-        /// The vote of each node. Empty if callers of this process share the lock, so that no node was asked.
-        votes: Votes,
-    },
-    /// No quorum of nodes answered in time. The lock stays shared. A node that has executed the upgrade nevertheless
-    /// keeps other callers out until the lock is released.
-    #[error("no quorum of nodes answered")]
-    #[non_exhaustive]
-    Unavailable {
-        /// The guard of the shared lock.
-        guard: LockGuard,
-        /// The vote of each node.
-        votes: Votes,
-    },
-    /// The lock is lost, as in [`ExtendError::Lost`](crate::ExtendError::Lost).
-    #[error("the lock is lost")]
-    #[non_exhaustive]
-    Lost {
-        /// The key of the lock.
-        key: LockKey,
-        /// The vote of each node. Empty if the lease had run out before any node was asked.
-        votes: Votes,
-    },
-}
-
-impl UpgradeError {
-    /// Returns the key of the lock.
-    pub fn key(&self) -> &LockKey {
-        match self {
-            Self::Shared { guard, .. } | Self::Unavailable { guard, .. } => guard.key(),
-            Self::Lost { key, .. } => key,
-        }
-    }
-
-    /// Returns the vote of each node.
-    pub fn votes(&self) -> &Votes {
-        match self {
-            Self::Shared { votes, .. }
-            | Self::Unavailable { votes, .. }
-            | Self::Lost { votes, .. } => votes,
-        }
-    }
-
-    /// Returns the error for logs and operators: the message, the key of the lock, and the vote of each node. Not for
-    /// clients, as [`LockError::diagnostics`](crate::LockError::diagnostics).
-    pub fn diagnostics(&self) -> impl fmt::Display {
-        with_key_and_votes(self, self.key(), Some(self.votes()))
-    }
-
-    /// Returns the guard of the shared lock, unless the lock is lost.
-    pub fn into_guard(self) -> Option<LockGuard> {
-        match self {
-            Self::Shared { guard, .. } | Self::Unavailable { guard, .. } => Some(guard),
-            Self::Lost { .. } => None,
-        }
-    }
-
-    /// Returns whether others share the lock.
-    pub fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared { .. })
-    }
-}
-
 impl LockGuard {
     /// Turns an exclusive lock into a [shared](crate::LockRequest::shared) one, in one step: no other exclusive holder
     /// gets the lock in between. Wakes the callers that wait for a shared lock. Returns the guard of a lock that is
@@ -203,10 +126,7 @@ impl LockGuard {
         }
         let confirmed = context.ballot.downgrade(&downgrade, remaining).await;
         let result = match confirmed {
-            Ok(()) => {
-                held.record_confirmation();
-                Ok(self)
-            }
+            Ok(()) => Ok(self),
             Err((true, votes)) => {
                 context.keeper.lose_all(&held);
                 Err(DowngradeError::Lost { key: attempt.key().clone(), votes })
@@ -215,92 +135,5 @@ impl LockGuard {
         };
         context.queues.wake_readers(&held);
         result
-    }
-
-    /// Turns a [shared](crate::LockRequest::shared) lock into an exclusive one, in one step: no other exclusive holder
-    /// gets the lock in between. Returns the guard of a lock that is exclusive already.
-    ///
-    /// Never waits for the others that share the lock: two holders that waited for each other would wait for ever. To
-    /// change what was read under the shared lock, release it, acquire the exclusive lock, and read again.
-    ///
-    /// The lease and its renewal go on. [Handles](Self::handle) of this guard stay valid.
-    ///
-    /// # Errors
-    ///
-    /// Returns an [`UpgradeError`] of any variant. All but [`Lost`](UpgradeError::Lost) contain the guard, whose lock is
-    /// still shared.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the lock is released, as if the guard were dropped.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use redlock_core::LockManager;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let locks = LockManager::in_memory();
-    /// let one = locks.lock("catalogue").shared().try_acquire().await?;
-    /// let other = locks.lock("catalogue").shared().try_acquire().await?;
-    /// let error = one.try_upgrade().await.unwrap_err();
-    /// assert!(error.is_shared());
-    /// drop(other);
-    /// let one = error.into_guard().expect("the lock is still shared");
-    /// let exclusive = one.try_upgrade().await?;
-    /// # drop(exclusive); Ok(()) }
-    /// ```
-    pub async fn try_upgrade(self) -> Result<Self, UpgradeError> {
-        let LockHandle { context, held } = self.handle();
-        let attempt = held.attempt();
-        if !attempt.mode().is_shared() {
-            return Ok(self);
-        }
-        let _gate = attempt.mode_gate.write().await;
-        context.wait_after_move().await;
-        let lost = |votes| UpgradeError::Lost { key: attempt.key().clone(), votes };
-        let remaining = held.remaining();
-        if remaining.is_zero() {
-            return Err(lost(Votes::default()));
-        }
-        if !context.queues.begin_upgrade(&held) {
-            let (remaining, votes) = (None, Votes::default());
-            return Err(UpgradeError::Shared { guard: self, remaining, votes });
-        }
-        let upgrading = Upgrading(attempt);
-        let upgrade = context.ballot.upgrade(attempt, remaining, held.lease_remaining()).await;
-        if matches!(upgrade, Upgrade::Upgraded) && held.is_valid() {
-            context.queues.end_upgrade(&held);
-            std::mem::forget(upgrading);
-            return Ok(self);
-        }
-        if upgrade.may_be_exclusive() {
-            let downgrade = attempt.downgrade_op();
-            let shared = context.ballot.downgrade(&downgrade, held.remaining()).await;
-            if let Err((true, votes)) = shared {
-                context.keeper.lose_all(&held);
-                return Err(lost(votes));
-            }
-        }
-        match upgrade {
-            Upgrade::Refused { remaining, votes } => {
-                Err(UpgradeError::Shared { guard: self, remaining, votes })
-            }
-            Upgrade::Unavailable(votes) => Err(UpgradeError::Unavailable { guard: self, votes }),
-            Upgrade::Upgraded => Err(lost(Votes::default())),
-            Upgrade::Lost(votes) => {
-                context.keeper.lose_all(&held);
-                Err(lost(votes))
-            }
-        }
-    }
-}
-
-/// An upgrade that is going on. When dropped, the upgrade has failed.
-struct Upgrading<'a>(&'a Attempt);
-
-impl Drop for Upgrading<'_> {
-    fn drop(&mut self) {
-        self.0.end_upgrade(false);
     }
 }

@@ -3,6 +3,8 @@
 #[cfg(feature = "test-util")]
 use std::time::Duration;
 
+#[cfg(feature = "test-util")]
+use super::LockState;
 use super::{DowngradeError, LockHandle};
 use crate::request::scope::scope;
 #[cfg(feature = "test-util")]
@@ -43,85 +45,37 @@ async fn is_refused(locks: &LockManager) -> bool {
     locks.lock(KEY).shared().try_acquire().await.is_err()
 }
 
-/// One majority grants the upgrade, another one has granted the last extension.
+/// The first node still has the exclusive lock. Each later operation of the reader covers it.
 #[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]
-async fn an_upgraded_lock_stays_for_the_whole_lease_on_the_nodes_that_grant_it() {
+async fn a_reader_extends_and_releases_the_lock_on_a_node_that_has_missed_the_downgrade() {
     let test = TestLocks::new(3);
-    let [one, two] = [test.manager(), test.builder().connect().await.unwrap()];
-    let [first, _, third] = test.nodes() else { panic!("three nodes") };
-    let reader = one.lock(KEY).shared().expire(SECOND).try_acquire().await.unwrap();
-    third.fail();
-    reader.extend(60 * SECOND).await.unwrap();
-    third.recover();
-    first.fail();
-    let writer = reader.try_upgrade().await.unwrap();
-    first.recover();
-    test.clock().advance(5 * SECOND).await;
-    assert!(writer.is_valid() && !writer.is_shared());
-    assert!(is_refused(&two).await, "a reader entered beside an exclusive holder");
-}
-
-/// A node that has granted an upgrade without a quorum still grants the next one.
-#[cfg(feature = "test-util")]
-#[tokio::test(start_paused = true)]
-async fn an_upgrade_succeeds_after_one_that_reached_a_minority() {
-    let test = TestLocks::new(3);
-    let locks = test.manager();
-    let reader = locks.lock(KEY).shared().expire(60 * SECOND).try_acquire().await.unwrap();
+    let (locks, other) = (test.manager(), test.builder().connect().await.unwrap());
     let [first, second, third] = test.nodes() else { panic!("three nodes") };
-    for failed in [second, third] {
-        failed.fail();
-    }
-    let error = reader.try_upgrade().await.unwrap_err();
-    for failed in [second, third] {
-        failed.recover();
-    }
+    let writer = locks.lock(KEY).expire(60 * SECOND).try_acquire().await.unwrap();
     first.fail();
-    let reader = error.into_guard().unwrap();
-    let writer = reader.try_upgrade().await.unwrap();
+    let reader = writer.downgrade().await.unwrap();
     first.recover();
-    let reader = writer.downgrade().await.unwrap();
-    reader.try_upgrade().await.unwrap().release().await.unwrap();
-}
-
-/// A node that has granted an upgrade without a quorum would refuse readers until the lock is released.
-#[cfg(feature = "test-util")]
-#[tokio::test(start_paused = true)]
-async fn a_failed_upgrade_leaves_no_node_exclusive() {
-    let test = TestLocks::new(3);
-    let (locks, other) = (test.manager(), test.builder().connect().await.unwrap());
-    let [_, second, third] = test.nodes() else { panic!("three nodes") };
-    let reader = locks.lock(KEY).shared().expire(60 * SECOND).try_acquire().await.unwrap();
-    for failed in [second, third] {
-        failed.fail();
-    }
-    let error = reader.try_upgrade().await.unwrap_err();
-    second.recover();
-    assert!(!is_refused(&other).await, "the first node refuses readers");
-    assert!(error.into_guard().unwrap().is_shared());
-}
-
-/// A node that has missed a downgrade still holds the exclusive lock, with the token of the upgrade before.
-#[cfg(feature = "test-util")]
-#[tokio::test(start_paused = true)]
-async fn an_upgrade_succeeds_with_a_node_that_has_missed_the_downgrade() {
-    let test = TestLocks::new(3);
-    let (locks, other) = (test.manager(), test.builder().connect().await.unwrap());
-    let [first, second, _] = test.nodes() else { panic!("three nodes") };
-    let mut writer = locks.lock(KEY).expire(60 * SECOND).try_acquire().await.unwrap();
-    for _ in 0..3 {
-        first.fail();
-        let reader = writer.downgrade().await.unwrap();
-        first.recover();
-        second.fail();
-        writer = reader.try_upgrade().await.unwrap();
-        second.recover();
-        assert!(is_refused(&other).await);
-    }
     second.fail();
-    let reader = writer.downgrade().await.unwrap();
-    other.lock(KEY).shared().try_acquire().await.unwrap().release().await.unwrap();
+    assert!(is_refused(&other).await, "the first node shares the lock");
+    reader.extend(600 * SECOND).await.unwrap();
+    assert!(first.time_to_live(KEY) > Some(500 * SECOND));
     second.recover();
+    assert!(!is_refused(&other).await);
     reader.release().await.unwrap();
+    assert!(first.is_empty() && second.is_empty() && third.is_empty());
+}
+
+/// A handle that was taken before knows of it, too.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_denied_downgrade_is_a_reported_loss() {
+    let test = TestLocks::new(1);
+    let writer = test.manager().lock(KEY).expire(60 * SECOND).try_acquire().await.unwrap();
+    let handle = writer.handle();
+    test.nodes()[0].forget();
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(matches!(error, DowngradeError::Lost { .. }), "{error:?}");
+    assert_eq!(handle.state(), LockState::Lost);
+    handle.lost().await;
 }

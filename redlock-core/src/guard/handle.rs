@@ -130,7 +130,7 @@ impl LockHandle {
             extension = held.extend(&context.ballot, expire).await;
         }
         match extension {
-            Extension::Extended(extended) if held.record_extension(extended, expire) => Ok(()),
+            Extension::Extended(since) if held.record_extension(since, expire) => Ok(()),
             Extension::Extended(_) => {
                 Err(ExtendError::Lost { key: key(), votes: Votes::default() })
             }

@@ -14,7 +14,7 @@ mod multi_guard;
 mod release_or_log;
 
 pub use abort_on_loss::{AbortOnLoss, LossWatcher};
-pub use change_mode::{DowngradeError, UpgradeError};
+pub use change_mode::DowngradeError;
 pub use fenced::FencedGuard;
 pub use handle::{LockHandle, LockState};
 pub use lock_guard::LockGuard;

@@ -7,11 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::holding::{HoldState, Holding};
-use crate::ballot::{Attempt, Ballot, Extended, Extension, GrantedLease, LeaseTerm, MinHold};
+use crate::ballot::{Attempt, Ballot, Extension, GrantedLease, MinHold};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
-use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::telemetry;
 
@@ -21,13 +19,13 @@ pub(super) type Due = (Instant, u64);
 /// An acquired lock, from its acquisition to its release or loss.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// The attempt that holds the lock on the nodes, with its lease. Several holders may share it.
+    /// The attempt that holds the lock on the nodes, with its lease. A hand-over passes it on.
     attempt: Arc<Attempt>,
     clock: Arc<dyn Clock>,
     /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
     /// Locked before the lease of the attempt.
-    holding: Mutex<Holding>,
+    state: Mutex<HoldState>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
     /// The number of guards that share the lock.
@@ -40,20 +38,16 @@ pub(crate) struct Held {
     due: Mutex<Option<Due>>,
 }
 
-/// How current the lease of a shared lock is.
+/// Whether a lock is held, released or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Currency {
-    /// The nodes have confirmed the lease a moment ago, and no exclusive caller waits.
-    Fresh,
-    /// The nodes have to be asked whether an exclusive caller waits.
-    Stale,
-    /// An exclusive caller waits.
-    WriterWaits,
+pub(crate) enum HoldState {
+    /// The lock is held, as long as validity is left.
+    Held,
+    /// The holder released the lock.
+    Released,
+    /// The lock was lost before the holder released it.
+    Lost,
 }
-
-/// For how long after the last answer of the nodes further callers of this process share a lock without asking them.
-/// For that long, they may overtake an exclusive caller of another process that has begun to wait.
-const MAX_AGE: Duration = Duration::from_millis(50);
 
 impl Held {
     /// Returns the first holder of an attempt that the nodes have granted. `log_limit` limits how often losses are logged as
@@ -69,24 +63,7 @@ impl Held {
             attempt,
             clock,
             log_limit,
-            holding: Mutex::new(Holding::new(lease.term())),
-            token: OnceLock::new(),
-            guards: AtomicUsize::new(1),
-            handed_over: AtomicBool::new(false),
-            place: AtomicUsize::new(0),
-            due: Mutex::default(),
-        })
-    }
-
-    /// Returns one more holder of the same attempt, without a fencing token. It holds the lock for the rest of the
-    /// present lease.
-    pub(crate) fn another(&self) -> Arc<Self> {
-        let term = self.attempt.lease().term();
-        Arc::new(Self {
-            attempt: Arc::clone(&self.attempt),
-            clock: Arc::clone(&self.clock),
-            log_limit: self.log_limit.clone(),
-            holding: Mutex::new(Holding::new(term)),
+            state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             handed_over: AtomicBool::new(false),
@@ -104,48 +81,17 @@ impl Held {
             return None;
         }
         self.handed_over.store(true, Ordering::SeqCst);
-        Some(self.another())
-    }
-
-    /// Returns whether other callers of this process may share the lock.
-    pub(crate) fn is_joinable(&self) -> bool {
-        self.attempt.is_joinable() && self.is_valid()
-    }
-
-    /// Renews this holder's own lease without asking the nodes, if another reader of this process has renewed the lease
-    /// that they share, so that more than 3/4 of `lease` are left. A renewal becomes due when 2/3 are left.
-    pub(super) fn share_renewal(&self, lease: Duration) -> bool {
-        if self.attempt.mode() != Mode::SHARED {
-            return false;
-        }
-        let mut holding = self.holding.lock();
-        let shared = *self.attempt.lease();
-        let now = self.clock.now();
-        let is_shared = shared.remaining(now) > lease * 3 / 4 && holding.is_valid(&shared, now);
-        if is_shared {
-            holding.own_lease.extend(now, LeaseTerm { since: now, expire: lease });
-        }
-        is_shared
-    }
-
-    /// Limits the holding of a reader that shares the lock of others to its own lease, which begins now. Returns how
-    /// long the holding is valid.
-    pub(crate) fn limit_to(&self, expire: Duration) -> Duration {
-        let now = self.clock.now();
-        self.holding.lock().own_lease = LeaseTerm { since: now, expire };
-        self.remaining_at(now)
-    }
-
-    /// Returns how current the lease is for a caller that wants to share it.
-    pub(crate) fn currency(&self) -> Currency {
-        let lease = *self.attempt.lease();
-        if !lease.is_fresh(self.clock.now(), MAX_AGE) {
-            Currency::Stale
-        } else if lease.writer_waits() {
-            Currency::WriterWaits
-        } else {
-            Currency::Fresh
-        }
+        Some(Arc::new(Self {
+            attempt: Arc::clone(&self.attempt),
+            clock: Arc::clone(&self.clock),
+            log_limit: self.log_limit.clone(),
+            state: Mutex::new(HoldState::Held),
+            token: OnceLock::new(),
+            guards: AtomicUsize::new(1),
+            handed_over: AtomicBool::new(false),
+            place: AtomicUsize::new(0),
+            due: Mutex::default(),
+        }))
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -163,7 +109,7 @@ impl Held {
         self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Returns whether several guards share the lock.
+    /// Returns whether several guards of one scope share the lock.
     pub(crate) fn has_other_guards(&self) -> bool {
         self.guards.load(Ordering::Acquire) > 1
     }
@@ -223,8 +169,11 @@ impl Held {
     }
 
     fn remaining_at(&self, now: Moment) -> Duration {
-        let holding = self.holding.lock();
-        holding.remaining(&self.attempt.lease(), now)
+        let state = self.state.lock();
+        match *state {
+            HoldState::Held => self.attempt.lease().remaining(now),
+            HoldState::Released | HoldState::Lost => Duration::ZERO,
+        }
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -232,7 +181,7 @@ impl Held {
     }
 
     pub(crate) fn state(&self) -> HoldState {
-        self.holding.lock().state
+        *self.state.lock()
     }
 
     /// Returns the time until which a node may hold the lock for this attempt.
@@ -264,28 +213,21 @@ impl Held {
         ballot.extend(&self.attempt, expire).await
     }
 
-    /// Records that a quorum has extended the lease, and returns whether the extension came in time. An
+    /// Records that a quorum has extended the lease to `expire` from `since`, and returns whether the extension came in time. An
     /// extension never shortens the lease, and never revives a lost lock, because the loss may already have been
     /// reported to the holder.
-    pub(crate) fn record_extension(&self, extended: Extended, expire: Duration) -> bool {
-        let mut holding = self.holding.lock();
+    pub(crate) fn record_extension(&self, since: Moment, expire: Duration) -> bool {
+        let state = self.state.lock();
         let mut lease = self.attempt.lease();
         let now = self.clock.now();
-        if !holding.is_valid(&lease, now) {
+        if *state != HoldState::Held || lease.remaining(now).is_zero() {
             return false;
         }
-        let is_longer = lease.extend(now, extended, expire);
-        let own_lease = LeaseTerm { since: extended.since, expire };
-        if holding.own_lease.extend(now, own_lease) || is_longer {
-            drop((lease, holding));
+        if lease.extend(now, since, expire) {
+            drop((lease, state));
             self.attempt.changed.notify_waiters();
         }
         true
-    }
-
-    /// Records that the nodes have just confirmed the lock, and that no exclusive caller waits.
-    pub(crate) fn record_confirmation(&self) {
-        self.attempt.lease().confirm(self.clock.now());
     }
 
     /// Records that an extension was not confirmed.
@@ -310,8 +252,7 @@ impl Held {
         now
     }
 
-    /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent). Other readers of
-    /// this process keep the lock if only this holder's own lease is over.
+    /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent).
     pub(crate) fn lose(&self, reason: &'static str) {
         if self.end(HoldState::Lost) {
             if self.lease_remaining().is_zero() {
@@ -338,12 +279,12 @@ impl Held {
 
     /// Ends the holding. Returns whether this call ended it.
     fn end(&self, state: HoldState) -> bool {
-        let mut holding = self.holding.lock();
-        if holding.state != HoldState::Held {
+        let mut present = self.state.lock();
+        if *present != HoldState::Held {
             return false;
         }
-        holding.state = state;
-        drop(holding);
+        *present = state;
+        drop(present);
         if state == HoldState::Lost {
             self.attempt.changed.notify_waiters();
         }

@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::held::{Due, Held};
-use super::holding::HoldState;
-use crate::ballot::{Attempt, Ballot, Extension};
+use super::held::{Due, Held, HoldState};
+use crate::ballot::{Ballot, Extension};
 use crate::jitter::jitter;
 use crate::runtimes::BackgroundService;
 
@@ -100,12 +99,6 @@ impl LeaseKeeper {
         self.schedule.lose_all(held);
     }
 
-    /// Ends every holding of an attempt as [`lose_all`](Self::lose_all) does, for a caller that does not hold the lock
-    /// itself.
-    pub(crate) fn deny(&self, attempt: &Arc<Attempt>) {
-        self.schedule.deny(attempt);
-    }
-
     /// Returns every held lock.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         let entries = self.schedule.entries.lock();
@@ -169,11 +162,7 @@ impl Schedule {
     }
 
     fn lose_all(&self, held: &Held) {
-        self.deny(held.attempt());
-        held.lose(DENIED);
-    }
-
-    fn deny(&self, attempt: &Arc<Attempt>) {
+        let attempt = held.attempt();
         // Denied first, so that no holder is added from now on.
         attempt.deny();
         let mut entries = self.entries.lock();
@@ -190,6 +179,7 @@ impl Schedule {
         for held in holders {
             held.lose(DENIED);
         }
+        held.lose(DENIED);
     }
 
     /// Prepares for a new task, and returns the `Notify` that wakes it. The earlier task is not woken any
@@ -243,10 +233,6 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
             }
             let next_due = entry.next_due(Instant::now(), entry.held.remaining());
             match entry.renewal {
-                // Another reader has renewed the lease that both share.
-                Some(Renewal { lease, .. }) if entry.held.share_renewal(lease) => {
-                    schedule.insert(entry, next_due);
-                }
                 Some(Renewal { lease, .. }) => {
                     // The entry stays in the schedule during the renewal, so that a shutdown finds the lock.
                     schedule.insert(entry.clone(), next_due);
@@ -284,8 +270,8 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
         return too_late();
     }
     match held.extend(ballot, lease).await {
-        Extension::Extended(extended) => {
-            if !held.record_extension(extended, lease) {
+        Extension::Extended(since) => {
+            if !held.record_extension(since, lease) {
                 too_late();
             }
         }

@@ -5,12 +5,10 @@
 
 mod cleanup;
 mod held;
-mod holding;
 mod keeper;
 
 pub(crate) use cleanup::CleanupTasks;
-pub(crate) use held::{Currency, Held};
-pub(crate) use holding::HoldState;
+pub(crate) use held::{Held, HoldState};
 pub(crate) use keeper::{LeaseKeeper, Renewal};
 
 #[cfg(test)]
@@ -19,9 +17,6 @@ mod denial_tests;
 mod min_hold_tests;
 #[cfg(test)]
 mod outage_tests;
-#[cfg(test)]
-#[cfg(feature = "test-util")]
-mod reader_tests;
 #[cfg(test)]
 mod shutdown_tests;
 #[cfg(test)]

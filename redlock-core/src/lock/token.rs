@@ -19,7 +19,7 @@ pub struct Token {
     len: usize,
 }
 
-/// The length of an owner of an `RLock`, and of a plain token with `#` and five digits.
+/// The length of an owner of an `RLock`.
 const MAX_LEN: usize = 38;
 
 impl Token {
@@ -56,33 +56,6 @@ impl Token {
         let end = self.len + text.len();
         self.text[self.len..end].copy_from_slice(text);
         self.len = end;
-    }
-
-    /// Returns the token of the exclusive lock to which a shared lock of this token is upgraded. Each upgrade has another
-    /// token, so that a late command of an earlier upgrade has no effect.
-    pub(crate) fn upgraded(&self, count: u16) -> Self {
-        let mut token = *self;
-        if count == 0 {
-            return token;
-        }
-        token.push(b"#");
-        token.push(count.to_string().as_bytes());
-        token
-    }
-
-    /// Returns whether this is the token of an exclusive lock to which a shared lock of the token `shared` was upgraded.
-    pub(crate) fn is_upgrade_of(&self, shared: &Self) -> bool {
-        self.as_str().strip_prefix(shared.as_str()).is_some_and(|rest| rest.starts_with('#'))
-    }
-
-    /// Returns whether this is the token of the exclusive lock after at most `count` upgrades of a shared lock with the
-    /// token `shared`.
-    pub(crate) fn is_upgraded_at_most(&self, shared: &Self, count: u16) -> bool {
-        let rest = self.as_str().strip_prefix(shared.as_str());
-        rest.is_some_and(|rest| match rest.strip_prefix('#') {
-            Some(upgrades) => upgrades.parse::<u16>().is_ok_and(|upgrades| upgrades <= count),
-            None => rest.is_empty(),
-        })
     }
 
     /// Returns the token as ASCII text. It is a secret.
@@ -187,15 +160,6 @@ mod tests {
         for dialect in [Dialect::Plain, Dialect::Redisson] {
             assert_ne!(Token::random(dialect).as_str(), Token::random(dialect).as_str());
         }
-    }
-
-    #[test]
-    fn each_upgrade_has_a_token_of_its_own() {
-        let shared = Token::random(Dialect::Plain);
-        let [first, last] = [1, u16::MAX].map(|count| shared.upgraded(count));
-        assert_eq!(last.as_str(), format!("{}#65535", shared.as_str()));
-        assert!(first.is_upgrade_of(&shared) && last.is_upgrade_of(&shared) && first != last);
-        assert!(!shared.is_upgrade_of(&shared) && !first.is_upgrade_of(&first));
     }
 
     /// Secrets stay in.

@@ -323,7 +323,7 @@ impl Node for FakeNode {
             Action::Extend { lease } => Operation::Extend(token, lease),
             Action::Confirm { number } => Operation::Confirm(token, number),
             Action::Release { .. } => Operation::Release(token),
-            Action::Downgrade { .. } | Action::Upgrade { .. } | Action::Withdraw { .. } => {
+            Action::Downgrade | Action::Withdraw { .. } => {
                 let error = NodeError::Server("unknown action".into());
                 return ReplyFuture::ready(Vote::Failed(error));
             }

@@ -23,13 +23,6 @@ impl Op {
     pub(crate) fn new(spec: &LockSpec, token: Token, action: Action) -> Self {
         Self { spec: spec.clone(), token, action }
     }
-
-    /// Returns the token of the exclusive lock after `upgrades` upgrades of a shared lock with the token of the operation:
-    /// `#` and the number follow that token. Each upgrade has another token, so that a late command of an earlier one has
-    /// no effect. A lock that was never upgraded has the token of the operation itself.
-    pub fn upgraded(&self, upgrades: u16) -> Token {
-        self.token.upgraded(upgrades)
-    }
 }
 
 /// An action on a lock.
@@ -38,7 +31,6 @@ impl Op {
 /// |---|---|---|
 /// | `Acquire` | the lock was free, or its holders share it with this token, which now holds it | [`Vote::Held`]: other tokens hold the lock, or this token already holds it exclusively; apart from the mark, nothing was changed |
 /// | `Extend`, `Confirm`, `Release`, `Downgrade` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
-/// | `Upgrade` | the token was the only holder, and now holds the lock exclusively | [`Vote::Held`]: others share the lock; [`Vote::NotHeld`] as above; nothing was changed |
 /// | `Withdraw` | the mark was removed, or there was none | |
 ///
 /// A lock of several [keys](LockSpec::keys) is held only if the token holds each of them. `Acquire` sets all
@@ -96,28 +88,12 @@ pub enum Action {
         /// refusals have reported.
         min_hold: Option<Duration>,
     },
-    /// Turns the exclusive lock of the token [`upgraded`](Op::upgraded), or of a lower number of upgrades, into a shared
-    /// one of the [token of the operation](Op::token) in the [mode](LockSpec::mode) of the operation, with the rest of
-    /// its lease, and notifies the subscribers. Grants a lock that the token of the operation shares already.
-    #[non_exhaustive]
-    Downgrade {
-        /// The number of upgrades of this lock so far.
-        upgrades: u16,
-    },
-    /// Turns the shared lock of the [token of the operation](Op::token) into an exclusive one of the token
-    /// [`upgraded`](Op::upgraded), if no other token shares it. Takes an exclusive lock of that token or of a lower
-    /// number of upgrades too: an earlier change of the mode has not reached this node, or only this node.
+    /// Turns the exclusive lock of the token into a shared one in the [mode](LockSpec::mode) of the operation, with the
+    /// rest of its lease, and notifies the subscribers. Grants a lock that the token shares already.
     ///
-    /// That token begins with the token of the operation. A later `Extend` or `Release` of the shared token also
-    /// covers the exclusive lock, because the upgrade may reach only a minority of the nodes.
-    #[non_exhaustive]
-    Upgrade {
-        /// The number of this upgrade.
-        upgrades: u16,
-        /// The rest of the lease. The node never shortens its own lease. An extension that has not reached this node may
-        /// have made the holder's lease longer.
-        lease: Duration,
-    },
+    /// A later operation on the shared lock also covers an exclusive lock of the token, because the downgrade may not have
+    /// reached this node.
+    Downgrade,
     /// Removes the mark of a caller that gives up, and notifies the subscribers that wait for a shared lock if no
     /// other mark is left.
     #[non_exhaustive]
@@ -146,9 +122,6 @@ pub struct Reply {
     /// Whether an exclusive `Acquire` was refused only because others share the lock, or because it is the turn of
     /// callers that want to share it, see [`Node::request_turn`](super::Node::request_turn).
     pub is_shared: bool,
-    /// Whether a living mark stands at the shared lock that an `Extend` extended. From then on, this process lets
-    /// no further callers share its lock.
-    pub writer_waits: bool,
     /// The index, in [`LockSpec::keys`], of the first key for which the node refuses an `Acquire` with
     /// [`Vote::Held`] or [`Vote::Foreign`]. The caller waits for that key. A node may leave it out for a lock of
     /// one key.
@@ -158,14 +131,7 @@ pub struct Reply {
 impl Reply {
     /// Creates a reply that consists of a vote.
     pub fn new(vote: Vote) -> Self {
-        Self {
-            vote,
-            number: None,
-            subscribers: None,
-            is_shared: false,
-            writer_waits: false,
-            refused_key: None,
-        }
+        Self { vote, number: None, subscribers: None, is_shared: false, refused_key: None }
     }
 
     /// Adds the fencing number of the holder.
@@ -184,12 +150,6 @@ impl Reply {
     #[must_use]
     pub fn with_shared_holders(self) -> Self {
         Self { is_shared: true, ..self }
-    }
-
-    /// Adds that an exclusive caller waits, see [`writer_waits`](Self::writer_waits).
-    #[must_use]
-    pub fn with_waiting_writer(self) -> Self {
-        Self { writer_waits: true, ..self }
     }
 
     /// Adds the index of the first key for which the node refuses the lock.

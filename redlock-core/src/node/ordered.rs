@@ -98,10 +98,7 @@ impl<N: Node> Node for Ordered<N> {
     fn call(&self, op: Op) -> ReplyFuture {
         let (pending_ops, token) = (self.pending_ops.clone(), op.token);
         match op.action {
-            Action::Acquire { .. }
-            | Action::Extend { .. }
-            | Action::Downgrade { .. }
-            | Action::Upgrade { .. } => {
+            Action::Acquire { .. } | Action::Extend { .. } | Action::Downgrade => {
                 let reply = self.node.call(op);
                 // The reply is ready, so no release has to wait for it.
                 if reply.as_ready().is_some() {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::hand_over::HandOverStreak;
 use crate::clock::Moment;
-use crate::lease::{Held, HoldState};
+use crate::lease::Held;
 use crate::lock::Mode;
 
 /// A holder of a lock in this process.
@@ -37,11 +37,6 @@ impl Holders {
         self.0.is_empty()
     }
 
-    /// Returns the number of holders.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &Holder> + Clone {
         self.0.iter()
     }
@@ -65,12 +60,6 @@ impl Holders {
             self.0.retain(|holder| holder.held.attempt().mode().compatible(mode));
             self.renumber();
         }
-    }
-
-    /// Removes all holders but one.
-    pub(super) fn keep_only(&mut self, held: &Arc<Held>) {
-        self.0.retain(|holder| Arc::ptr_eq(&holder.held, held));
-        self.renumber();
     }
 
     fn renumber(&self) {
@@ -104,15 +93,11 @@ impl Holders {
         Some(removed)
     }
 
-    /// Returns whether another holder relies on this lock, or is about to release it.
-    #[inline]
-    pub(super) fn is_shared(&self, held: &Arc<Held>) -> bool {
-        let shares = |Holder { held: other, .. }: &Holder| {
-            Arc::ptr_eq(other.attempt(), held.attempt())
-                && !Arc::ptr_eq(other, held)
-                && (other.is_valid() || other.state() == HoldState::Released)
-        };
-        self.0.iter().any(shares)
+    /// Returns whether a lock of this mode does not have to wait for the holders. Only the nodes count the holders of
+    /// permits.
+    pub(super) fn are_compatible(&self, mode: Mode) -> bool {
+        // The modes of all holders are compatible.
+        self.last().is_none_or(|held| held.attempt().mode().compatible(mode))
     }
 
     /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.
@@ -123,19 +108,9 @@ impl Holders {
             (!remaining.is_zero()).then_some((&holder.held, remaining))
         }
 
-        // The modes of all holders are compatible.
-        let is_compatible = self.last().is_none_or(|held| held.attempt().mode().compatible(mode));
-        if !is_compatible {
-            return self.0.iter().filter_map(valid).max_by_key(|(_, rest)| *rest);
-        }
-        let Mode::Shared { permits: Some(permits) } = mode else { return None };
-        let permits = usize::try_from(permits.get()).unwrap_or(usize::MAX);
-        if self.len() < permits {
+        if self.are_compatible(mode) {
             return None;
         }
-        // The permit of this holder ends first that leaves fewer holders than permits.
-        let mut taken: Vec<_> = self.0.iter().filter_map(valid).collect();
-        taken.sort_unstable_by_key(|(_, rest)| *rest);
-        taken.len().checked_sub(permits).map(|next| taken[next])
+        self.0.iter().filter_map(valid).max_by_key(|(_, rest)| *rest)
     }
 }

@@ -4,6 +4,9 @@
 //! process holds the lock itself, the first waiter gets it by a hand-over, without a command to the nodes. If
 //! another process holds it, the first waiter sleeps until a quorum of nodes has published the release, or
 //! the holder's lease is over.
+//!
+//! Readers that stand next to each other are an exception: when the nodes grant the lock to the first of them, the queue
+//! calls the others, and each of them asks the nodes for a lock of its own.
 
 mod backoff;
 mod entry;
@@ -13,7 +16,6 @@ mod holders;
 mod outage;
 mod outage_wait;
 mod queues;
-mod readers;
 mod release_signal;
 mod wait_queue;
 mod waiter;
@@ -26,7 +28,6 @@ pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::is_outage;
 pub(crate) use outage_wait::OutageWait;
 pub(crate) use queues::{LocalConflict, Queues};
-pub(crate) use readers::TryAdmission;
 pub(crate) use waiter::{WaitOutcome, Waiter};
 
 #[cfg(test)]

@@ -68,7 +68,13 @@ impl Queues {
     pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LocalConflict> {
         let by_key = self.by_key.lock();
         let conflict_at = |key: usize, queue_key| {
-            let remaining = by_key.get(queue_key)?.local_conflict_remaining(spec.mode())?;
+            let queue = by_key.get(queue_key)?;
+            let remaining = queue.local_conflict_remaining(spec.mode()).or_else(|| {
+                // A writer that waits for the readers of this process keeps further readers out, too.
+                let is_kept_out = spec.mode() == Mode::SHARED && queue.has_waiting_writer();
+                let reader = queue.holders.last().filter(|_| is_kept_out)?.remaining();
+                (!reader.is_zero()).then_some(reader)
+            })?;
             Some(LocalConflict { key, remaining })
         };
         match spec.queue_keys() {
@@ -118,10 +124,10 @@ impl Queues {
             // A quorum has granted the lock, so the outage is over.
             queue.waiting.end_outage();
             if held.attempt().mode() == Mode::SHARED {
-                queue.admit_waiting_readers();
+                queue.call_readers();
             }
             queue.wake_first();
-            queue.wake_scopes();
+            queue.wake_scope(scope);
         }
     }
 
@@ -133,7 +139,7 @@ impl Queues {
             let Some(queue) = by_key.get_mut(key) else { continue };
             if let Some(holder) = queue.holders.get_mut(held) {
                 holder.scope = scope;
-                queue.wake_scopes();
+                queue.wake_scope(scope);
             }
         }
     }
@@ -145,41 +151,11 @@ impl Queues {
         by_key.entry(key.clone()).or_default().waiting.add_first(entry);
     }
 
-    /// Ends the enquiry of a reader that makes one attempt.
-    pub(super) fn end_enquiry(&self, key: &QueueKey) {
-        if let Entry::Occupied(mut occupied) = self.by_key.lock().entry(key.clone()) {
-            occupied.get_mut().reader_enquiry = None;
-            remove_if_unused(occupied);
-        }
-    }
-
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
     pub(crate) fn wake_readers(&self, held: &Arc<Held>) {
         if let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key()) {
             queue.wake_first();
         }
-    }
-
-    /// Records that a lock of this process is exclusive now.
-    pub(crate) fn end_upgrade(&self, held: &Arc<Held>) {
-        if let Some(queue) = self.by_key.lock().get_mut(held.attempt().spec().queue_key()) {
-            // The locks of the others are lost.
-            queue.holders.keep_only(held);
-            held.attempt().end_upgrade(true);
-        }
-    }
-
-    /// Begins the upgrade of a shared lock, unless other callers of this process share it. Returns whether it has
-    /// begun.
-    pub(crate) fn begin_upgrade(&self, held: &Arc<Held>) -> bool {
-        let by_key = self.by_key.lock();
-        let Some(queue) = by_key.get(held.attempt().spec().queue_key()) else { return false };
-        let holders = queue.holders.iter().filter(|holder| holder.held.is_valid());
-        let is_alone = holders.count() == 1 && !held.has_other_guards();
-        if is_alone {
-            held.attempt().begin_upgrade();
-        }
-        is_alone
     }
 
     /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded.
@@ -258,7 +234,7 @@ impl Drop for ReleasePermit<'_> {
             queue.holders.remove(self.held);
             let this_process_subscribes = queue.waiting.release_signal().is_some();
             queue.fairness.record_release(self.subscribers, this_process_subscribes);
-            queue.wake_first();
+            queue.wake_first_after(self.held);
             remove_if_unused(entry);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
 
 use crate::lock::{LockSpec, Mode};
 use crate::node::{Node, Notify, Ready, Subscription};
@@ -23,17 +24,21 @@ pub(crate) struct ReleaseSignal {
 }
 
 struct PublishedReleases {
-    by_node: Mutex<Vec<bool>>,
-    quorum_reached: tokio::sync::Notify,
+    /// How many releases each node has published.
+    by_node: Mutex<ReleaseCounts>,
+    published: tokio::sync::Notify,
 }
+
+/// The number of releases that each node has published at a moment.
+pub(crate) type ReleaseCounts = SmallVec<[u64; 5]>;
 
 impl ReleaseSignal {
     /// Subscribes on every node. The returned futures, one for each node, complete when the subscription is
     /// in effect, so that no later release is missed.
     pub(super) fn subscribe(nodes: &[Arc<dyn Node>], spec: &LockSpec) -> (Self, Vec<Ready>) {
         let published = Arc::new(PublishedReleases {
-            by_node: Mutex::new(vec![false; nodes.len()]),
-            quorum_reached: tokio::sync::Notify::new(),
+            by_node: Mutex::new(smallvec![0; nodes.len()]),
+            published: tokio::sync::Notify::new(),
         });
         let mut ready = Vec::with_capacity(nodes.len());
         let subscriptions = nodes
@@ -57,25 +62,26 @@ impl ReleaseSignal {
         self.is_shared == mode.is_shared()
     }
 
-    /// Forgets all published releases so far.
-    pub(crate) fn reset(&self) {
-        self.published.by_node.lock().fill(false);
+    /// Returns how many releases each node has published so far. Several waiters may use the signal, each with counts of
+    /// its own.
+    pub(crate) fn counts(&self) -> ReleaseCounts {
+        self.published.by_node.lock().clone()
     }
 
-    /// Returns whether a quorum of nodes has published a release since the last reset.
-    pub(crate) fn has_fired(&self) -> bool {
-        self.published.is_quorum()
+    /// Returns whether a quorum of nodes has published a release since the counts `before`.
+    pub(crate) fn has_fired(&self, before: &ReleaseCounts) -> bool {
+        self.published.is_quorum(before)
     }
 
-    /// Waits until a quorum of nodes has published a release since the last reset, at most for `timeout`.
+    /// Waits until a quorum of nodes has published a release since the counts `before`, at most for `timeout`.
     /// Returns whether a quorum has.
-    pub(crate) async fn notified(&self, timeout: Duration) -> bool {
+    pub(crate) async fn notified(&self, before: &ReleaseCounts, timeout: Duration) -> bool {
         let quorum_reached = async {
             loop {
-                let changed = self.published.quorum_reached.notified();
+                let changed = self.published.published.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                if self.published.is_quorum() {
+                if self.published.is_quorum(before) {
                     return;
                 }
                 changed.await;
@@ -87,15 +93,14 @@ impl ReleaseSignal {
 
 impl PublishedReleases {
     fn record_publication(&self, index: usize) {
-        self.by_node.lock()[index] = true;
-        if self.is_quorum() {
-            self.quorum_reached.notify_waiters();
-        }
+        self.by_node.lock()[index] += 1;
+        self.published.notify_waiters();
     }
 
-    fn is_quorum(&self) -> bool {
+    fn is_quorum(&self, before: &ReleaseCounts) -> bool {
         let by_node = self.by_node.lock();
-        by_node.iter().filter(|is_published| **is_published).count() >= quorum(by_node.len())
+        let published = by_node.iter().zip(before).filter(|(count, before)| count > before);
+        published.count() >= quorum(by_node.len())
     }
 }
 

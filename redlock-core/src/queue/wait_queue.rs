@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::entry::QueueEntry;
 use super::hand_over::Fairness;
 use super::holders::{Holder, Holders};
@@ -19,18 +17,21 @@ pub(super) struct WaitQueue {
     pub(super) holders: Holders,
     pub(super) waiting: Waiters,
     pub(super) fairness: Fairness,
-    /// Cancelled when the reader that makes one attempt, and asks the nodes, has its reply.
-    pub(super) reader_enquiry: Option<CancellationToken>,
 }
 
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.waiting.is_empty() && self.reader_enquiry.is_none()
+        self.holders.is_empty() && self.waiting.is_empty()
     }
 
     /// Returns how long a lock of this mode has to wait for this process's own locks.
     pub(super) fn local_conflict_remaining(&self, mode: Mode) -> Option<Duration> {
         self.holders.conflicting(mode).map(|(_, remaining)| remaining)
+    }
+
+    /// Returns whether a waiting caller keeps a reader out that makes one attempt beside the readers of this process.
+    pub(super) fn has_waiting_writer(&self) -> bool {
+        self.waiting.iter().any(|entry| entry.spec.mode() != Mode::SHARED)
     }
 
     /// Adds a holder, whose lock was granted at `granted`. Removes holders whose locks conflict with it: the nodes have
@@ -46,14 +47,29 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes waiters whose own scope holds the lock now. Otherwise they would wait for themselves.
-    pub(super) fn wake_scopes(&self) {
-        let is_held = |scope| self.holders.iter().any(|holder| holder.scope == scope);
-        let own = self.waiting.iter().filter(|entry| {
-            let scope = entry.options.scope;
-            scope.is_some() && is_held(scope)
-        });
-        own.for_each(|entry| entry.changed.notify_one());
+    /// Wakes the waiters of a scope that holds the lock now. Otherwise they would wait for themselves.
+    pub(super) fn wake_scope(&self, scope: Option<u64>) {
+        if scope.is_some() {
+            let own = self.waiting.iter().filter(|entry| entry.options.scope == scope);
+            own.for_each(|entry| entry.changed.notify_one());
+        }
+    }
+
+    /// Calls the readers that stand next to each other behind the first waiter, which the nodes have just granted a lock.
+    ///
+    /// Stops at a reader that was called before: of a thousand readers that were called together, each one ends here when
+    /// it is granted its lock.
+    pub(super) fn call_readers(&self) {
+        let _ = self.waiting.iter().skip(1).try_for_each(|reader| reader.call().then_some(()));
+    }
+
+    /// Wakes the first waiter after this holder has gone, unless it waits for another holder of this process.
+    pub(super) fn wake_first_after(&self, held: &Arc<Held>) {
+        if let Some(first) = self.waiting.first()
+            && (first.watches(held) || self.holders.are_compatible(first.spec.mode()))
+        {
+            first.changed.notify_one();
+        }
     }
 
     /// Returns the valid lock that the waiter's own scope holds.
@@ -63,15 +79,9 @@ impl WaitQueue {
         own.find(|holder| scope.is_some() && holder.held.is_valid()).map(|holder| &holder.held)
     }
 
-    /// Removes a holder. Returns whether its lock stays held in this process: others share it, or it was handed over
-    /// to the next waiter.
+    /// Removes a holder. Returns whether its lock was handed over to the next waiter.
     pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
-        let is_shared = self.holders.is_shared(held);
-        let removed = self.holders.remove(held);
-        if is_shared {
-            return true;
-        }
-        let Some(Holder { held, streak, .. }) = removed else { return false };
+        let Some(Holder { held, streak, .. }) = self.holders.remove(held) else { return false };
         let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
         let Some((held, streak)) = next else { return false };
         self.holders.push(Holder { held, scope: None, streak });

@@ -10,7 +10,6 @@ use super::backoff::{AFTER_EXPIRY, poll_pause};
 use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
 use super::queues::Queues;
-use super::readers::Admission;
 use super::release_signal::{ReleaseSignal, quorum_ready};
 use super::wait_queue::WaitQueue;
 use crate::ballot::Ballot;
@@ -50,12 +49,8 @@ enum Arrival {
 pub(crate) enum WaitOutcome {
     /// The lock was handed over to the waiter.
     HandedOver(Arc<Held>),
-    /// The waiter is the first of its queue, and has to ask the nodes.
+    /// The waiter is the first of its queue, or a reader that was called, and has to ask the nodes.
     AskNodes,
-    /// The waiter shares this lock with other readers of this process.
-    Joined(Arc<Held>),
-    /// The waiter is the first of its queue, and may share this lock after it has extended its lease.
-    Extend(Arc<Held>),
     /// The waiter's own scope holds the lock now.
     HeldByScope(Arc<Held>),
     /// The waiter wants the lock alone, and is the first of its queue, while other callers of this process share the
@@ -139,32 +134,22 @@ impl Waiter {
     }
 
     fn next_step(&self) -> Result<WaitOutcome, WaitStep> {
-        let mut by_key = self.queues.by_key.lock();
+        let by_key = self.queues.by_key.lock();
         let mut state = self.entry.state.lock();
         if matches!(*state, EntryState::HandedOver(_)) {
             let taken = std::mem::replace(&mut *state, EntryState::Waiting);
             if let EntryState::HandedOver(held) = taken {
-                if self.entry.spec.mode() != Mode::SHARED {
-                    return Ok(WaitOutcome::HandedOver(held));
-                }
-                if let Some(queue) = by_key.get_mut(&self.key)
-                    && let Some(holder) = queue.holders.get_mut(&held)
-                {
-                    holder.scope = self.entry.options.scope;
-                    queue.wake_scopes();
-                }
-                return Ok(WaitOutcome::Joined(held));
+                return Ok(WaitOutcome::HandedOver(held));
             }
         }
         if self.queues.is_closed() {
             return Ok(WaitOutcome::AskNodes);
         }
-        let Some(queue) = by_key.get_mut(&self.key) else { return Err(WaitStep::UntilNotified) };
+        let Some(queue) = by_key.get(&self.key) else { return Err(WaitStep::UntilNotified) };
         if let Some(own) = queue.held_by_scope_of(&self.entry) {
             return Ok(WaitOutcome::HeldByScope(Arc::clone(own)));
         }
-        let is_first = queue.waiting.is_first(&self.entry);
-        if !is_first {
+        if !queue.waiting.is_first(&self.entry) && !matches!(*state, EntryState::Called) {
             return Err(WaitStep::UntilNotified);
         }
         if let Some((held, remaining)) = queue.holders.conflicting(self.entry.spec.mode()) {
@@ -172,24 +157,13 @@ impl Waiter {
             if mark_in.is_some_and(|time| time.is_zero()) {
                 return Ok(WaitOutcome::LeaveMark);
             }
+            self.entry.watch(held);
             let over = remaining + AFTER_EXPIRY;
             let at_most = mark_in.map_or(over, |time| time.min(over));
             return Err(WaitStep::UntilHolderEnds(Arc::clone(held), at_most));
         }
         if let Some(left) = queue.fairness.yield_remaining().filter(|_| queue.holders.is_empty()) {
             return Err(WaitStep::For(left));
-        }
-        let WaiterOptions { expire, scope, ref fair, .. } = self.entry.options;
-        // A fair reader joins others only if its process is the first of all.
-        if self.entry.spec.mode() == Mode::SHARED
-            && fair.as_ref().is_none_or(|queue| queue.is_first())
-        {
-            match queue.admit(expire, scope) {
-                // The waiter leaves the queue now, which wakes the next one.
-                Admission::Joined(held) => return Ok(WaitOutcome::Joined(held)),
-                Admission::Extend(held) => return Ok(WaitOutcome::Extend(held)),
-                Admission::AskNodes => {}
-            }
         }
         *state = EntryState::Asking;
         Ok(WaitOutcome::AskNodes)
@@ -198,11 +172,7 @@ impl Waiter {
     /// Returns the time until the waiter, which waits for this holder to end, has to leave its mark. Returns zero only
     /// once for each time. `None` if the waiter leaves no mark.
     fn time_until_mark(&self, holder: &Held, remaining: Duration) -> Option<Duration> {
-        let spec = &self.entry.spec;
-        if spec.mode() != Mode::Exclusive
-            || spec.has_several_keys()
-            || !holder.attempt().mode().is_shared()
-        {
+        if self.entry.spec.mode() != Mode::Exclusive || !holder.attempt().mode().is_shared() {
             return None;
         }
         let (now, mut due) = (Instant::now(), self.mark_due.lock());
@@ -214,6 +184,16 @@ impl Waiter {
         // The mark of a fair waiter would keep out the callers of other processes before it.
         let is_next = self.entry.options.fair.as_ref().is_none_or(|queue| queue.is_first());
         Some(if is_next { Duration::ZERO } else { pause })
+    }
+
+    /// Records that the nodes have refused the lock. Returns whether the waiter goes on asking them: only the first one
+    /// does, and a reader that was called waits in its place again.
+    pub(crate) fn goes_on_asking(&self) -> bool {
+        let by_key = self.queues.by_key.lock();
+        let is_first = |queue: &WaitQueue| queue.waiting.is_first(&self.entry);
+        let is_first = by_key.get(&self.key).is_none_or(is_first);
+        *self.entry.state.lock() = if is_first { EntryState::Refused } else { EntryState::Waiting };
+        is_first
     }
 
     /// Returns to the head of the queue after the lock that was handed over turned out to be lost.

@@ -49,11 +49,16 @@ impl Waiters {
 
     /// Adds a waiter behind the waiters that have waited for longer. Only a caller that has waited in another queue
     /// overtakes others, but not the first waiter while it asks the nodes.
+    ///
+    /// A reader behind a reader that asks the nodes asks them, too.
     pub(super) fn add(&mut self, entry: &Arc<QueueEntry>) {
         let since = entry.options.since;
         let is_before = |other: &Arc<QueueEntry>| other.options.since <= since || other.is_asking();
         let entries = &mut self.0.get_or_insert_default().entries;
         let place = entries.iter().rposition(is_before).map_or(0, |before| before + 1);
+        if place.checked_sub(1).is_some_and(|before| entries[before].leads_readers()) {
+            entry.call();
+        }
         entries.insert(place, Arc::clone(entry));
     }
 
@@ -64,7 +69,10 @@ impl Waiters {
 
     pub(super) fn remove(&mut self, entry: &Arc<QueueEntry>) {
         if let Some(inner) = &mut self.0 {
-            inner.entries.retain(|other| !Arc::ptr_eq(other, entry));
+            // Most waiters that leave are near the front.
+            if let Some(place) = inner.entries.iter().position(|other| Arc::ptr_eq(other, entry)) {
+                inner.entries.remove(place);
+            }
         }
     }
 

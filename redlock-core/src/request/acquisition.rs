@@ -127,10 +127,6 @@ impl Acquisition<'_> {
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
     /// trip.
     pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
-        if self.spec.mode() == Mode::SHARED {
-            // Boxed, because the future would enlarge the futures of requests for exclusive locks.
-            return Box::pin(self.try_read()).await;
-        }
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
             return Err(self.contended_locally(conflict));
         }

@@ -81,7 +81,6 @@ mod tests {
         let reader_of_first = first.lock("a").shared().try_acquire().await.unwrap();
         let writer = tokio::spawn(locks.lock("a").wait_forever().acquire());
         sleep(Duration::from_millis(20)).await;
-        // Another process, because the readers of one process share their lock without asking the node.
         let next = LockManager::builder().test_clock(nodes.clock()).node(nodes.nodes()[0].clone());
         let next = next.connect().await.unwrap();
         let refused = next.lock("a").shared().try_acquire().await.unwrap_err();

@@ -11,10 +11,9 @@ mod fenced;
 mod mark_tests;
 mod multi;
 mod patience;
-mod read;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
-mod read_tests;
+mod reader_tests;
 mod run;
 #[cfg(test)]
 mod run_tests;
@@ -136,9 +135,8 @@ impl LockRequest {
     /// to it. If nodes are silent, that takes up to the manager's
     /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer. It takes up to twice that for a
     /// [fenced](Self::fenced) lock, and for a lock of the same scope that has to be extended for
-    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep), and up to three times that for a
-    /// [shared](Self::shared) lock that other callers of this manager share. It takes longer still if this
-    /// process is late, but never longer than the lease.
+    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). It takes longer still if this process is late, but
+    /// never longer than the lease.
     ///
     /// # Fairness
     ///

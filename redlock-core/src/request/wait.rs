@@ -24,6 +24,8 @@ pub(super) enum QueueExit {
     /// The key at this index is held. Only a lock of several keys can be refused for another key than that of
     /// the queue.
     HeldAt(usize),
+    /// The nodes have refused a reader that is not the first of the queue. It waits in its place again.
+    Queued,
 }
 
 impl Acquisition<'_> {
@@ -100,21 +102,6 @@ impl Acquisition<'_> {
             };
             match outcome {
                 Some(WaitOutcome::AskNodes) => break,
-                Some(WaitOutcome::Joined(held)) => {
-                    if let Some(guard) = self.take_share(&held)? {
-                        took_turn(place);
-                        return Ok(QueueExit::Acquired(guard));
-                    }
-                    waiter.rejoin();
-                }
-                Some(WaitOutcome::Extend(held)) => {
-                    // Boxed, because the future would enlarge the futures of requests for exclusive locks.
-                    if let Some(guard) = Box::pin(self.extend_and_join(&held)).await {
-                        took_turn(place);
-                        return Ok(QueueExit::Acquired(guard));
-                    }
-                    break;
-                }
                 Some(WaitOutcome::LeaveMark) => {
                     // Boxed, because the future would enlarge the future of every acquisition.
                     if let Some(guard) = Box::pin(self.leave_mark(state, deadline)).await {
@@ -214,25 +201,16 @@ impl Acquisition<'_> {
                 Some(place) => Box::pin(self.await_turn(place, waiter, deadline)).await,
                 None => Ok(None),
             };
-            if let Some(signal) = &signal {
-                signal.reset();
-            }
+            let published = signal.as_ref().map(|signal| signal.counts());
             let refused = match turn {
                 Ok(Some(guard)) => return Ok(QueueExit::Acquired(guard)),
-                Ok(None) => {
-                    // Other readers of this process may have acquired the lock meanwhile.
-                    if let Some(guard) = self.join_readers() {
+                Ok(None) => match self.ask_nodes(state).await {
+                    Ok(guard) => {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    match self.ask_nodes(state).await {
-                        Ok(guard) => {
-                            took_turn(place);
-                            return Ok(QueueExit::Acquired(guard));
-                        }
-                        Err(refused) => refused,
-                    }
-                }
+                    Err(refused) => refused,
+                },
                 Err(refused) if is_outage(&refused) => refused,
                 Err(error) => return Err(error),
             };
@@ -240,6 +218,9 @@ impl Acquisition<'_> {
                 // Boxed, because this is rare and the future would enlarge the future of every
                 // acquisition.
                 Box::pin(outage_wait.wait_through(waiter, begun, refused, deadline)).await?;
+                if !waiter.goes_on_asking() {
+                    return Ok(QueueExit::Queued);
+                }
                 state.skip_ttl_lookup = false;
                 continue;
             }
@@ -261,12 +242,15 @@ impl Acquisition<'_> {
             if left.is_zero() {
                 return Err(refused);
             }
-            if let Some(signal) = signal.as_ref().filter(|_| is_split) {
+            if !waiter.goes_on_asking() {
+                return Ok(QueueExit::Queued);
+            }
+            if let (Some(signal), Some(published), true) = (&signal, &published, is_split) {
                 // The other callers got the remaining votes. All of them release their votes, and each
                 // release wakes all waiters at once. A waiter that asked again at each wake-up would meet
                 // the same callers again and again, so it pauses for a random time instead.
                 sleep(patience.limit(backoff.pause()).min(left)).await;
-                patience.record(waiter, signal.has_fired());
+                patience.record(waiter, signal.has_fired(published));
                 continue;
             }
             if several_keys {
@@ -279,17 +263,17 @@ impl Acquisition<'_> {
                 backoff = Backoff::new();
             }
             let is_first = signal.is_none();
-            let was_notified = match (&signal, remaining) {
+            let was_notified = match (signal.as_ref().zip(published.as_ref()), remaining) {
                 // A release that was published before the subscription was missed: ask once more.
                 (None, _) => {
                     signal = Some(waiter.subscribe(node_timeout.min(left)).await);
                     false
                 }
-                (Some(signal), Some(remaining)) => {
-                    signal.notified(poll_pause(remaining).min(left)).await
+                (Some((signal, published)), Some(remaining)) => {
+                    signal.notified(published, poll_pause(remaining).min(left)).await
                 }
-                (Some(signal), None) if state.skip_ttl_lookup => {
-                    signal.notified(wake_retry_delay().min(left)).await
+                (Some((signal, published)), None) if state.skip_ttl_lookup => {
+                    signal.notified(published, wake_retry_delay().min(left)).await
                 }
                 (Some(_), None) => {
                     sleep(backoff.pause().min(left)).await;

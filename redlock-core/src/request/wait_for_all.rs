@@ -57,7 +57,7 @@ impl Acquisition<'_> {
                 match waiting.await? {
                     QueueExit::Acquired(guard) => return Ok(guard),
                     QueueExit::HeldAt(other) if other != key => break other,
-                    QueueExit::HeldAt(_) => {}
+                    QueueExit::HeldAt(_) | QueueExit::Queued => {}
                 }
             };
             drop(waiter);

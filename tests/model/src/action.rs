@@ -11,12 +11,12 @@ pub enum Action {
     Ask(usize),
     /// A client asks all nodes to share the lock.
     AskToShare(usize),
+    /// A client whose exclusive attempt has no quorum yet asks all nodes once more, with the same token.
+    AskAgain(usize),
     /// A client releases the lock, or abandons its attempt.
     Leave(usize),
     /// A client asks all nodes to extend its lease.
     Renew(usize),
-    /// A holder that shares the lock asks all nodes for the exclusive lock.
-    Upgrade(usize),
     /// An exclusive holder asks all nodes to share its lock.
     Downgrade(usize),
     /// A message arrives, and the node executes it.
@@ -42,9 +42,9 @@ impl fmt::Display for Action {
         match *self {
             Self::Ask(client) => write!(f, "{} asks all nodes", Client(client)),
             Self::AskToShare(client) => write!(f, "{} asks all nodes to share", Client(client)),
+            Self::AskAgain(client) => write!(f, "{} asks all nodes again", Client(client)),
             Self::Leave(client) => write!(f, "{} releases or abandons its attempt", Client(client)),
             Self::Renew(client) => write!(f, "{} asks for an extension", Client(client)),
-            Self::Upgrade(client) => write!(f, "{} asks for an upgrade", Client(client)),
             Self::Downgrade(client) => write!(f, "{} downgrades its lock", Client(client)),
             Self::Arrive(message) => write!(f, "{} executes {message}", Node(message.node)),
             Self::Lose(message) => write!(f, "{message} to {} is lost", Node(message.node)),

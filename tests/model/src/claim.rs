@@ -2,7 +2,7 @@
 
 use stateright::Property;
 
-use crate::client::Phase;
+use crate::client::{Hold, Phase};
 use crate::model::Redlock;
 use crate::network::Attempt;
 use crate::node::Owner;
@@ -102,7 +102,7 @@ fn mutual_exclusion<const NODES: usize, const CLIENTS: usize>(
     state: &State<NODES, CLIENTS>,
 ) -> bool {
     let holders = || state.clients.iter().filter(|client| client.believes(model.rules));
-    holders().count() <= 1 || holders().all(|client| client.hold.is_shared())
+    holders().count() <= 1 || holders().all(|client| client.hold == Hold::Shared)
 }
 
 fn no_more_than_permits<const NODES: usize, const CLIENTS: usize>(

@@ -22,17 +22,7 @@ pub(crate) enum Phase {
 pub(crate) enum Hold {
     #[default]
     Exclusive,
-    /// The exclusive lock of a client that shared it before.
-    Upgraded,
     Shared,
-    /// The client shares the lock, and has asked for the exclusive one.
-    Upgrading,
-}
-
-impl Hold {
-    pub(crate) fn is_shared(self) -> bool {
-        matches!(self, Self::Shared | Self::Upgrading)
-    }
 }
 
 /// The state of one client.
@@ -71,7 +61,6 @@ impl Client {
         match request {
             Request::Set => self.phase == Phase::Asking && self.hold == Hold::Exclusive,
             Request::Enter => self.phase == Phase::Asking && self.hold == Hold::Shared,
-            Request::Upgrade => self.hold == Hold::Upgrading,
             Request::WriteBack => self.phase == Phase::WritingBack,
             Request::Extend => self.renewal.is_some(),
             Request::Expire | Request::Delete | Request::Downgrade => false,
@@ -83,13 +72,6 @@ impl Client {
         self.phase = Phase::Holding;
         if !rules.keep(Rule::ValidityFromTheStart) {
             self.age = 0;
-        }
-    }
-
-    /// Gives up an upgrade that no quorum has granted. The lock stays shared.
-    pub(crate) fn give_upgrade_up(&mut self) {
-        if self.hold == Hold::Upgrading {
-            self.hold = Hold::Shared;
         }
     }
 

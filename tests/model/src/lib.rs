@@ -27,9 +27,11 @@
 //! * A crash of a client: it is the same as a client whose clean-ups never arrive.
 //! * A node that is down: it is the same as a node whose messages never arrive.
 //! * A no from a node: it only makes a client give up, which the client may do at any time.
-//! * The mark of a waiting writer and the turn of readers: they only make a node say no.
-//! * The repair of a failed upgrade, a second upgrade, and a downgrade of an upgraded lock.
-//! * A repeated clean-up: it finds nothing more to delete than the first.
+//! * The marks of waiting writers, the turn of readers, and readers beside holders of permits: they only make a node say
+//!   no. A key with nothing but marks is as free as no key.
+//! * A reader that asks again: a node only prolongs its entry.
+//! * A repeated downgrade: it is the same as a delayed one. A repeated clean-up finds nothing more to delete.
+//! * A release with `min_hold`, which shortens the lease: it is the same as a delayed clean-up.
 //! * Bytes, connections and tasks: the tests against real servers cover them.
 //!
 //! # Not claimed

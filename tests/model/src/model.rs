@@ -58,8 +58,8 @@ impl<const NODES: usize, const CLIENTS: usize> Model for Redlock<NODES, CLIENTS>
         match action {
             Action::Ask(client) => state.ask(client, Hold::Exclusive),
             Action::AskToShare(client) => state.ask(client, Hold::Shared),
-            Action::Upgrade(client) => state.upgrade(client),
-            Action::Downgrade(client) => state.downgrade(client),
+            Action::AskAgain(client) => state.ask_again(client, rules),
+            Action::Downgrade(client) => state.downgrade(client, rules),
             Action::Leave(client) => state.leave(client, world),
             Action::Renew(client) => state.renew(client),
             Action::Arrive(message) => state.arrive(message, world, rules),
@@ -110,11 +110,11 @@ impl<const NODES: usize, const CLIENTS: usize> Redlock<NODES, CLIENTS> {
         if at.phase == Phase::Holding && self.world.renewals {
             actions.push(Action::Renew(client));
         }
-        if at.phase == Phase::Holding && self.world.sharing == Sharing::ChangingModes {
-            match at.hold {
-                Hold::Exclusive => actions.push(Action::Downgrade(client)),
-                Hold::Shared => actions.push(Action::Upgrade(client)),
-                Hold::Upgrading | Hold::Upgraded => {}
+        if self.world.sharing == Sharing::Readers && at.hold == Hold::Exclusive {
+            match at.phase {
+                Phase::Asking => actions.push(Action::AskAgain(client)),
+                Phase::Holding => actions.push(Action::Downgrade(client)),
+                Phase::Idle | Phase::WritingBack => {}
             }
         }
         if self.world.clients_drift() && !at.ahead {

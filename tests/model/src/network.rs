@@ -5,7 +5,7 @@ use std::fmt;
 /// A request from a client to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// `SET key token NX PX lease`.
+    /// `SET key token NX PX lease`, or the script `take`, which also says yes if the client owns the key.
     Set,
     /// `EXPIRE key lease`: sent only if [`LeaseWithTheKey`](crate::Rule::LeaseWithTheKey) is broken.
     Expire,
@@ -17,21 +17,18 @@ pub enum Request {
     Delete,
     /// Share the lock, if nobody holds it exclusively.
     Enter,
-    /// Turn the client's share into an exclusive lock, if no other client shares the lock.
-    Upgrade,
     /// Turn the client's exclusive lock into a share.
     Downgrade,
 }
 
 impl Request {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Set,
         Self::Expire,
         Self::WriteBack,
         Self::Extend,
         Self::Delete,
         Self::Enter,
-        Self::Upgrade,
         Self::Downgrade,
     ];
 
@@ -163,7 +160,6 @@ impl fmt::Display for Request {
             Self::Extend => "extension",
             Self::Delete => "clean-up",
             Self::Enter => "request to share",
-            Self::Upgrade => "upgrade",
             Self::Downgrade => "downgrade",
         })
     }

@@ -30,8 +30,6 @@ pub(crate) struct Key {
     pub(crate) age: u8,
     /// Whether the key has a time to live.
     pub(crate) expires: bool,
-    /// Whether its owner has shared the lock before.
-    pub(crate) upgraded: bool,
 }
 
 /// The state of one node.
@@ -78,13 +76,16 @@ impl Node {
 
     fn set(&mut self, owner: Owner, world: World, rules: Rules) -> Option<u8> {
         let may_vote = rules.may_vote(self.uptime) || !world.has_time();
-        if self.key.is_some() || !may_vote {
-            return None;
+        match self.key {
+            _ if !may_vote => None,
+            Some(key) => rules.is_same_token(key.owner, owner).then_some(self.counter),
+            None => {
+                let expires = rules.keep(Rule::LeaseWithTheKey);
+                self.key = Some(Key { owner, age: 0, expires });
+                self.counter += u8::from(world.is_fenced());
+                Some(self.counter)
+            }
         }
-        let expires = rules.keep(Rule::LeaseWithTheKey);
-        self.key = Some(Key { owner, age: 0, expires, upgraded: false });
-        self.counter += u8::from(world.is_fenced());
-        Some(self.counter)
     }
 
     /// Advances the node's clock by a tick.

@@ -2,7 +2,7 @@
 //!
 //! A rule counts as necessary only if the checker finds a broken claim in a model that breaks the rule.
 
-use crate::node::{Key, Owner};
+use crate::node::Owner;
 use crate::quorum::quorum;
 use crate::time;
 
@@ -39,14 +39,22 @@ pub enum Rule {
     NoReaderBesideAWriter,
     /// A node grants no exclusive lock while clients share the lock. If broken: the node does not look.
     NoWriterBesideReaders,
-    /// Each client that shares the lock has an end of its own. If broken: the lease belongs to the key, so that an
-    /// extension by one client prolongs the lock of all.
-    OwnEndOfEachReader,
-    /// A node upgrades a lock only if no other client shares it. If broken: the node does not look.
-    UpgradeAlone,
-    /// An upgraded lock has a token of its own. If broken: the late downgrade of the lock from before takes the upgraded
-    /// lock away.
-    TokenOfTheUpgrade,
+    /// Each client that shares the lock has an entry of its own. If broken: all have one entry, so that an extension by one
+    /// client prolongs the lock of all, and a release by one client ends it.
+    EntryOfEachReader,
+    /// A shared key lives until its last entry ends. If broken: it ends with the first entry.
+    KeyUntilTheLastEnd,
+    /// A client that asks again counts its validity from its first request, because a node that granted that request says
+    /// yes again without a new lease. If broken: the validity counts from the second request.
+    ValidityFromTheFirstRequest,
+    /// A holder counts as a reader before it asks for the downgrade. If broken: it counts as exclusive until it leaves.
+    ReaderBeforeTheDowngrade,
+    /// A downgrade shares the key only if its owner sent the downgrade. If broken: it turns any exclusive key
+    /// into an entry of its sender.
+    CompareBeforeDowngrade,
+    /// If a node has missed a downgrade, an extension and a release concern the client's exclusive key. If broken: they
+    /// look for an entry only.
+    OwnKeyIsAnEntry,
 }
 
 /// The rules that a model keeps: all of them, or all but one.
@@ -102,13 +110,10 @@ impl Rules {
         one.client == other.client && (one.attempt == other.attempt || !self.keep(Rule::FreshToken))
     }
 
-    /// Returns whether a request that was sent for the upgraded lock, or for the one before, concerns a key.
-    pub(crate) fn concerns(self, upgraded: bool, key: Key) -> bool {
-        key.upgraded == upgraded || !self.keep(Rule::TokenOfTheUpgrade)
-    }
-
-    /// Returns whether a clean-up without a key to delete can do no harm, so that the model can drop it.
-    pub(crate) fn clean_up_is_harmless(self) -> bool {
-        self.keep(Rule::CompareBeforeDelete) && self.keep(Rule::FreshToken)
+    /// Returns whether a message can do no harm to the keys of other attempts, so that the model can drop it if the key of
+    /// its own attempt is gone.
+    pub(crate) fn late_messages_are_harmless(self) -> bool {
+        let rules = [Rule::CompareBeforeDelete, Rule::CompareBeforeDowngrade, Rule::FreshToken];
+        rules.into_iter().all(|rule| self.keep(rule))
     }
 }

@@ -1,7 +1,7 @@
 //! One node with the clients that share the lock on it.
 
 use crate::network::{Attempt, Request};
-use crate::node::{Key, Owner};
+use crate::node::Owner;
 use crate::rules::{Rule, Rules};
 use crate::state::Site;
 use crate::time::LEASE;
@@ -24,58 +24,41 @@ impl<const CLIENTS: usize> Site<CLIENTS> {
     ) -> Option<u8> {
         let client = usize::from(from.client);
         let is_shared = self.readers.iter().any(Option::is_some);
-        let own = self.readers[client].filter(|_| from.attempt == Attempt::Present);
-        let yes = Some(self.node.counter);
-        match (request, own) {
-            (Request::Enter, _) => self.enter(client, world, rules).then_some(self.node.counter),
-            (Request::Upgrade, Some(age)) => {
-                let alone = self.readers.iter().flatten().count() == 1;
-                if !alone && rules.keep(Rule::UpgradeAlone) {
-                    return None;
-                }
-                self.readers = [None; CLIENTS];
-                self.node.key = Some(Key { owner: from, age, expires: true, upgraded: true });
-                yes
-            }
-            // The node has missed a downgrade, or has the upgraded lock already.
-            (Request::Upgrade, None) => {
-                let key = self.node.key.as_mut().filter(|key| key.owner == from)?;
-                key.upgraded = true;
-                yes
-            }
-            (Request::Downgrade, _) => {
-                let is_own = |key: &Key| key.owner == from && rules.concerns(false, *key);
-                let key = self.node.key.filter(is_own)?;
-                self.node.key = None;
-                self.readers[client] = Some(key.age);
-                yes
-            }
-            (Request::Extend, Some(_)) => {
-                self.readers[client] = Some(0);
-                yes
-            }
-            (Request::Delete, Some(_)) => {
+        let own = self.has_reader(from);
+        let misses_downgrade = self.connections[client].of(from.attempt).has(Request::Downgrade);
+        match request {
+            Request::Enter if !self.may_enter(world, rules) => return None,
+            Request::Enter => self.readers[client] = Some(0),
+            Request::Extend if own => self.readers[client] = Some(0),
+            Request::Delete if own && rules.keep(Rule::EntryOfEachReader) => {
                 self.readers[client] = None;
-                yes
             }
-            (Request::Set, _) if is_shared && rules.keep(Rule::NoWriterBesideReaders) => None,
-            _ => self.node.execute(request, number, from, world, rules),
+            Request::Delete if own => self.readers = [None; CLIENTS],
+            Request::Downgrade => {
+                let compares = rules.keep(Rule::CompareBeforeDowngrade);
+                let key = self.node.key.take_if(|key| key.owner == from || !compares)?;
+                self.readers[client] = Some(key.age);
+            }
+            Request::Extend | Request::Delete
+                if misses_downgrade && !rules.keep(Rule::OwnKeyIsAnEntry) =>
+            {
+                return None;
+            }
+            Request::Set if is_shared && rules.keep(Rule::NoWriterBesideReaders) => return None,
+            _ => return self.node.execute(request, number, from, world, rules),
         }
+        Some(self.node.counter)
     }
 
-    fn enter(&mut self, client: usize, world: World, rules: Rules) -> bool {
+    fn may_enter(&self, world: World, rules: Rules) -> bool {
         let may_vote = rules.may_vote(self.node.uptime) || !world.has_time();
         let is_exclusive = self.node.key.is_some() && rules.keep(Rule::NoReaderBesideAWriter);
         let most = match world.sharing {
             Sharing::Permits(permits) => usize::from(permits),
-            Sharing::None | Sharing::Readers | Sharing::ChangingModes => CLIENTS,
+            Sharing::None | Sharing::Readers => CLIENTS,
         };
         let is_full = self.readers.iter().flatten().count() >= most;
-        let enters = may_vote && !is_exclusive && !is_full;
-        if enters {
-            self.readers[client] = Some(0);
-        }
-        enters
+        may_vote && !is_exclusive && !is_full
     }
 
     /// Advances the node's clock by a tick.
@@ -84,12 +67,17 @@ impl<const CLIENTS: usize> Site<CLIENTS> {
         for age in self.readers.iter_mut().flatten() {
             *age = LEASE.min(*age + 1);
         }
-        // A lease of the whole key ends with the last client's.
-        let youngest = self.readers.iter().flatten().min().copied();
-        let own_end = rules.keep(Rule::OwnEndOfEachReader);
+        let ages = || self.readers.iter().flatten().copied();
+        let (youngest, eldest) = (ages().min(), ages().max());
         for reader in &mut self.readers {
-            *reader =
-                reader.filter(|age| if own_end { *age < LEASE } else { youngest < Some(LEASE) });
+            let ending = if !rules.keep(Rule::EntryOfEachReader) {
+                youngest
+            } else if !rules.keep(Rule::KeyUntilTheLastEnd) {
+                eldest
+            } else {
+                *reader
+            };
+            *reader = reader.filter(|_| ending < Some(LEASE));
         }
     }
 

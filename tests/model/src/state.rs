@@ -72,7 +72,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
     /// If neither the SET of an attempt, or its request to share, is in flight nor its key on the node, the node has nothing that
     /// another request of the attempt could change.
     pub(crate) fn settle(&mut self, rules: Rules) {
-        if !rules.clean_up_is_harmless() {
+        if !rules.late_messages_are_harmless() {
             return;
         }
         for site in &mut self.sites {

@@ -15,12 +15,18 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
             self.make_former(client);
         }
         self.clients[client].ask(hold, self.handed_out);
-        let request = if hold.is_shared() { Request::Enter } else { Request::Set };
         for site in &mut self.sites {
-            let connection = &mut site.connections[client];
-            connection.present = InFlight::default();
-            connection.present.send(request);
+            site.connections[client].present = InFlight::default();
         }
+        self.send(client, if hold == Hold::Shared { Request::Enter } else { Request::Set });
+    }
+
+    /// A client whose exclusive attempt has no quorum yet asks all nodes once more.
+    pub(crate) fn ask_again(&mut self, client: usize, rules: Rules) {
+        if !rules.keep(Rule::ValidityFromTheFirstRequest) {
+            self.clients[client].age = 0;
+        }
+        self.send(client, Request::Set);
     }
 
     /// Turns the client's present attempt into its former one.
@@ -41,45 +47,28 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
     /// A crash of the client is the same as a loss of all its clean-ups.
     pub(crate) fn leave(&mut self, client: usize, world: World) {
         self.clients[client].leave();
-        self.forget_answers(client);
         if world.sets_clocks() {
             // In such a world a key may expire at any moment, and a clean-up has no other effect.
-            return;
-        }
-        for site in &mut self.sites {
-            site.connections[client].present.send(Request::Delete);
+            self.forget_answers(client);
+        } else {
+            self.send(client, Request::Delete);
         }
     }
 
     /// A holder asks all nodes to extend its lease.
     pub(crate) fn renew(&mut self, client: usize) {
-        let renewer = &mut self.clients[client];
-        renewer.renewal = Some(0);
-        renewer.give_upgrade_up();
-        self.forget_answers(client);
-        for site in &mut self.sites {
-            site.connections[client].present.send(Request::Extend);
-        }
-    }
-
-    /// A holder that shares the lock asks all nodes for the exclusive lock. Its lease keeps its end.
-    pub(crate) fn upgrade(&mut self, client: usize) {
-        let holder = &mut self.clients[client];
-        (holder.hold, holder.renewal) = (Hold::Upgrading, None);
-        self.forget_answers(client);
-        for site in &mut self.sites {
-            site.connections[client].present.send(Request::Upgrade);
-        }
+        self.clients[client].renewal = Some(0);
+        self.send(client, Request::Extend);
     }
 
     /// An exclusive holder shares its lock from now on, and asks all nodes to do so too.
-    pub(crate) fn downgrade(&mut self, client: usize) {
+    pub(crate) fn downgrade(&mut self, client: usize, rules: Rules) {
         let holder = &mut self.clients[client];
-        (holder.hold, holder.renewal) = (Hold::Shared, None);
-        self.forget_answers(client);
-        for site in &mut self.sites {
-            site.connections[client].present.send(Request::Downgrade);
+        holder.renewal = None;
+        if rules.keep(Rule::ReaderBeforeTheDowngrade) {
+            holder.hold = Hold::Shared;
         }
+        self.send(client, Request::Downgrade);
     }
 
     /// A message arrives, and the node executes it.
@@ -154,7 +143,6 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
                 }
             }
             Phase::Asking | Phase::WritingBack => self.hold(client, rules),
-            Phase::Holding if decider.hold == Hold::Upgrading => decider.hold = Hold::Upgraded,
             Phase::Holding => decider.end_renewal(rules),
             Phase::Idle => {}
         }
@@ -200,6 +188,14 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         let Client { phase, age, .. } = self.clients[client];
         if phase != Phase::Idle && !rules.is_valid(age) {
             self.leave(client, world);
+        }
+    }
+
+    /// Sends a request to all nodes. The client ignores later answers to its earlier requests.
+    fn send(&mut self, client: usize, request: Request) {
+        self.forget_answers(client);
+        for site in &mut self.sites {
+            site.connections[client].present.send(request);
         }
     }
 

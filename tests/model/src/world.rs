@@ -36,10 +36,9 @@ pub enum Restarts {
 pub enum Sharing {
     /// Every holder is exclusive.
     None,
-    /// Clients also share the lock, as the readers of a read-write lock.
+    /// Clients also share the lock, as the readers of a read-write lock. An exclusive attempt may ask a second time, and
+    /// an exclusive holder may downgrade its lock.
     Readers,
-    /// Readers may upgrade their lock, and exclusive holders may downgrade it.
-    ChangingModes,
     /// Clients also share the lock, at most this number at a time.
     Permits(u8),
 }

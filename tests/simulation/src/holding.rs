@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use redlock_core::{DowngradeError, LockGuard, UpgradeError};
+use redlock_core::{DowngradeError, LockGuard};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::belief::Belief;
@@ -88,7 +88,7 @@ impl Worker {
         }
     }
 
-    /// Changes the mode of the lock some times. Returns `None` if the lock was lost, or if the worker has given up.
+    /// Sometimes turns an exclusive lock into a shared one. Returns `None` if the lock was lost, or if the worker has given up.
     async fn change_modes(
         &mut self,
         mut guard: LockGuard,
@@ -100,19 +100,13 @@ impl Worker {
         if !changes_modes || guard.handle().keys().len() > 1 {
             return Some(guard);
         }
-        let changes = self.random.random_range(0..=5_u32).saturating_sub(2);
-        for _ in 0..changes {
-            let patience = self.random.random_ratio(1, 12);
-            let patience = if patience { self.millis(0, 20) } else { Duration::from_secs(60) };
-            let change = async {
-                match belief.hold() {
-                    Hold::Exclusive => self.downgrade(guard, belief).await,
-                    Hold::Reader | Hold::Permit(_) => self.upgrade(guard, belief).await,
-                }
-            };
-            guard = timeout(patience, change).await.ok()??;
-            self.watch(&guard, belief, longest).await;
+        if belief.hold() != Hold::Exclusive || !self.random.random_ratio(1, 2) {
+            return Some(guard);
         }
+        let patience = self.random.random_ratio(1, 12);
+        let patience = if patience { self.millis(0, 20) } else { Duration::from_secs(60) };
+        guard = timeout(patience, self.downgrade(guard, belief)).await.ok()??;
+        self.watch(&guard, belief, longest).await;
         Some(guard)
     }
 
@@ -123,7 +117,7 @@ impl Worker {
         self.record(|| format!("downgraded: {downgraded:?}"));
         match downgraded {
             Ok(guard) => {
-                self.world.changed_mode(belief.hold());
+                self.world.downgraded();
                 Some(guard)
             }
             Err(DowngradeError::Lost { .. }) => {
@@ -135,24 +129,6 @@ impl Worker {
                 self.violation(&format!("got the unexpected error {error:?}"));
                 None
             }
-        }
-    }
-
-    async fn upgrade(&self, guard: LockGuard, belief: &mut Belief) -> Option<LockGuard> {
-        let begun = self.world.trace.elapsed();
-        let upgraded = guard.try_upgrade().await;
-        self.record(|| format!("upgraded: {upgraded:?}"));
-        match upgraded {
-            Ok(guard) => {
-                self.world.changed_mode(Hold::Exclusive);
-                belief.change(Hold::Exclusive, begun);
-                Some(guard)
-            }
-            Err(UpgradeError::Lost { .. }) => {
-                belief.end();
-                None
-            }
-            Err(error) => error.into_guard(),
         }
     }
 }

@@ -308,9 +308,9 @@ mod tests {
     fn a_step_before_a_change_of_the_mode_excuses_an_overlap_after_it() {
         let stepped = plan(&[(2000, step(3000))]);
         let [first, second] = [span(0, 1000, 5000), span(1, 2600, 2601)];
-        let upgraded = Span { since: 2500 * MILLI, start: 2500 * MILLI, ..first };
-        assert!(stepped.excuses(&upgraded, &second));
-        assert!(!stepped.excuses(&Span { leased: 2500 * MILLI, ..upgraded }, &second));
+        let downgraded = Span { since: 2500 * MILLI, start: 2500 * MILLI, ..first };
+        assert!(stepped.excuses(&downgraded, &second));
+        assert!(!stepped.excuses(&Span { leased: 2500 * MILLI, ..downgraded }, &second));
     }
 
     #[test]

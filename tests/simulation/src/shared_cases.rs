@@ -55,14 +55,13 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "an entry that has ended cannot be extended, shortened, upgraded or released",
+        "an entry that has ended cannot be extended, shortened or released",
         r"
         a> HSET k mode shared r:one @-1000 r:two @5000 => 3
         a> EVALSHA shared/extend 1 k one 1000 => 0
         a> EVALSHA shared/shorten 1 k one 1000 => 0
         a> EVALSHA shared/release 1 k one => 0
-        a> EVALSHA shared/upgrade 1 k one one#1 9000 => 0
-        a> EVALSHA shared/downgrade 1 k one one#1 r => 0
+        a> EVALSHA shared/downgrade 1 k one => 0
         a> HGET k r:two => @5000
         a> EVALSHA shared/acquire 1 k one 1000 0 => OK
         a> HGET k r:one => @1000
@@ -77,8 +76,8 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         a> EVALSHA shared/acquire 1 k two 500 2 => ~1000
         a> EVALSHA shared/acquire 1 k one 6000 0 => OK
         a> HGET k r:one => @6000
-        a> EVALSHA shared/extend 1 k one 7000 => 2
-        a> EVALSHA shared/extend 1 k one 1000 => 2
+        a> EVALSHA shared/extend 1 k one 7000 => 1
+        a> EVALSHA shared/extend 1 k one 1000 => 1
         a> HGET k r:one => @7000
         a> PTTL k => ~7000
         a> HSET k w:mark @-1 => 0
@@ -269,7 +268,7 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         a> HLEN k => 2
         wait 120
         a> PTTL k => -2
-        a> SET k one#1 PX 1000 => OK
+        a> SET k one PX 1000 => OK
         a> EVALSHA shared/release 1 k one => 2
         b> => push message k 0
         c> => push message k:readers 0
@@ -328,62 +327,21 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         r"
         b> SUBSCRIBE k => push subscribe k 1
         a> SET k one PX 3000 => OK
-        a> EVALSHA shared/downgrade 1 k two two r => 0
-        a> EVALSHA shared/downgrade 1 k one one r => 1
+        a> EVALSHA shared/downgrade 1 k two => 0
+        a> EVALSHA shared/downgrade 1 k one => 1
         b> => push message k 0
         a> HGET k r:one => @3000
         a> PTTL k => ~3000
-        a> EVALSHA shared/downgrade 1 k one one r => 1
-        a> EVALSHA shared/downgrade 1 k two two r => 0
-        a> SET l one#7 PX 2000 => OK
-        a> EVALSHA shared/downgrade 1 l one one#6 r => 0
-        a> EVALSHA shared/downgrade 1 l one one#7 r => 1
-        a> HGET l r:one => @2000
-        a> EVALSHA shared/downgrade 1 m one one r => 0
+        a> EVALSHA shared/downgrade 1 k one => 1
+        a> EVALSHA shared/downgrade 1 k two => 0
+        a> EVALSHA shared/downgrade 1 m one => 0
         a> PTTL m => -2
-        a> SET n one#1 PX 2000 => OK
-        a> EVALSHA shared/downgrade 1 n one one#2 p => 1
-        a> HGET n p:one => @2000
         ",
     ),
     (
-        "the only reader is upgraded, over marks, and keeps its end",
+        "the operations of a reader cover the exclusive lock that a downgrade has not reached, and no other",
         r#"
-        a> HSET k mode shared r:one @3000 r:two @-1 p:old @-1 w:mark @9000 t @9000 => 6
-        a> EVALSHA shared/upgrade 1 k one one#1 1000 => 1
-        a> GET k => "one#1"
-        a> PTTL k => ~3000
-        a> EVALSHA shared/upgrade 1 k one one#1 1000 => 1
-        a> EVALSHA shared/upgrade 1 k one one#0 1000 => 0
-        a> EVALSHA shared/upgrade 1 k one one#2 6000 => 1
-        a> GET k => "one#2"
-        a> PTTL k => ~6000
-        a> HSET l mode shared p:one @2000 => 2
-        a> EVALSHA shared/upgrade 1 l one one#1 4000 => 1
-        a> PTTL l => ~4000
-        a> EVALSHA shared/upgrade 1 m one one#1 1000 => 0
-        a> PTTL m => -2
-        a> SET n one PX 2000 => OK
-        a> EVALSHA shared/upgrade 1 n one one#1 1000 => 1
-        a> GET n => "one#1"
-        a> PTTL n => ~2000
-        "#,
-    ),
-    (
-        "an upgrade is refused by others, and changes nothing",
-        r"
-        a> HSET k mode shared r:one @5000 r:two @2000 r:six @3000 => 4
-        a> EVALSHA shared/upgrade 1 k one one#1 9000 => [~3000]
-        a> EVALSHA shared/upgrade 1 k none none#1 9000 => 0
-        a> HLEN k => 4
-        a> HSET l mode shared p:one @5000 p:two @2000 => 3
-        a> EVALSHA shared/upgrade 1 l one one#1 9000 => [~2000]
-        ",
-    ),
-    (
-        "the operations of a reader cover the exclusive lock of its upgrade, and no other",
-        r#"
-        a> SET k one#3 PX 1000 => OK
+        a> SET k one PX 1000 => OK
         a> EVALSHA shared/extend 1 k one 3000 => 1
         a> PTTL k => ~3000
         a> EVALSHA shared/extend 1 k one 1000 => 1
@@ -395,11 +353,7 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         a> EVALSHA shared/extend 1 k on 3000 => 0
         a> EVALSHA shared/release 1 k on => 0
         a> EVALSHA shared/shorten 1 k on 10 => 0
-        a> GET k => "one#3"
-        a> EVALSHA shared/release 1 k one => 1
-        a> PTTL k => -2
-        a> SET k one PX 1000 => OK
-        a> EVALSHA shared/extend 1 k one 3000 => 1
+        a> GET k => "one"
         a> EVALSHA shared/release 1 k one => 1
         a> PTTL k => -2
         "#,
@@ -446,8 +400,7 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         a> EVALSHA shared/extend 1 k t 1000 => -3
         a> EVALSHA shared/release 1 k t => -3
         a> EVALSHA shared/shorten 1 k t 1 => -3
-        a> EVALSHA shared/downgrade 1 k t t r => -3
-        a> EVALSHA shared/upgrade 1 k t t#1 1000 => -3
+        a> EVALSHA shared/downgrade 1 k t => -3
         a> EVALSHA shared/withdraw 1 k m => -3
         a> HSET k mode read => 1
         a> EVALSHA plain/take 1 k t 1000 mark 1000 => -3

@@ -51,15 +51,12 @@ impl Trace {
         let mut words = Vec::new();
         for word in request.iter().map(|word| String::from_utf8_lossy(word)) {
             let script = SCRIPTS.iter().find(|script| script.sha == word);
-            // The mark of a waiting writer, a plain token, or an owner of Redisson. An upgrade adds `#` and a number.
-            let is_token = |word: &str| [16, 32, 38].contains(&word.len());
-            words.push(match (script, word.split_once('#')) {
-                (Some(script), _) => script.name.clone(),
-                (None, Some((token, number))) if is_token(token) => {
-                    format!("{}#{number}", self.token(token))
-                }
-                (None, None) if is_token(&word) => self.token(&word),
-                _ => word.lines().next().unwrap_or_default().to_owned(),
+            // The mark of a waiting writer, a plain token, or an owner of Redisson.
+            let is_token = [16, 32, 38].contains(&word.len());
+            words.push(match script {
+                Some(script) => script.name.clone(),
+                None if is_token => self.token(&word),
+                None => word.lines().next().unwrap_or_default().to_owned(),
             });
         }
         words.join(" ")

@@ -58,11 +58,7 @@ impl World {
         loop {
             sleep(Duration::from_millis(10)).await;
             for (key, writers) in &*self.writers.0.lock() {
-                // A writer that waits behind waiters for permits of its own process has left no mark yet, and the upgrade
-                // of a reader removes the marks.
-                let changes_modes = self.plan.sharing.is_some_and(|sharing| sharing.changes_modes);
-                let is_watched = !changes_modes && writers.waiting > 0;
-                if is_watched && writers.unserved.elapsed() > UNSERVED {
+                if writers.waiting > 0 && writers.unserved.elapsed() > UNSERVED {
                     self.violation(format!("no writer gets {key}: {writers:?}"));
                 }
             }

@@ -45,7 +45,6 @@ pub(super) struct Counts {
     /// The grants of shared locks that a holder of another client had.
     pub(super) shared: u64,
     pub(super) downgraded: u64,
-    pub(super) upgraded: u64,
     /// The longest time in which a caller acquired a shared lock, and an exclusive one.
     pub(super) longest_read: Duration,
     pub(super) longest_write: Duration,
@@ -283,11 +282,8 @@ impl World {
         self.spans.lock().push(span);
     }
 
-    pub(super) fn changed_mode(&self, to: Hold) {
-        let counts = &mut *self.counts.lock();
-        let count =
-            if to == Hold::Exclusive { &mut counts.upgraded } else { &mut counts.downgraded };
-        *count += 1;
+    pub(super) fn downgraded(&self) {
+        self.counts.lock().downgraded += 1;
     }
 
     pub(super) fn count<T, E>(
@@ -338,7 +334,7 @@ impl Counts {
     pub(super) fn add(&mut self, other: Self) {
         let Self { granted, contended, unavailable, given_up, faults, stepped, excused, .. } =
             other;
-        let Self { batches, fair, shared, downgraded, upgraded, .. } = other;
+        let Self { batches, fair, shared, downgraded, .. } = other;
         let Self { longest_read, longest_write, .. } = other;
         self.granted += granted;
         self.contended += contended;
@@ -351,7 +347,6 @@ impl Counts {
         self.fair += fair;
         self.shared += shared;
         self.downgraded += downgraded;
-        self.upgraded += upgraded;
         self.longest_read = self.longest_read.max(longest_read);
         self.longest_write = self.longest_write.max(longest_write);
     }

@@ -35,9 +35,7 @@ impl LockTable {
             Action::Confirm { number } => (self.confirm_all(op, now, number), Vec::new()),
             Action::Release { min_hold } => self.release_all(op, now, min_hold),
             // The mode of a lock of several keys does not change.
-            Action::Downgrade { .. } | Action::Upgrade { .. } | Action::Withdraw { .. } => {
-                (Vote::NotHeld.into(), Vec::new())
-            }
+            Action::Downgrade | Action::Withdraw { .. } => (Vote::NotHeld.into(), Vec::new()),
         }
     }
 

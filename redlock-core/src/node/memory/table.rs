@@ -90,8 +90,7 @@ impl LockTable {
             Action::Confirm { number } => (self.confirm(op, number), None),
             Action::Release { min_hold: None } => self.release(op, now),
             Action::Release { min_hold: Some(time) } => self.shorten(op, now, time),
-            Action::Downgrade { upgrades } => self.downgrade(op, upgrades),
-            Action::Upgrade { upgrades, lease } => (self.upgrade(op, now, upgrades, lease), None),
+            Action::Downgrade => self.downgrade(op),
             Action::Withdraw { mark } => self.withdraw(op, mark),
         };
         let Some(audience) = audience else { return (reply, Vec::new()) };
@@ -130,7 +129,7 @@ impl LockTable {
             }
             None => self.sweep(now),
         }
-        self.set_exclusive(op, op.token, now.plus(lease));
+        self.set_exclusive(op, now.plus(lease));
         let granted = Reply::new(Vote::Granted);
         if fenced {
             granted.with_number(self.next_number(op.spec.name().prefix()))
@@ -139,8 +138,8 @@ impl LockTable {
         }
     }
 
-    fn set_exclusive(&mut self, op: &Op, token: Token, deadline: Moment) {
-        let lock = StoredLock::Exclusive { token, dialect: op.spec.dialect(), deadline };
+    fn set_exclusive(&mut self, op: &Op, deadline: Moment) {
+        let lock = StoredLock::Exclusive { token: op.token, dialect: op.spec.dialect(), deadline };
         self.by_name.insert(op.spec.name().clone(), lock);
     }
 
@@ -164,7 +163,7 @@ impl LockTable {
     fn extend(&mut self, op: &Op, now: Moment, lease: Duration) -> Reply {
         let end = now.plus(lease);
         match self.by_name.get_mut(op.spec.name()) {
-            Some(StoredLock::Exclusive { token, deadline, .. }) if is_own(token, op) => {
+            Some(StoredLock::Exclusive { token, deadline, .. }) if *token == op.token => {
                 if !deadline.has_reached(end) {
                     *deadline = end;
                 }
@@ -173,8 +172,7 @@ impl LockTable {
             Some(StoredLock::Shared(shared)) => match shared.own(op.token) {
                 Some((entry, old_end)) => {
                     shared.set(entry, if old_end.has_reached(end) { old_end } else { end });
-                    let reply = Reply::new(Vote::Granted);
-                    if shared.has_mark() { reply.with_waiting_writer() } else { reply }
+                    Vote::Granted.into()
                 }
                 None => Vote::NotHeld.into(),
             },
@@ -197,7 +195,7 @@ impl LockTable {
     fn release(&mut self, op: &Op, now: Moment) -> (Reply, Option<Audience>) {
         let name = op.spec.name();
         let audience = match self.by_name.get_mut(name) {
-            Some(StoredLock::Exclusive { token, .. }) if is_own(token, op) => {
+            Some(StoredLock::Exclusive { token, .. }) if *token == op.token => {
                 self.free(name, now);
                 Some(Audience::All)
             }
@@ -237,7 +235,7 @@ impl LockTable {
     fn shorten(&mut self, op: &Op, now: Moment, time: Duration) -> (Reply, Option<Audience>) {
         let end = now.plus(time);
         match self.by_name.get_mut(op.spec.name()) {
-            Some(StoredLock::Exclusive { token, deadline, .. }) if is_own(token, op) => {
+            Some(StoredLock::Exclusive { token, deadline, .. }) if *token == op.token => {
                 if deadline.has_reached(end) {
                     *deadline = end;
                 }
@@ -252,13 +250,10 @@ impl LockTable {
         (Vote::Granted.into(), Some(Audience::All))
     }
 
-    /// Shares an exclusive lock. The marks of writers are gone if the lock was upgraded before, so the writers are
-    /// notified too.
-    fn downgrade(&mut self, op: &Op, upgrades: u16) -> (Reply, Option<Audience>) {
+    /// Shares an exclusive lock.
+    fn downgrade(&mut self, op: &Op) -> (Reply, Option<Audience>) {
         match self.by_name.get_mut(op.spec.name()) {
-            Some(StoredLock::Exclusive { token, deadline, .. })
-                if token.is_upgraded_at_most(&op.token, upgrades) =>
-            {
+            Some(StoredLock::Exclusive { token, deadline, .. }) if *token == op.token => {
                 let mut shared = SharedLock::default();
                 shared.set(SharedEntry::of_holder(op.token, op.spec.mode()), *deadline);
                 self.by_name.insert(op.spec.name().clone(), StoredLock::Shared(shared));
@@ -269,29 +264,6 @@ impl LockTable {
             }
             Some(_) | None => (Vote::NotHeld.into(), None),
         }
-    }
-
-    fn upgrade(&mut self, op: &Op, now: Moment, upgrades: u16, lease: Duration) -> Reply {
-        let own_end = match self.by_name.get(op.spec.name()) {
-            Some(StoredLock::Exclusive { token, deadline, .. })
-                if token.is_upgraded_at_most(&op.token, upgrades) =>
-            {
-                *deadline
-            }
-            Some(StoredLock::Shared(shared)) => {
-                let Some((own, end)) = shared.own(op.token) else { return Vote::NotHeld.into() };
-                let is_other = |entry: SharedEntry| entry.is_holder() && entry != own;
-                if let Some(remaining) = shared.longest(now, is_other) {
-                    return held(remaining).with_shared_holders();
-                }
-                end
-            }
-            Some(StoredLock::Exclusive { .. }) | None => return Vote::NotHeld.into(),
-        };
-        let end = now.plus(lease);
-        let end = if own_end.has_reached(end) { own_end } else { end };
-        self.set_exclusive(op, op.upgraded(upgrades), end);
-        Vote::Granted.into()
     }
 
     fn withdraw(&mut self, op: &Op, mark: WriterMark) -> (Reply, Option<Audience>) {
@@ -330,13 +302,6 @@ impl LockTable {
             self.sweep_at = self.by_name.len() * 2;
         }
     }
-}
-
-/// Returns whether the exclusive lock of `token` belongs to an operation. The operations on a shared lock cover an
-/// exclusive lock of the same holder too: a downgrade may not have reached this node, or an upgrade may have reached it,
-/// but no quorum of nodes.
-fn is_own(token: &Token, op: &Op) -> bool {
-    *token == op.token || (op.spec.mode().is_shared() && token.is_upgrade_of(&op.token))
 }
 
 #[cfg(test)]

@@ -27,11 +27,10 @@ pub(super) fn reply_of_script(reply: &ServerReply, action: &Action) -> Reply {
     match action {
         Action::Acquire { fenced, .. } => acquired_by_script(reply, *fenced),
         Action::Release { .. } => released(reply),
-        Action::Extend { .. } => extended(reply),
-        Action::Upgrade { .. } => upgraded(reply).into(),
-        Action::Confirm { .. } | Action::Downgrade { .. } | Action::Withdraw { .. } => {
-            owned(reply).into()
-        }
+        Action::Extend { .. }
+        | Action::Confirm { .. }
+        | Action::Downgrade
+        | Action::Withdraw { .. } => owned(reply).into(),
     }
 }
 
@@ -94,22 +93,6 @@ fn shared_by_others(reply: &ServerReply) -> Vote {
             _ => unexpected(),
         },
         _ => unexpected(),
-    }
-}
-
-/// Decodes the reply to an extension, which says whether a writer waits for a shared lock.
-fn extended(reply: &ServerReply) -> Reply {
-    match reply {
-        Ok(Value::Int(2)) => Reply::new(Vote::Granted).with_waiting_writer(),
-        other => owned(other).into(),
-    }
-}
-
-/// Returns the vote of a reply to an upgrade.
-fn upgraded(reply: &ServerReply) -> Vote {
-    match reply {
-        Ok(Value::Array(_)) => shared_by_others(reply),
-        other => owned(other),
     }
 }
 

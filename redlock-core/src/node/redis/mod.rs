@@ -171,10 +171,10 @@ impl RedisNode {
     fn connection_for(&self, action: &Action) -> Result<Arc<Connection>, NodeError> {
         let connection = self.connection()?;
         match action {
-            Action::Acquire { .. } | Action::Upgrade { .. } => connection.may_grant()?,
+            Action::Acquire { .. } => connection.may_grant()?,
             Action::Extend { .. }
             | Action::Confirm { .. }
-            | Action::Downgrade { .. }
+            | Action::Downgrade
             | Action::Withdraw { .. } => {}
             Action::Release { .. } => return Ok(connection),
         }

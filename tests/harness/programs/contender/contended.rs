@@ -110,24 +110,15 @@ impl Contender {
         }
     }
 
-    /// Sometimes turns an exclusive lock into a shared one, or back. Returns `None` if the lock is lost.
+    /// Sometimes turns an exclusive lock into a shared one. Returns `None` if the lock is lost.
     async fn change_mode(&mut self, guard: LockGuard, belief: &Belief) -> Option<LockGuard> {
         let is_plain = guard.key().as_str() < "hot:4";
-        if !is_plain || !self.one_in(3) {
+        if !is_plain || guard.is_shared() || !self.one_in(3) {
             return Some(guard);
         }
-        if !guard.is_shared() {
-            // The holder knows that others may share the lock from now on.
-            belief.change(Sharing::Readers);
-            return guard.downgrade().await.or_else(|error| error.into_guard().ok_or(())).ok();
-        }
-        match guard.try_upgrade().await {
-            Ok(guard) => {
-                belief.change(Sharing::Exclusive);
-                Some(guard)
-            }
-            Err(error) => error.into_guard(),
-        }
+        // The holder knows that others may share the lock from now on.
+        belief.change(Sharing::Readers);
+        guard.downgrade().await.or_else(|error| error.into_guard().ok_or(())).ok()
     }
 
     /// Holds a lock for a short time, for a part of its lease, for longer than its lease, or for longer than

@@ -1,4 +1,4 @@
-//! Clients that share the lock: readers beside writers, changes of the mode, and permits.
+//! Clients that share the lock: readers beside writers, downgrades, and permits.
 
 use redlock_model::Claim::{MutualExclusion, NoMoreThanPermits, NoOrphan, NothingBeyondItsLease};
 use redlock_model::{Check, Clocks, Restarts, Rule, Sharing, World, checks_large_worlds};
@@ -17,8 +17,11 @@ fn readers_and_writers_exclude_each_other_on_one_node() {
     node.needs(Rule::Margin, MutualExclusion);
     node.needs(Rule::ValidityFromTheStart, MutualExclusion);
     node.needs(Rule::CleanUpBehindItsSet, NoOrphan);
+    node.needs(Rule::ValidityFromTheFirstRequest, MutualExclusion);
+    node.needs(Rule::KeyUntilTheLastEnd, MutualExclusion);
+    node.needs(Rule::EntryOfEachReader, MutualExclusion);
     // A dead reader would keep writers out as long as others extend the key.
-    node.needs(Rule::OwnEndOfEachReader, NothingBeyondItsLease);
+    node.needs(Rule::EntryOfEachReader, NothingBeyondItsLease);
     every::<1, 3>("readers, drift, renewals", drifting).holds();
     let clients = World { clocks: Clocks::ClientsDrift, ..drifting };
     every::<1, 3>("readers, clocks of clients drift, renewals", clients).holds();
@@ -47,19 +50,12 @@ fn readers_and_writers_exclude_each_other_on_a_quorum() {
 }
 
 #[test]
-fn a_lock_whose_mode_changes_stays_exclusive_while_it_is_exclusive() {
-    let changing = World { sharing: Sharing::ChangingModes, ..World::CALM };
-    let drifting = World { clocks: Clocks::NodesDrift, ..changing };
-    let node: Check<1, 2> = every("changes of the mode, drift", drifting);
-    node.holds();
-    node.needs(Rule::UpgradeAlone, MutualExclusion);
-    node.needs(Rule::TokenOfTheUpgrade, MutualExclusion);
-    every::<1, 2>("changes, drift, renewals", World { renewals: true, ..drifting }).holds();
-    if checks_large_worlds() {
-        let quorum: Check<3, 2> = every("changes of the mode", changing);
-        quorum.holds();
-        quorum.needs(Rule::UpgradeAlone, MutualExclusion);
-    }
+fn a_downgrade_makes_a_reader() {
+    let node: Check<1, 2> = every("downgrades", READERS);
+    node.needs(Rule::ReaderBeforeTheDowngrade, MutualExclusion);
+    node.needs(Rule::CompareBeforeDowngrade, MutualExclusion);
+    // Otherwise a release would leave the key behind on a node that the downgrade has not reached.
+    node.needs(Rule::OwnKeyIsAnEntry, NoOrphan);
 }
 
 #[test]
@@ -68,7 +64,7 @@ fn permits_limit_the_holders_on_one_node_and_not_on_a_quorum() {
     let drifting = World { clocks: Clocks::NodesDrift, renewals: true, ..permits };
     let node: Check<1, 3> = every("permits, drift, renewals", drifting);
     node.holds();
-    node.needs(Rule::OwnEndOfEachReader, NothingBeyondItsLease);
+    node.needs(Rule::EntryOfEachReader, NothingBeyondItsLease);
     node.needs(Rule::Margin, NoMoreThanPermits);
     // Three nodes, two permits each: one for each pair of nodes.
     let at_once = World { clocks: Clocks::Stopped, ..permits };

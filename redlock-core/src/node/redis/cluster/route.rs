@@ -56,7 +56,7 @@ pub(super) fn send(cluster: &Arc<Cluster>, shard: Arc<RedisNode>, op: Op) -> Rep
         let sent = Sent { shard, way: Way::Owner, is_repeated: false, reply: first.await };
         let sent = follow(&cluster, sent, &op, |shard| pending.redirect(shard)).await;
         let Sent { shard, way, is_repeated, reply } = sent;
-        let grants = matches!(op.action, Action::Acquire { .. } | Action::Upgrade { .. });
+        let grants = matches!(op.action, Action::Acquire { .. });
         if is_repeated && grants && reply.vote == Vote::Granted && pending.is_released() {
             // Another thread may have sent the release to this shard just before the operation was sent there.
             let action = Action::Release { min_hold: None };
@@ -272,12 +272,8 @@ fn most_important(replies: Vec<Reply>) -> Option<Reply> {
 /// Returns how long a late execution of the operation can keep a lock.
 fn longest_effect(action: &Action) -> Duration {
     match action {
-        Action::Acquire { lease, .. }
-        | Action::Extend { lease }
-        | Action::Upgrade { lease, .. } => *lease,
+        Action::Acquire { lease, .. } | Action::Extend { lease } => *lease,
         Action::Withdraw { .. } => WriterMark::LIFE_TIME,
-        Action::Confirm { .. } | Action::Downgrade { .. } | Action::Release { .. } => {
-            Duration::ZERO
-        }
+        Action::Confirm { .. } | Action::Downgrade | Action::Release { .. } => Duration::ZERO,
     }
 }

@@ -63,8 +63,7 @@ pub(crate) async fn execute(
         Action::Acquire { .. }
         | Action::Extend { .. }
         | Action::Confirm { .. }
-        | Action::Downgrade { .. }
-        | Action::Upgrade { .. }
+        | Action::Downgrade
         | Action::Withdraw { .. } => {}
         Action::Release { .. } => connection.acquisitions.release(&op.token),
     }
@@ -100,7 +99,7 @@ pub(crate) async fn execute(
         },
         (action, _) => decode::reply_of_script(&reply, action),
     };
-    let grants = matches!(op.action, Action::Acquire { .. } | Action::Upgrade { .. });
+    let grants = matches!(op.action, Action::Acquire { .. });
     if !grants || reply.vote != Vote::Granted {
         return reply;
     }
@@ -137,7 +136,7 @@ pub(crate) async fn execute_asking(connection: &Connection, op: &Op) -> Reply {
         }
         (action, _) => decode::reply_of_script(&reply, action),
     };
-    let grants = matches!(op.action, Action::Acquire { .. } | Action::Upgrade { .. });
+    let grants = matches!(op.action, Action::Acquire { .. });
     match connection.may_grant() {
         Err(reason) if grants && reply.vote == Vote::Granted => Vote::Failed(reason).into(),
         _ => reply,
@@ -201,14 +200,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
                 command.arg(&*channel(&op.spec));
             }
         }
-        Action::Downgrade { upgrades } => {
-            let has_permits = matches!(op.spec.mode(), Mode::Shared { permits: Some(_) });
-            command.arg(op.upgraded(upgrades).as_str()).arg(if has_permits { "p" } else { "r" });
-        }
-        Action::Upgrade { upgrades, lease } => {
-            command.arg(op.upgraded(upgrades).as_str()).arg(encode::millis(lease));
-        }
-        Action::Withdraw { .. } => {}
+        Action::Downgrade | Action::Withdraw { .. } => {}
     }
 }
 
@@ -256,7 +248,7 @@ fn encode_several(command: &mut Cmd, op: &Op, sha: &str, counts: bool) {
             min_hold.map(|time| command.arg(encode::millis(time)));
         }
         // The modes of a lock of several keys do not change, and its mark is withdrawn from each key by itself.
-        Action::Downgrade { .. } | Action::Upgrade { .. } | Action::Withdraw { .. } => {}
+        Action::Downgrade | Action::Withdraw { .. } => {}
     }
 }
 

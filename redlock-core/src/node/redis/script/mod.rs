@@ -12,12 +12,11 @@
 //! | `acquire`, `take` | the lease in milliseconds; `shared/acquire`: the number of permits, or 0; `take`: a mark and its time to live, or two empty texts | OK; if refused, the time to live of the present lock in milliseconds; in a list if shared holders refuse an exclusive lock |
 //! | `acquire_fenced`, `take_fenced` | the fencing counter; as above | the number as text; if refused, as above |
 //! | `inspect` | | the time to live of the key |
-//! | `extend` | the new lease, which never shortens the old one | 1, or 2 if a writer waits for a shared lock |
+//! | `extend` | the new lease, which never shortens the old one | 1 |
 //! | `confirm` | the fencing counter; its least value | 1 |
 //! | `release` | `redisson`: the channel | 1 + the number of notified subscribers |
 //! | `shorten` | the new time to live, which never prolongs the old one; `redisson`: the channel | as `release` |
-//! | `downgrade` | the token of the exclusive lock; `r` for a reader, `p` for the holder of a permit | 1 |
-//! | `upgrade` | the token of the exclusive lock; its lease, which never shortens the old one | 1; if others share the lock, the time until the last of them ends, in a list |
+//! | `downgrade` | | 1 |
 //! | `withdraw` | a mark instead of a token | 1 |
 //!
 //! The scripts of several keys have all of them first, and behind them the counters. The number of the locks' keys is the
@@ -93,7 +92,6 @@ scripts! {
         "shared/read" "shared/write" "shared/own" "shared/shorten" "subscribers";
     SHARED_DOWNGRADE = "shared/downgrade":
         "shared/read" "shared/write" "shared/own" "shared/downgrade";
-    SHARED_UPGRADE = "shared/upgrade": "shared/read" "shared/own" "shared/upgrade";
     SHARED_WITHDRAW = "shared/withdraw": "shared/read" "shared/write" "shared/withdraw";
 
     SEVERAL_ACQUIRE = "several/acquire":
@@ -138,8 +136,7 @@ impl Script {
     #[inline]
     pub(super) fn of(op: &Op) -> Option<Self> {
         Some(match (op.spec.dialect(), op.spec.mode(), op.action) {
-            (_, _, Action::Downgrade { .. }) => SHARED_DOWNGRADE,
-            (_, _, Action::Upgrade { .. }) => SHARED_UPGRADE,
+            (_, _, Action::Downgrade) => SHARED_DOWNGRADE,
             (_, _, Action::Withdraw { .. }) => SHARED_WITHDRAW,
 
             // Locks of several keys are plain and exclusive.
