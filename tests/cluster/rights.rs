@@ -8,8 +8,8 @@ use super::SOON;
 const PASSWORD: &str = "cluster-rights-gnfhq";
 
 /// The rights of the guide, for plain locks of a cluster.
-const RIGHTS: &str = "resetchannels ~lock:* &lock:* -@all +set +get +del +pexpire +pttl +time +hget +hgetall +hset \
-    +hdel +pexpireat +publish +evalsha +script|load +subscribe +unsubscribe +info +cluster|slots +cluster|info +asking";
+const RIGHTS: &str = "resetchannels ~lock:* &lock:* -@all +set +get +del +pexpire +pttl +time +zadd +zrem +zscore \
+    +zrange +zremrangebyscore +pexpireat +publish +evalsha +script|load +subscribe +unsubscribe +info +cluster|slots +cluster|info +asking";
 
 async fn connect(cluster: &RedisCluster, without: &str) -> LockManager {
     redlock_logs::remember_password(PASSWORD);

@@ -6,7 +6,6 @@ mod redis_py_and_rslock;
 mod redisson;
 mod redisson_and_readers;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redlock_core::{LockError, LockGuard};
@@ -39,14 +38,14 @@ async fn gets_the_lock(waiting: JoinHandle<Result<LockGuard, LockError>>) -> Loc
     tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap()
 }
 
-/// Returns the fields of the hash at a key, in order and without the tokens: `mode=shared r: r: w:` for two readers
-/// and a waiting writer. Fields of other libraries are complete. Returns an empty text if the key does not exist.
+/// Returns the members of the sorted set at a key without the tokens: `r: r: shared w:` for two readers and a waiting
+/// writer. Returns an empty text if the key does not exist.
 async fn entries(probe: &mut Probe, key: &str) -> String {
-    let fields: BTreeMap<String, String> = probe.command(["HGETALL", key]).await;
-    let texts = fields.iter().map(|(field, value)| match field.split_at_checked(2) {
-        Some((kind @ ("r:" | "p:" | "w:"), _)) => kind.to_owned(),
-        _ if field == "t" => field.clone(),
-        _ => format!("{field}={value}"),
-    });
-    texts.collect::<Vec<_>>().join(" ")
+    let members: Vec<String> = probe.command(["ZRANGE", key, "0", "-1"]).await;
+    let mut kinds: Vec<&str> = members
+        .iter()
+        .map(|member| member.split_inclusive(':').next().unwrap_or_default())
+        .collect();
+    kinds.sort_unstable();
+    kinds.join(" ")
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockManager, LockRequest};
-use redlock_tests::{Peer, Probe, Servers, eventually};
+use redlock_tests::{Peer, Servers, eventually};
 
 use super::redis_py_and_rslock::{redis_py, rslock, with_redis_py};
 use super::{MINUTE, assert_held_for, assert_refused_for, entries, gets_the_lock};
@@ -73,12 +73,6 @@ async fn all_have_readers(servers: &Servers, count: usize) {
     }
 }
 
-/// Returns a time of the server as the hash of a shared lock has it.
-async fn in_a_minute(probe: &mut Probe) -> String {
-    let time: (u64, u64) = probe.command(["TIME"]).await;
-    ((time.0 + 60) * 1000).to_string()
-}
-
 async fn readers_refuse_plain_locks(count: usize) {
     let (servers, [one, two], mut others) = start_all(count).await;
     let first = shared(&one).try_acquire().await.unwrap();
@@ -106,52 +100,22 @@ async fn readers_refuse_plain_locks_on_five_nodes() {
     readers_refuse_plain_locks(5).await;
 }
 
-/// The mark of a waiting writer survives the last reader. It belongs to the lock, so that a plain lock does not
-/// overtake the writer.
+/// The mark of a waiting writer, which outlives the last reader, and the turn of the readers belong to the lock, so that a
+/// plain lock does not overtake the writer and the readers. They live for 1 s and 50 ms, too short for a test. So the test
+/// writes longer ones.
 #[tokio::test]
-async fn the_mark_of_a_waiting_writer_refuses_plain_locks() {
-    let (servers, [one, two], mut others) = start_all(1).await;
+async fn marks_and_the_turn_of_the_readers_refuse_plain_locks() {
+    let (servers, _, mut others) = start_all(1).await;
     let mut probe = servers[0].probe().await;
-    let reader = shared(&one).try_acquire().await.unwrap();
-    let mut writer = Box::pin(two.lock(KEY).expire(LONG).wait_time(LONG).acquire());
-    let marked = eventually("the writer has set its mark", SOON, async || {
-        entries(&mut probe, KEY).await.contains("w:").then_some(())
-    });
-    // From here on the writer is not polled, so that it neither enters nor renews its mark.
-    tokio::select! {
-        biased;
-        _ = &mut writer => panic!("a writer entered beside a reader"),
-        () = marked => {}
+    for entry in ["w:0123456789abcdef", "t"] {
+        let time: (i64, u64) = probe.command(["TIME"]).await;
+        let end = ((time.0 + 60) * 1000).to_string();
+        probe.command::<()>(["ZADD", KEY, "0", "shared", &format!("-{end}"), entry]).await;
+        probe.command::<()>(["PEXPIREAT", KEY, &end]).await;
+        others.are_refused().await;
+        assert_eq!(probe.command::<u64>(["ZCARD", KEY]).await, 2);
+        probe.command::<()>(["DEL", KEY]).await;
     }
-    // The mark lives for a second. A slow machine must not outlive it.
-    let fields: Vec<String> = probe.command(["HKEYS", KEY]).await;
-    let mark = fields.iter().find(|field| field.starts_with("w:")).unwrap();
-    let end = in_a_minute(&mut probe).await;
-    probe.command::<()>(["HSET", KEY, mark, &end]).await;
-    reader.release().await.unwrap();
-    assert_eq!(entries(&mut probe, KEY).await, "mode=shared w:");
-    others.are_refused().await;
-    assert_eq!(entries(&mut probe, KEY).await, "mode=shared w:");
-    drop(writer);
-    no_key_is_left(&servers).await;
-    others.are_granted(&servers).await;
-}
-
-/// The turn of the readers lives for 50 ms, too short for a test. So the test writes a longer one.
-#[tokio::test]
-async fn the_turn_of_the_readers_refuses_plain_locks() {
-    let (servers, [one, _], mut others) = start_all(1).await;
-    let mut probe = servers[0].probe().await;
-    let end = in_a_minute(&mut probe).await;
-    probe.command::<()>(["HSET", KEY, "mode", "shared", "t", &end]).await;
-    probe.command::<()>(["PEXPIREAT", KEY, &end]).await;
-    others.are_refused().await;
-    let reader = shared(&one).try_acquire().await.unwrap();
-    others.are_refused().await;
-    reader.release().await.unwrap();
-    others.are_refused().await;
-    assert_eq!(entries(&mut probe, KEY).await, "mode=shared t");
-    probe.command::<()>(["DEL", KEY]).await;
     others.are_granted(&servers).await;
 }
 
@@ -168,7 +132,7 @@ async fn redis_py_waits_for_the_last_reader() {
             (probe.calls().await.get("set") >= Some(&refusals)).then_some(())
         })
         .await;
-        assert!(entries(&mut probe, KEY).await.starts_with("mode=shared r:"));
+        assert!(entries(&mut probe, KEY).await.starts_with("r:"));
         reader.release().await.unwrap();
     }
     assert_eq!(python.answer(), "acquired");
@@ -204,7 +168,7 @@ async fn readers_wait_for_the_lease_of_redis_py() {
 
     // The release comes too late, and leaves the reader alone.
     assert_eq!(python.ask(&format!("release {KEY}")), "WRONGTYPE");
-    assert_eq!(entries(&mut servers[0].probe().await, KEY).await, "mode=shared r:");
+    assert_eq!(entries(&mut servers[0].probe().await, KEY).await, "r: shared");
     assert_held_for(&servers[0], KEY, LONG).await;
     guard.release().await.unwrap();
 }

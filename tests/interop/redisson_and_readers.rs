@@ -1,24 +1,17 @@
-//! Redisson's `RLock` and both sides of its `RReadWriteLock` beside shared locks: each side is refused while the other
-//! one holds.
+//! Redisson's `RLock` and both sides of its `RReadWriteLock` beside shared locks: neither side gets its lock while the
+//! other one holds.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use redlock_core::{Dialect, LockError, LockManager, LockRequest};
-use redlock_tests::{Peer, Probe, Servers, eventually};
+use redlock_tests::{Peer, Servers, eventually};
 
 use super::redisson::redisson;
 use super::{MINUTE, assert_held_for, entries, gets_the_lock};
-use crate::{LONG, SOON, connect, no_key_is_left, start, until_it_sleeps};
+use crate::{LONG, SOON, connect, no_key_is_left, start};
 
-/// A lease whose end a test can wait for, but long enough to be renewed on a busy machine.
-const SHORT: Duration = Duration::from_secs(2);
-/// Redisson's locks, and the channels on which they are notified of a release.
-const KINDS: [(&str, &str); 3] = [
-    ("lock", "redisson_lock__channel:{catalogue}"),
-    ("read", "redisson_rwlock:{catalogue}"),
-    ("write", "redisson_rwlock:{catalogue}"),
-];
+/// Redisson's locks.
+const KINDS: [&str; 3] = ["lock", "read", "write"];
 const KEY: &str = "catalogue";
 
 /// Starts a server, two managers and a Java process, which may be missing.
@@ -30,88 +23,27 @@ async fn with_redisson() -> Option<(Servers, [LockManager; 2], Peer)> {
 }
 
 fn shared(locks: &LockManager) -> LockRequest {
-    locks.lock(KEY).shared().expire(SHORT)
+    locks.lock(KEY).shared().expire(LONG)
 }
 
-/// Redisson neither gets its lock nor changes ours.
-async fn is_refused(java: &mut Peer, probe: &mut Probe, ours: &str) {
-    assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "refused");
-    assert_eq!(java.ask(&format!("unlock {KEY}")), "not owned");
-    assert_eq!(entries(probe, KEY).await, ours);
-}
-
-async fn refusals(probe: &mut Probe, count: u64) {
-    eventually("Redisson is refused again", SOON, async || {
-        (probe.calls().await.get("pttl") >= Some(&count)).then_some(())
-    })
-    .await;
-}
-
-// The leases are renewed while the test blocks its thread to wait for an answer.
-#[tokio::test(flavor = "multi_thread")]
-async fn redisson_waits_until_the_last_reader_releases() {
-    let Some((servers, [one, two], mut java)) = with_redisson().await else { return };
-    let mut probe = servers[0].probe().await;
-    for (kind, channel) in KINDS {
-        assert_eq!(java.ask(&format!("use {kind}")), kind);
-        let first = shared(&one).renew(true).try_acquire().await.unwrap();
-        is_refused(&mut java, &mut probe, "mode=shared r:").await;
-        let last = shared(&two).renew(true).try_acquire().await.unwrap();
-        is_refused(&mut java, &mut probe, "mode=shared r: r:").await;
-
-        probe.reset_calls().await;
-        java.order(&format!("lock {KEY} -1 60000"));
-        until_it_sleeps(&mut probe, channel).await;
-        first.release().await.unwrap();
-        // Redisson asks again at the end of the time to live that it has read.
-        probe.reset_calls().await;
-        refusals(&mut probe, 2).await;
-        assert_eq!(entries(&mut probe, KEY).await, "mode=shared r:");
-        last.release().await.unwrap();
-        assert_eq!(java.answer(), "acquired");
-        assert_held_for(&servers[0], KEY, MINUTE).await;
-        assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
-    }
-    no_key_is_left(&servers).await;
-}
-
+/// Redisson reports the type of the key, as beside an exclusive lock of this library, and does not wait. It changes
+/// nothing, also at a key with the mark of a waiting writer.
 #[tokio::test]
-async fn redisson_waits_until_the_leases_of_all_readers_end() {
+async fn redisson_gets_an_error_beside_readers() {
     let Some((servers, [one, two], mut java)) = with_redisson().await else { return };
     let mut probe = servers[0].probe().await;
-    for (kind, _) in KINDS {
+    for kind in KINDS {
         assert_eq!(java.ask(&format!("use {kind}")), kind);
-        // The first order takes long, because Java loads the classes for it.
-        assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
-        assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
-        probe.reset_calls().await;
-        let short = shared(&one).try_acquire().await.unwrap();
-        let long = shared(&two).expire(SHORT * 2).try_acquire().await.unwrap();
-        java.order(&format!("lock {KEY} -1 60000"));
-        assert_eq!(java.answer(), "acquired");
-        refusals(&mut probe, 2).await;
-        assert!(!short.is_valid() && !long.is_valid(), "{kind}");
-        short.release().await.unwrap_err();
-        long.release().await.unwrap_err();
-        assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
-    }
-    no_key_is_left(&servers).await;
-}
-
-/// A writer that waits for readers has a mark at the key, which refuses Redisson, too.
-#[tokio::test]
-async fn redisson_waits_for_readers_and_for_the_writer_behind_them() {
-    let Some((servers, [one, two], mut java)) = with_redisson().await else { return };
-    let mut probe = servers[0].probe().await;
-    for (kind, _) in KINDS {
-        assert_eq!(java.ask(&format!("use {kind}")), kind);
-        let reader = shared(&one).expire(LONG).try_acquire().await.unwrap();
+        let reader = shared(&one).try_acquire().await.unwrap();
         let waiting = tokio::spawn(two.lock(KEY).expire(LONG).wait_time(LONG).acquire());
         eventually("the writer has set its mark", SOON, async || {
-            (entries(&mut probe, KEY).await == "mode=shared r: w:").then_some(())
+            (entries(&mut probe, KEY).await == "r: shared w:").then_some(())
         })
         .await;
-        is_refused(&mut java, &mut probe, "mode=shared r: w:").await;
+        for order in ["lock catalogue 0 60000", "lock catalogue 5000 60000", "unlock catalogue"] {
+            assert_eq!(java.ask(order), "WRONGTYPE", "{kind} {order}");
+            assert!(entries(&mut probe, KEY).await.starts_with("r: shared"), "{kind} {order}");
+        }
         reader.release().await.unwrap();
         gets_the_lock(waiting).await.release().await.unwrap();
         assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
@@ -131,7 +63,7 @@ async fn is_foreign(request: LockRequest) {
 async fn readers_and_writers_leave_a_lock_of_redisson_alone() {
     let Some((servers, [one, _], mut java)) = with_redisson().await else { return };
     let mut probe = servers[0].probe().await;
-    for (kind, _) in KINDS {
+    for kind in KINDS {
         assert_eq!(java.ask(&format!("use {kind}")), kind);
         assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
         let held: BTreeMap<String, String> = probe.command(["HGETALL", KEY]).await;
@@ -159,16 +91,15 @@ async fn readers_and_writers_leave_a_lock_of_redisson_alone() {
     no_key_is_left(&servers).await;
 }
 
-/// The `RLock` of this library is refused by readers as the one of Java is.
+/// The `RLock` of this library does not know the value of a shared lock, as the one of Java does not.
 #[tokio::test]
-async fn an_rlock_of_this_library_is_refused_beside_readers() {
+async fn readers_are_foreign_to_an_rlock_of_this_library() {
     let (servers, locks) = start(1).await;
-    let reader = shared(&locks).expire(LONG).try_acquire().await.unwrap();
-    let rlock = locks.lock(KEY).dialect(Dialect::Redisson);
-    let error = rlock.try_acquire().await.unwrap_err();
-    assert!(error.is_contended(), "{error:?}");
+    let reader = shared(&locks).try_acquire().await.unwrap();
+    let rlock = || locks.lock(KEY).dialect(Dialect::Redisson);
+    is_foreign(rlock().wait_time(LONG)).await;
     reader.release().await.unwrap();
-    let rlock = locks.lock(KEY).dialect(Dialect::Redisson).try_acquire().await.unwrap();
+    let rlock = rlock().try_acquire().await.unwrap();
     is_foreign(shared(&locks).wait_time(LONG)).await;
     rlock.release().await.unwrap();
     no_key_is_left(&servers).await;

@@ -185,7 +185,7 @@ struct Scene {
 
 impl Scene {
     async fn new(nodes: Nodes) -> Self {
-        // A dropped waiter that stayed in the queue would take its only place.
+        // Dropped waiters that stayed in the queue would take its only places.
         let manager = async || nodes.builder().max_waiters(2).connect().await.unwrap();
         let (locks, other) = (manager().await, manager().await);
         let scene = Self { nodes, locks, other };

@@ -50,8 +50,8 @@ enum Ability {
     Share,
     /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock, although an exclusive holder has the lock.
     RefuseReader,
-    /// `LockError::ForeignKey` for an exclusive lock, although others share the lock.
-    RefuseWriter,
+    /// `ExtendError::Unavailable`, with `NotPermitted`, for a shared lock; it is held until its lease runs out.
+    ExtendShared,
     /// `ReleaseError::Unavailable`, with `NotPermitted`, for a shared lock. It stays until its lease runs out.
     StopSharing,
     /// A warning in the log. This user's waiters are not woken by releases, and poll instead.
@@ -63,8 +63,8 @@ enum Ability {
 }
 
 use Ability::{
-    Acquire, Announce, Connect, Extend, Fence, Identify, Listen, Refuse, RefuseReader,
-    RefuseWriter, Release, ReleaseLater, Share, StopListening, StopSharing, TellRemaining,
+    Acquire, Announce, Connect, Extend, ExtendShared, Fence, Identify, Listen, Refuse,
+    RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing, TellRemaining,
     WatchClock,
 };
 
@@ -76,14 +76,15 @@ const PLAIN: &[Right] = &[
     ("&lock:*", &[Listen, Announce]),
     ("+set", &[Acquire]),
     ("+time", &[Fence, Share, WatchClock]),
-    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater, RefuseReader]),
+    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater, Share]),
     ("+del", &[Release, StopSharing]),
     ("+pexpire", &[Extend, ReleaseLater]),
     ("+pttl", &[TellRemaining, Extend, ReleaseLater, RefuseReader]),
-    ("+hget", &[RefuseWriter]),
-    ("+hgetall", &[Fence, Share]),
-    ("+hset", &[Share]),
-    ("+hdel", &[StopSharing]),
+    ("+zadd", &[Share]),
+    ("+zrem", &[StopSharing]),
+    ("+zscore", &[ExtendShared, StopSharing]),
+    ("+zrange", &[ExtendShared, StopSharing]),
+    ("+zremrangebyscore", &[ExtendShared, StopSharing]),
     ("+pexpireat", &[Share]),
     ("+publish", &[Announce]),
     ("+evalsha", &[Fence, Share, TellRemaining, Extend, Release, ReleaseLater]),
@@ -100,7 +101,7 @@ const REDISSON: &[Right] = &[
     ("+set", &[Fence]),
     ("+time", &[Fence, WatchClock]),
     ("+hset", &[Acquire]),
-    ("+hexists", &[Acquire]),
+    ("+hexists", &[Refuse, Extend, Release, ReleaseLater]),
     ("+exists", &[Acquire]),
     ("+del", &[Release]),
     ("+pexpire", &[Acquire]),
@@ -326,12 +327,12 @@ impl Restricted {
                 assert_eq!(self.locks().await, [""; 0]);
                 return vec![Share];
             };
-            guard.extend(LONG * 2).await.unwrap();
-            match request(stranger).try_acquire().await.unwrap_err() {
-                LockError::Contended { .. } => {}
-                LockError::ForeignKey { .. } => lacking.push(RefuseWriter),
-                error => panic!("{error}"),
+            if permitted!(self, ExtendError, guard.extend(LONG * 2).await).is_none() {
+                lacking.push(ExtendShared);
             }
+            assert!(guard.is_valid());
+            let refused = request(stranger).try_acquire().await.unwrap_err();
+            assert!(refused.is_contended(), "{refused}");
             match permitted!(self, ReleaseError, guard.release().await) {
                 Some(()) => assert_eq!(self.locks().await, [""; 0]),
                 None => lacking.push(StopSharing),
@@ -497,7 +498,7 @@ async fn a_lock_of_several_keys_needs_the_rights_of_a_plain_lock() {
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
 
-    for missing in ["+set", "+pttl", "+evalsha"] {
+    for missing in ["+set", "+get", "+evalsha"] {
         drop(restricted);
         restricted = Restricted::start(Dialect::Plain, &[missing]).await;
         let error = set(&restricted.manager().await).acquire().await.unwrap_err();
@@ -510,18 +511,16 @@ async fn a_lock_of_several_keys_needs_the_rights_of_a_plain_lock() {
 /// lock is free by then.
 #[tokio::test]
 async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() {
-    for missing in [&[][..], &["+time"], &["+hset"], &["+pexpireat"]] {
+    for missing in [&[][..], &["+time"], &["+zadd"], &["+pexpireat"]] {
         let mut restricted = Restricted::start(Dialect::Plain, missing).await;
         let client = redis::Client::open(restricted.server.url()).unwrap();
         let mut reader = client.get_async_pubsub().await.unwrap();
         reader.subscribe(&[LOCK, &format!("{LOCK}:readers")]).await.unwrap();
         let locks = restricted.manager().await;
-        // A set is not acquired without the time of the server.
-        let kinds = if missing == ["+time"] { &[false][..] } else { &[false, true] };
-        for is_set in kinds {
-            let (hset, pexpireat) =
-                (restricted.calls("hset").await.0, restricted.calls("pexpireat").await.0);
-            if *is_set {
+        for is_set in [false, true] {
+            let (zadd, pexpireat) =
+                (restricted.calls("zadd").await.0, restricted.calls("pexpireat").await.0);
+            if is_set {
                 let set = locks.lock_all([KEY, "order:43"]).wait_time(SOON);
                 set.acquire().await.unwrap().release().await.unwrap();
             } else {
@@ -529,8 +528,8 @@ async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() 
             }
             if missing.is_empty() {
                 let turns =
-                    (restricted.calls("hset").await.0, restricted.calls("pexpireat").await.0);
-                assert_eq!(turns, (hset + 1, pexpireat + 1));
+                    (restricted.calls("zadd").await.0, restricted.calls("pexpireat").await.0);
+                assert_eq!(turns, (zadd + 1, pexpireat + 1));
                 eventually("the turn is over", SOON, async || {
                     restricted.locks().await.is_empty().then_some(())
                 })
@@ -544,7 +543,7 @@ async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() 
 /// A downgrade removes the exclusive lock before it adds the shared one.
 #[tokio::test]
 async fn a_downgrade_that_is_not_permitted_leaves_the_lock_exclusive() {
-    for missing in ["+hset", "+pexpireat"] {
+    for missing in ["+zadd", "+pexpireat"] {
         let mut restricted = Restricted::start(Dialect::Plain, &[missing]).await;
         let locks = restricted.manager().await;
         let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();

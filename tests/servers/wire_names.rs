@@ -225,8 +225,9 @@ async fn share(servers: &Servers, prefix: &str, key: &str, one: &LockManager, ot
     reader.extend(LONG * 2).await.unwrap();
     let writer = tokio::spawn(request(other).wait_time(LONG).acquire());
     on_each(servers, "the writer waits", async |probe| {
-        let fields = probe.command::<Vec<String>>(["HKEYS", &format!("{prefix}{key}")]).await;
-        u64::from(fields.iter().any(|field| field.starts_with("w:")))
+        let key = format!("{prefix}{key}");
+        let members = probe.command::<Vec<String>>(["ZRANGE", &key, "0", "-1"]).await;
+        u64::from(members.iter().any(|member| member.starts_with("w:")))
     })
     .await;
     reader.release().await.unwrap();
@@ -352,22 +353,22 @@ async fn the_entries_of_a_shared_lock_are_those_of_the_page() {
     for (kind, lock) in [("r:", request(&one).shared()), ("p:", request(&one).permits(2))] {
         let guard = lock.try_acquire().await.unwrap();
         let writer = tokio::spawn(request(&other).wait_time(LONG).acquire());
-        let fields = eventually("the writer has left its mark", SOON, async || {
-            let fields: HashMap<String, String> =
-                servers[0].probe().await.command(["HGETALL", KEY]).await;
-            (fields.len() == 3).then_some(fields)
+        let entries = eventually("the writer has left its mark", SOON, async || {
+            let entries: HashMap<String, i64> =
+                servers[0].probe().await.command(["ZRANGE", KEY, "0", "-1", "WITHSCORES"]).await;
+            (entries.len() == 3).then_some(entries)
         });
-        let fields = fields.await;
-        assert_eq!(fields["mode"], "shared");
-        let time: (u64, u64) = probe.command(["TIME"]).await;
+        let entries = entries.await;
+        assert_eq!(entries["shared"], 0);
+        let time: (i64, i64) = probe.command(["TIME"]).await;
         let now = time.0 * 1000 + time.1 / 1000;
-        for (field, end) in fields.iter().filter(|(field, _)| *field != "mode") {
-            // The mark may have ended by now.
-            let left = Duration::from_millis(end.parse::<u64>().unwrap().saturating_sub(now));
-            if let Some(mark) = field.strip_prefix("w:") {
-                assert!(is_hex(mark, 16) && left <= Duration::from_secs(1), "{field} {left:?}");
+        for (entry, score) in entries.iter().filter(|(entry, _)| *entry != "shared") {
+            if let Some(mark) = entry.strip_prefix("w:") {
+                // The mark may have ended by now.
+                assert!(is_hex(mark, 16) && -score - now <= 1000, "{entry} {score}");
             } else {
-                let token = field.strip_prefix(kind).unwrap();
+                let token = entry.strip_prefix(kind).unwrap();
+                let left = Duration::from_millis(u64::try_from(score - now).unwrap());
                 assert!(is_hex(token, 32) && left <= LONG && left + SOON > LONG, "{left:?}");
             }
         }

@@ -33,13 +33,11 @@ impl Ballot {
     /// Removes the mark of a caller that gives up waiting for an exclusive lock, in the background. A mark that a node
     /// keeps nevertheless runs out by itself.
     pub(crate) fn withdraw_in_background(&self, spec: &LockSpec, mark: WriterMark) {
-        for key in spec.queue_keys() {
-            // No token holds the lock. A token of its own distinguishes the operation from those on the other keys.
-            let token = Token::random(spec.dialect());
-            let withdraw = Op::new(&spec.of_key(key), token, Action::Withdraw { mark });
-            let mut round = Round::new(&self.nodes, false);
-            round.send(&self.nodes, |_, node| node.call(withdraw.clone()));
-            self.await_pending(&mut round);
-        }
+        // No token holds the lock.
+        let token = Token::random(spec.dialect());
+        let withdraw = Op::new(spec, token, Action::Withdraw { mark });
+        let mut round = Round::new(&self.nodes, false);
+        round.send(&self.nodes, |_, node| node.call(withdraw.clone()));
+        self.await_pending(&mut round);
     }
 }

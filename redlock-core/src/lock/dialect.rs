@@ -15,11 +15,11 @@
 /// | value at the key | a string: the token | a hash: from the owner to its hold count |
 /// | channel of releases | the name of the key | `redisson_lock__channel:{name}` |
 /// | acquired by | `SET` | a script |
-/// | [shared](crate::LockRequest::shared) locks and [permits](crate::LockRequest::permits) | a hash with the field `mode`, and scripts | none |
+/// | [shared](crate::LockRequest::shared) locks and [permits](crate::LockRequest::permits) | a sorted set, and scripts | none |
 /// | required rights, besides `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset` |
-/// | required rights for [fenced](crate::LockRequest::fenced) locks | `time`, `hgetall` | `time`, `get`, `set` |
-/// | required rights for shared locks and permits | `time`, `hgetall`, `hset`, `hdel`, `pexpireat` | |
-/// | required rights of exclusive callers that meet shared holders | `time`, `hget`, `hgetall`, and to wait for them `hset`, `hdel`, `pexpireat` | |
+/// | required rights for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
+/// | required rights for shared locks and permits | `time`, `zadd`, `zrem`, `zscore`, `zrange`, `zremrangebyscore`, `pexpireat` | |
+/// | required rights of exclusive callers that meet shared holders | `time`, `zrem`, `zscore`, `zrange`, `zremrangebyscore`, and to wait for them `zadd`, `pexpireat` | |
 ///
 /// # Examples
 ///

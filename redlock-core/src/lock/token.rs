@@ -12,7 +12,7 @@ use crate::random::with_random;
 ///
 /// It has 128 random bits (122 in a UUID) from a cryptographically secure generator, because a client
 /// that guesses the token can release the lock. It is never displayed (secrets stay in).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token {
     /// ASCII characters, padded with zeros.
     text: [u8; MAX_LEN],

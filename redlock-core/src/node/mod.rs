@@ -177,7 +177,6 @@ pub(crate) mod deferring;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
-mod memory_queue;
 mod op;
 mod ordered;
 mod queue_op;

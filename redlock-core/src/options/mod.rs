@@ -81,7 +81,7 @@ pub(crate) use time::{TIME_FORM, parse_time};
 ///    `Value` there if no other option has this type. Such a type is also re-exported by `redlock-axum` and its
 ///    `__private`.
 /// 3. Its effect: the acquisition in `redlock-core/src/request/` reads the `ResolvedOptions`. An option that the
-///    nodes store also goes through `ballot/attempt.rs`, `node/op.rs`, `node/redis/dialect/`, `node/memory/` and
+///    nodes store also goes through `ballot/attempt.rs`, `node/op.rs`, `node/redis/operation.rs`, `node/memory/` and
 ///    `wire.md`, and into the rules of `queue/hand_over.rs`, because a hand-over leaves the lock on the nodes as
 ///    it is.
 /// 4. Documentation: a row in `redlock-axum/docs/options.md` and in the README's table of the attribute, which

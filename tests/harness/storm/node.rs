@@ -114,12 +114,18 @@ impl Node {
             for key in probe.keys().await {
                 let left: i64 = probe.command(["PTTL", &key]).await;
                 let kind: String = probe.command(["TYPE", &key]).await;
-                // A hash has the fields of shared holders and of the marks of waiting writers, a sorted set the tickets
-                // and the presences of a fair queue.
-                let (longest, content): (_, Vec<String>) = match kind.as_str() {
-                    "hash" => (MARK, probe.command(["HKEYS", &key]).await),
-                    "zset" => (PRESENCE, probe.command(["ZRANGE", &key, "0", "-1"]).await),
-                    _ => (LONGEST_LEASE, vec![kind]),
+                // A sorted set has the entries of shared holders and of waiting writers, or the tickets and the
+                // presences of a fair queue.
+                let content: Vec<String> = match kind.as_str() {
+                    "zset" => probe.command(["ZRANGE", &key, "0", "-1"]).await,
+                    _ => vec![kind],
+                };
+                let longest = if key.starts_with("redlock:fair") {
+                    PRESENCE
+                } else if content.iter().any(|entry| entry.starts_with("w:")) {
+                    MARK
+                } else {
+                    LONGEST_LEASE
                 };
                 let longest = (longest + self.lengthened).as_millis();
                 let owner =

@@ -5,6 +5,7 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisException;
 import org.redisson.config.Config;
 
 /** Executes the order in each input line with the locks of Redisson, and answers it with one line. */
@@ -23,10 +24,22 @@ class RedissonPeer {
         System.out.println("ready");
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
         for (String line = orders.readLine(); line != null; line = orders.readLine()) {
-            System.out.println(execute(redisson, line.split(" ")));
+            System.out.println(answer(redisson, line.split(" ")));
         }
         // Skips the shutdown of Redisson, which takes two seconds and saves nothing.
         Runtime.getRuntime().halt(0);
+    }
+
+    /** Returns WRONGTYPE if the key has a value that is no lock of Redisson. */
+    private static String answer(RedissonClient redisson, String[] order) throws InterruptedException {
+        try {
+            return execute(redisson, order);
+        } catch (RedisException error) {
+            if (String.valueOf(error.getMessage()).contains("WRONGTYPE")) {
+                return "WRONGTYPE";
+            }
+            throw error;
+        }
     }
 
     private static String execute(RedissonClient redisson, String[] order) throws InterruptedException {

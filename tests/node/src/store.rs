@@ -54,7 +54,7 @@ impl Store {
         let name = op.spec.name();
         let holder = self.locks.get_mut(name);
         if let Action::Acquire { lease, fenced, .. } = op.action {
-            if let Some(holder) = holder {
+            if let Some(holder) = holder.filter(|holder| holder.token != op.token) {
                 return Vote::held(Some(holder.end - now)).into();
             }
             self.locks.insert(name.clone(), Lock { token: op.token, end: now + lease });

@@ -40,17 +40,6 @@ impl Store {
                 Reply::Int(self.expire_at(key, until))
             }
 
-            ("HGET", [key, field]) => {
-                let value = self.hash(key)?.and_then(|hash| hash.get(*field));
-                value.map_or(Reply::Null, Reply::bulk)
-            }
-            ("HGETALL", [key]) => {
-                let pairs = self.hash(key)?.into_iter().flatten();
-                Reply::Array(
-                    pairs.flat_map(|(field, value)| [field, value]).map(Reply::bulk).collect(),
-                )
-            }
-            ("HLEN", [key]) => Reply::Int(count(self.hash(key)?.map_or(0, Hash::len))),
             ("HEXISTS", [key, field]) => {
                 let hash = self.hash(key)?;
                 Reply::Int(i64::from(hash.is_some_and(|hash| hash.contains_key(*field))))
@@ -62,21 +51,21 @@ impl Store {
                     .filter(|(field, value)| hash.insert(field.clone(), value.clone()).is_none());
                 Reply::Int(count(added.count()))
             }
-            ("HDEL", [key, fields @ ..]) if !fields.is_empty() => {
-                let hash = self.hash_mut(key)?;
-                let removed = fields.iter().filter(|field| hash.remove(**field).is_some()).count();
-                self.remove_if_empty(key);
-                Reply::Int(count(removed))
-            }
-
-            ("ZADD", [key, options @ .., score, member]) => {
-                let (is_new_only, score) = (options == [b"NX"], int(score)?);
+            ("ZADD", [key, b"NX", score, member]) => {
+                let score = int(score)?;
                 let sorted = self.sorted_mut(key)?;
-                let before = sorted.get(*member).copied();
-                if before.is_none() || !is_new_only {
-                    sorted.insert(member.to_vec(), score);
+                let is_new = !sorted.contains_key(*member);
+                sorted.entry(member.to_vec()).or_insert(score);
+                Reply::Int(i64::from(is_new))
+            }
+            ("ZADD", [key, pairs @ ..]) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
+                let mut added = 0;
+                for pair in pairs.chunks(2) {
+                    let score = int(pair[0])?;
+                    let sorted = self.sorted_mut(key)?;
+                    added += usize::from(sorted.insert(pair[1].to_vec(), score).is_none());
                 }
-                Reply::Int(i64::from(before.is_none()))
+                Reply::Int(count(added))
             }
             ("ZREM", [key, members @ ..]) if !members.is_empty() => {
                 let sorted = self.sorted_mut(key)?;
@@ -88,12 +77,25 @@ impl Store {
                 let score = self.sorted(key)?.and_then(|sorted| sorted.get(*member));
                 score.map_or(Reply::Null, |score| Reply::bulk(score.to_string()))
             }
-            ("ZRANGE", [key, b"0", b"-1"]) => self.range(key, b"-inf", b"+inf")?,
-            ("ZRANGEBYSCORE", [key, from, to]) => self.range(key, from, to)?,
+            ("ZREMRANGEBYSCORE", [key, from, to]) => {
+                let removed = self.range(key, from, to)?;
+                for (_, member) in &removed {
+                    self.sorted_mut(key)?.remove(member);
+                }
+                self.remove_if_empty(key);
+                Reply::Int(count(removed.len()))
+            }
+            ("ZRANGE", [key, from, to]) => members(between(self.all(key)?, from, to)?),
+            ("ZRANGE", [key, from, to, b"WITHSCORES"]) => {
+                let between = between(self.all(key)?, from, to)?.into_iter();
+                let pairs = between.flat_map(|(score, member)| [member, score.to_string().into()]);
+                Reply::Array(pairs.map(Reply::bulk).collect())
+            }
+            ("ZRANGEBYSCORE", [key, from, to]) => members(self.range(key, from, to)?),
             ("ZRANGEBYSCORE", [key, from, to, b"LIMIT", b"0", most]) => {
-                let Reply::Array(mut members) = self.range(key, from, to)? else { unreachable!() };
-                members.truncate(usize::try_from(int(most)?).unwrap_or(usize::MAX));
-                Reply::Array(members)
+                let mut all = self.range(key, from, to)?;
+                all.truncate(usize::try_from(int(most)?).unwrap_or(usize::MAX));
+                members(all)
             }
             _ => return Err(error(&format!("ERR unknown command '{name}'"))),
         })
@@ -162,17 +164,22 @@ impl Store {
         }
     }
 
+    /// Returns all members with their scores, in their order.
+    fn all(&self, key: &[u8]) -> Result<Members, Reply> {
+        self.range(key, b"-inf", b"+inf")
+    }
+
     /// Returns the members with these scores, in their order.
-    fn range(&self, key: &[u8], from: &[u8], to: &[u8]) -> Result<Reply, Reply> {
+    fn range(&self, key: &[u8], from: &[u8], to: &[u8]) -> Result<Members, Reply> {
         let ((from, without_from), (to, without_to)) = (bound(from)?, bound(to)?);
         let members = self.sorted(key)?.into_iter().flatten();
-        let mut members: Vec<(i64, &Vec<u8>)> = members
-            .map(|(member, score)| (*score, member))
+        let mut members: Members = members
+            .map(|(member, score)| (*score, member.clone()))
             .filter(|(score, _)| *score > from || *score == from && !without_from)
             .filter(|(score, _)| *score < to || *score == to && !without_to)
             .collect();
         members.sort_unstable();
-        Ok(Reply::Array(members.into_iter().map(|(_, member)| Reply::bulk(member)).collect()))
+        Ok(members)
     }
 
     /// Returns the rest of the life of a key in milliseconds: -2 for no key, -1 for one without an end.
@@ -194,6 +201,27 @@ impl Store {
         }
         1
     }
+}
+
+/// Members of a sorted set, each with its score before it.
+type Members = Vec<(i64, Vec<u8>)>;
+
+fn members(members: Members) -> Reply {
+    Reply::Array(members.into_iter().map(|(_, member)| Reply::bulk(member)).collect())
+}
+
+/// Returns the members from one index to another, which is included. A negative index counts from the end.
+fn between(mut members: Members, from: &[u8], to: &[u8]) -> Result<Members, Reply> {
+    let length = count(members.len());
+    let index = |text| {
+        let index = int(text)?;
+        Ok(if index < 0 { index + length } else { index })
+    };
+    let from = usize::try_from(index(from)?).unwrap_or(0);
+    let to: i64 = index(to)?;
+    members.truncate(usize::try_from(to + 1).unwrap_or(0));
+    members.drain(..from.min(members.len()));
+    Ok(members)
 }
 
 /// Returns a bound of scores, and whether the bound itself is outside.

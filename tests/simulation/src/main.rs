@@ -3,8 +3,7 @@
 //!
 //! Everything above the socket is the real code: managers, ballots, pools, the driver of the `redis`
 //! crate. The [network](network) delays and holds packets and resets connections. The [servers](server)
-//! answer as Redis does: a [comparison](comparison) sends the same requests to a real server. Clocks run
-//! apart, within the margin. The faults and the actions of the callers follow from a seed: the same seed
+//! answer as Redis does, and run the [scripts](lua) of the product. Clocks run apart, within the margin. The faults and the actions of the callers follow from a seed: the same seed
 //! repeats a run to the last message.
 //!
 //! Every run checks that
@@ -40,9 +39,7 @@
 
 mod belief;
 mod calm;
-mod cases;
 mod commands;
-mod comparison;
 mod history;
 mod holding;
 mod lua;
@@ -51,13 +48,11 @@ mod order;
 mod panics;
 mod plan;
 mod promise;
-mod real;
 mod resp;
 #[allow(unreachable_pub, reason = "the harness exports it")]
 #[path = "../../harness/seeds.rs"]
 mod seeds;
 mod server;
-mod shared_cases;
 mod sharing;
 mod steps;
 mod store;
@@ -226,17 +221,11 @@ fn the_simulation_finds_silent_clock_steps_without_the_restart_guard() {
 /// voting.
 #[test]
 fn the_restart_guard_prevents_a_second_holder_after_rolling_clock_steps() {
-    let mut unguarded = 0;
-    let seeds = seeds("simulation-rolling-steps").inspect(|seed| {
-        let outcome = run_plan(Plan::rolling_steps(*seed, false), false);
-        unguarded += u64::from(!outcome.violations.is_empty());
-    });
-    let (runs, total) = runs(seeds, |seed| Plan::rolling_steps(seed, true));
-    eprintln!("{unguarded} violations without the guard");
-    let outcomes = [
-        ("violations without the guard", unguarded, 1),
-        ("granted", total.granted, 3 * runs),
-        ("stepped clocks", total.stepped, runs),
-    ];
+    // About one run of fifteen breaks a promise without the guard.
+    let breaks = |seed| !run_plan(Plan::rolling_steps(seed, false), false).violations.is_empty();
+    assert!((0..300).any(breaks), "the faults are too weak");
+    let (runs, total) =
+        runs(seeds("simulation-rolling-steps"), |seed| Plan::rolling_steps(seed, true));
+    let outcomes = [("granted", total.granted, 3 * runs), ("stepped clocks", total.stepped, runs)];
     assert_reached(runs, outcomes);
 }

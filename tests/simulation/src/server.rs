@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::network::{Arrival, Network, Packet, Sender};
 use super::resp::{Reply, take_request};
-use super::store::{ConnectionId, Content, Hash, Store};
+use super::store::{ConnectionId, Content, Sorted, Store};
 use super::trace::Trace;
 
 /// Whether a server keeps its data over a restart.
@@ -161,10 +161,11 @@ impl Server {
         let now = i64::try_from(self.now().as_millis()).expect("a time that fits into an i64");
         let state = self.0.state.lock();
         let is_marked = |value: &Content| {
-            let Content::Hash(hash) = value else { return false };
-            shared_entries(hash).any(|(kind, till)| kind == b'w' && till >= now)
+            let Content::Sorted(members) = value else { return false };
+            shared_entries(members).any(|(kind, till)| kind == b'w' && till >= now)
         };
-        let marked = state.store.keys.iter().filter(|(_, entry)| is_marked(&entry.value));
+        let locks = state.store.keys.iter().filter(|(key, _)| !key.starts_with(FAIR));
+        let marked = locks.filter(|(_, entry)| is_marked(&entry.value));
         marked.map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
@@ -241,16 +242,15 @@ impl State {
             // A backward step prolongs the leases.
             let allowed = |longest: i64| 0..=longest + *stepped_back;
             let is_allowed = match &entry.value {
-                Content::Text(_) => allowed(*longest_lease).contains(&time_to_live),
-                Content::Sorted(_) => {
-                    key.starts_with(FAIR) && allowed(PRESENCE).contains(&time_to_live)
-                }
-                Content::Hash(hash) if !hash.contains_key(&b"mode"[..]) => {
+                Content::Text(_) | Content::Hash(_) => {
                     allowed(*longest_lease).contains(&time_to_live)
                 }
-                Content::Hash(hash) => {
+                Content::Sorted(_) if key.starts_with(FAIR) => {
+                    allowed(PRESENCE).contains(&time_to_live)
+                }
+                Content::Sorted(members) => {
                     let entries =
-                        shared_entries(hash).map(|(kind, till)| (kind, till - store.millis()));
+                        shared_entries(members).map(|(kind, till)| (kind, till - store.millis()));
                     let living: Vec<_> = entries.filter(|(_, left)| *left >= 0).collect();
                     let is_short = |(kind, left): &(u8, i64)| match kind {
                         b'w' => allowed(LONGEST_MARK).contains(left),
@@ -273,10 +273,7 @@ impl State {
 }
 
 /// Returns the kind and the end of each entry of a shared lock.
-fn shared_entries(hash: &Hash) -> impl Iterator<Item = (u8, i64)> {
-    let entries = hash.iter().filter(|(field, _)| &field[..] != b"mode");
-    entries.map(|(field, till)| {
-        let till = std::str::from_utf8(till).ok().and_then(|till| till.parse().ok());
-        (field[0], till.expect("the end of an entry"))
-    })
+fn shared_entries(members: &Sorted) -> impl Iterator<Item = (u8, i64)> {
+    let entries = members.iter().filter(|(member, _)| &member[..] != b"shared");
+    entries.map(|(member, score)| (member[0], score.abs()))
 }

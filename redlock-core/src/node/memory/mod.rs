@@ -1,9 +1,9 @@
 //! A node in the memory of this process.
 
-mod several_keys;
-mod shared_lock;
+mod locks;
+mod queue;
+mod shared_set;
 mod subscribers;
-mod table;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::memory_queue::MemoryQueues;
 use super::{
     Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, ReplyFuture,
     StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::LockSpec;
-use table::LockTable;
+use locks::LockTable;
+use queue::MemoryQueues;
 
 /// A node in the memory of this process, for examples, tests and services that run as one copy.
 ///
@@ -211,7 +211,7 @@ impl Node for MemoryNode {
 mod tests {
     use futures_util::FutureExt;
 
-    use super::table::FOREIGN;
+    use super::locks::FOREIGN;
     use super::*;
     use crate::clock::fake::FakeClock;
     use crate::error::Vote;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::shared_set::Audience;
 use crate::lock::{Dialect, LockName, LockSpec};
 use crate::node::Notify;
 
@@ -19,16 +20,6 @@ struct MemorySubscriber {
     /// Whether the subscriber waits for a shared lock.
     is_shared: bool,
     notify: Notify,
-}
-
-/// The subscribers that a release concerns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Audience {
-    All,
-    /// Those that wait for a shared lock.
-    Readers,
-    /// Those that wait for an exclusive lock.
-    Writers,
 }
 
 impl Subscribers {

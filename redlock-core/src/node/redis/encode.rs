@@ -106,13 +106,6 @@ impl Drop for SharedCommand {
     }
 }
 
-/// Encodes `EVALSHA sha count keys..`.
-pub(super) fn run(sha: &str, keys: &[&str]) -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("EVALSHA").arg(sha).arg(keys.len()).arg(keys);
-    command
-}
-
 pub(super) fn load(script: Script) -> Cmd {
     let mut command = Cmd::new();
     command.arg("SCRIPT").arg("LOAD").arg(script.source());

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::dialect;
+use super::operation;
 use crate::node::{Execution, Op, Reply, ReplyFuture};
 
 /// The highest number of executors that a thread keeps.
@@ -89,7 +89,7 @@ async fn run(slot: Arc<Mutex<JobSlot>>) {
     loop {
         let job = slot.lock().job.take();
         if let Some(Job { connection, op, begun, node_timeout }) = job {
-            let reply = dialect::execute(&connection, &op, begun, node_timeout).await;
+            let reply = operation::execute(&connection, &op, begun, node_timeout).await;
             drop((connection, op));
             slot.lock().reply = Some(reply);
         }
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((spare(), Arc::strong_count(&connection)), (0, 1));
         let next = Executor::start(job(&connection, Action::Release { min_hold: None }));
         // The driver skips a command whose caller is gone.
-        let reply = serve(&mut server, "plain/release", ":0\r\n", || {});
+        let reply = serve(&mut server, "release", ":0\r\n", || {});
         let (replied, ()) = tokio::join!(next, reply);
         assert_eq!(replied.vote, Vote::NotHeld);
     }

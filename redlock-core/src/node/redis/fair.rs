@@ -11,7 +11,7 @@ use bb8_redis::redis::{Cmd, RedisError, Value};
 use super::connection::Connection;
 use super::error::node_error;
 use super::fencing;
-use super::script::{FAIR_ENTER, FAIR_INSPECT, FAIR_LEAVE, FAIR_REFRESH, Script};
+use super::script::FAIR;
 use crate::error::NodeError;
 use crate::lock::{Dialect, LockSpec};
 use crate::node::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
@@ -38,10 +38,9 @@ pub(super) async fn execute(
     connection: &Connection,
     op: &QueueOp,
 ) -> Result<QueueReply, NodeError> {
-    let script = script(&op.action);
-    let command = encode(op, connection.sha(script));
+    let command = encode(op, connection.sha(FAIR));
     // Every operation may be executed twice, so the command is sent again in any case.
-    decode(&connection.send_script(script, &command).await)
+    decode(&connection.send_script(FAIR, &command).await)
 }
 
 /// Executes an operation on a server of a cluster to which the slot of the queue is moving.
@@ -49,22 +48,12 @@ pub(super) async fn execute_asking(
     connection: &Connection,
     op: &QueueOp,
 ) -> Result<QueueReply, NodeError> {
-    let script = script(&op.action);
-    let command = encode(op, connection.sha(script));
+    let command = encode(op, connection.sha(FAIR));
     let reply = match connection.send_asking(&command).await {
         Ok(reply) => Ok(reply),
-        Err(error) => connection.recover(script, error, connection.send_asking(&command)).await,
+        Err(error) => connection.recover(FAIR, error, connection.send_asking(&command)).await,
     };
     decode(&reply)
-}
-
-fn script(action: &QueueAction) -> Script {
-    match action {
-        QueueAction::Enter { .. } => FAIR_ENTER,
-        QueueAction::Refresh => FAIR_REFRESH,
-        QueueAction::Leave { .. } => FAIR_LEAVE,
-        QueueAction::Inspect => FAIR_INSPECT,
-    }
 }
 
 fn encode(op: &QueueOp, sha: &str) -> Cmd {
@@ -72,6 +61,12 @@ fn encode(op: &QueueOp, sha: &str) -> Cmd {
     let mut command = Cmd::new();
     command.arg("EVALSHA").arg(sha).arg(1).arg(queue(spec));
     command.arg(process.to_string()).arg(micros(*presence));
+    command.arg(match action {
+        QueueAction::Enter { .. } => "enter",
+        QueueAction::Refresh => "refresh",
+        QueueAction::Leave { .. } => "leave",
+        QueueAction::Inspect => "inspect",
+    });
     match action {
         QueueAction::Enter { tickets } => {
             for ticket in &**tickets {
@@ -161,7 +156,7 @@ mod tests {
         let command = encode(&op, "sha");
         let mut expected = Cmd::new();
         expected.arg("EVALSHA").arg("sha").arg(1).arg(queue(&spec));
-        expected.arg("000000000000000a").arg(3_000_000);
+        expected.arg("000000000000000a").arg(3_000_000).arg("enter");
         expected.arg("0000000000000001").arg(2000).arg("00000000000000ff").arg(0);
         assert_eq!(command.get_packed_command(), expected.get_packed_command());
     }

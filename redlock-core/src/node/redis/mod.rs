@@ -2,16 +2,16 @@
 
 mod cluster;
 mod connection;
-mod decode;
 mod delayed_restart;
-mod dialect;
 mod encode;
 mod error;
 mod executor;
 mod fair;
 mod fencing;
+mod operation;
 #[cfg(test)]
 mod order_tests;
+mod reply;
 mod script;
 mod sentinel;
 mod settings;
@@ -261,7 +261,7 @@ impl Node for RedisNode {
             Action::Extend { .. } | Action::Confirm { .. } => connection.may_extend().err(),
             _ => None,
         };
-        let (begun, node_timeout) = (dialect::begun(&op.action), self.settings.node_timeout);
+        let (begun, node_timeout) = (operation::begun(&op.action), self.settings.node_timeout);
         let reply = Executor::start(Job { connection, op, begun, node_timeout });
         match not_counted {
             None => reply,
@@ -271,11 +271,11 @@ impl Node for RedisNode {
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         let is_shared = spec.mode().is_shared();
-        self.subscriptions.subscribe(&dialect::channel(spec), is_shared, notify)
+        self.subscriptions.subscribe(&operation::channel(spec), is_shared, notify)
     }
 
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        self.subscriptions.subscribe(&dialect::turn_channel(spec), true, Arc::new(|| {}))
+        self.subscriptions.subscribe(&operation::turn_channel(spec), true, Arc::new(|| {}))
     }
 
     fn queue(&self, op: QueueOp) -> QueueFuture {
@@ -372,7 +372,7 @@ mod tests {
         let mut release = node.call(op(Action::Release { min_hold: None }));
         assert!(futures_util::poll!(&mut release).is_pending());
         // The reply to the first command shows that the server works.
-        serve(&mut server, "plain/take_fenced", "$1\r\n7\r\n", || {}).await;
+        serve(&mut server, "acquire", "$1\r\n7\r\n", || {}).await;
         assert_eq!(first.await, crate::node::Reply::new(Vote::Granted).with_number(7));
         assert!(node.call(op(extend)).as_ready().is_none());
     }
@@ -384,7 +384,7 @@ mod tests {
         connection.start(Quarantine::after_promotion(LEASE, LEASE / 10, Instant::now()));
         let node = node(LEASE, connection);
         let mut extend = async |reply: &str| {
-            let granted = serve(&mut server, "plain/extend", reply, || {});
+            let granted = serve(&mut server, "extend", reply, || {});
             tokio::join!(node.call(op(Action::Extend { lease: LEASE })), granted).0.vote
         };
         let vote = extend(":1\r\n").await;

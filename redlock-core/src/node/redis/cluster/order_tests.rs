@@ -24,7 +24,7 @@ async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() 
     assert!(poll!(&mut release).is_pending());
     let [first, second] = &mut cluster.masters;
     let play = async {
-        serve(second, "plain/release", ":0\r\n", || {}).await;
+        serve(second, "release", ":0\r\n", || {}).await;
         // The acquisition comes first on its connection.
         serve(first, "SET", "+OK\r\n:1\r\n", || {}).await;
     };
@@ -33,7 +33,7 @@ async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() 
     assert_eq!((acquired.vote, released.vote), (Vote::Granted, Vote::Granted));
     // A later release goes to the owner alone.
     let release = cluster.call(RELEASE);
-    let played = serve(&mut cluster.masters[1], "plain/release", ":0\r\n", || {});
+    let played = serve(&mut cluster.masters[1], "release", ":0\r\n", || {});
     let (released, ()) = timeout(LEASE, async { tokio::join!(release, played) }).await.unwrap();
     assert_eq!(released.vote, Vote::NotHeld);
 }
@@ -49,9 +49,9 @@ async fn a_release_follows_a_dropped_acquisition() {
     let release = cluster.call(RELEASE);
     let [first, second] = &mut cluster.masters;
     let play = async {
-        serve(second, "plain/release", ":0\r\n", || {}).await;
+        serve(second, "release", ":0\r\n", || {}).await;
         // The driver skips a command whose caller is gone, or has sent it before.
-        serve(first, "plain/release", ":0\r\n", || {}).await;
+        serve(first, "release", ":0\r\n", || {}).await;
     };
     timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
 }
@@ -70,7 +70,7 @@ async fn a_redirected_acquisition_is_not_sent_again_after_its_release() {
             serve(first, "SET", &redirects, || {}).await;
             // The release follows the redirect. No acquisition does.
             let reply = if kind == "ASK" { "+OK\r\n:0\r\n" } else { ":0\r\n" };
-            serve(second, "plain/release", reply, || {}).await;
+            serve(second, "release", reply, || {}).await;
         };
         let both = async { tokio::join!(acquire, release, play) };
         let (acquired, released, ()) = timeout(LEASE, both).await.unwrap();

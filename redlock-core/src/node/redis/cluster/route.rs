@@ -17,7 +17,7 @@ use super::redirect::{Redirect, RedirectKind, is_cluster_down};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
 use crate::lock::WriterMark;
-use crate::node::redis::{RedisNode, dialect, fair, uncounted};
+use crate::node::redis::{RedisNode, fair, operation, uncounted};
 use crate::node::{
     Action, Node, NodeStatus, Op, QueueFuture, QueueOp, QueueReply, Reply, ReplyFuture,
 };
@@ -184,7 +184,7 @@ fn call(shard: &RedisNode, op: Op, way: Way) -> ReplyFuture {
             let extends = matches!(op.action, Action::Extend { .. } | Action::Confirm { .. });
             let not_counted = connection.may_extend().err().filter(|_| extends);
             ReplyFuture::new(async move {
-                let reply = dialect::execute_asking(&connection, &op).await;
+                let reply = operation::execute_asking(&connection, &op).await;
                 match not_counted {
                     None => reply,
                     Some(reason) => uncounted(reply, reason),

@@ -270,11 +270,6 @@ impl Connection {
         &self.scripts[script.index()]
     }
 
-    /// Runs a script without arguments. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
-    pub(crate) async fn run(&self, script: Script, keys: &[&str]) -> Result<Value, RedisError> {
-        self.send_script(script, &encode::run(self.sha(script), keys)).await
-    }
-
     /// Sends the command of a script that may run twice. Loads the script again if the server has forgotten it.
     pub(crate) async fn send_script(
         &self,

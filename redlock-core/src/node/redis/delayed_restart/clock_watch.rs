@@ -152,7 +152,7 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
     use crate::node::redis::connection::played_server::{played_connection, serve};
-    use crate::node::redis::dialect::execute;
+    use crate::node::redis::operation::execute;
     use crate::node::{Action, Op};
 
     const SECOND: Duration = Duration::from_secs(1);

@@ -1,4 +1,16 @@
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+-- token, kind, lease
+local ends = {}
+for index, key in ipairs(KEYS) do
+  local own, reply = mine(key, ARGV[2])
+  if not own then return reply end
+  ends[index] = own
+end
+for index, key in ipairs(KEYS) do
+  if ends[index] ~= true then
+    local failed = set(key, ARGV[2] .. ':' .. ARGV[1], math.max(ends[index], now() + ARGV[3]))
+    if failed then return failed end
+  elseif redis.call('PTTL', key) < tonumber(ARGV[3]) then
+    redis.call('PEXPIRE', key, ARGV[3])
+  end
 end
 return 1

@@ -1,0 +1,49 @@
+-- token, lease or '' to look up only, number of locks, mark or '', life of the mark
+local count, owned, refused, shared, met_set = tonumber(ARGV[3]), 0, nil, {}, nil
+for index = 1, count do
+  local key = KEYS[index]
+  local value = read(key)
+  if type(value) == 'table' then return value end
+  if value == ARGV[1] then
+    owned = owned + 1
+  elseif value == -4 then
+    met_set = 1
+    settle(key)
+    local _, holder = member(key, -1)
+    local last = math.max(holder, -(redis.call('ZSCORE', key, 't') or 0))
+    -- Marks alone refuse nobody.
+    if last > 0 then
+      refused = refused or {index - 1, last - now(), 1}
+      shared[#shared + 1] = key
+    end
+  elseif value then
+    return {index - 1, type(value) == 'number' and value or redis.call('PTTL', key)}
+  end
+end
+if refused then
+  -- Only shared holders are in the way.
+  if ARGV[4] ~= '' then
+    for _, key in ipairs(shared) do
+      local failed = set(key, 'w:' .. ARGV[4], -now() - ARGV[5])
+      if failed then return failed end
+    end
+  end
+  return refused
+end
+if ARGV[2] == '' then return {0, met_set and 0 or -2, met_set} end
+
+local number = redis.status_reply('OK')
+if #KEYS > count then
+  number = next_number(count)
+  if type(number) == 'table' then return number end
+  set_counters(count, number)
+end
+for index = 1, count do
+  local set = redis.pcall('SET', KEYS[index], ARGV[1], 'PX', ARGV[2])
+  if set.err then
+    -- Redis keeps the writes of a script that fails, but nothing may be half set.
+    for before = 1, index - 1 do redis.pcall('DEL', KEYS[before]) end
+    return set
+  end
+end
+return number

@@ -1,1 +1,0 @@
-redis.call('DEL', KEYS[1])

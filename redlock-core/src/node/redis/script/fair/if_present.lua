@@ -1,1 +1,0 @@
-if was_present then

@@ -1,1 +1,0 @@
-return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

@@ -1,1 +1,0 @@
-if value ~= ARGV[1] then return 0 end

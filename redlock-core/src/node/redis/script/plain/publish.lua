@@ -1,1 +1,0 @@
-local subscribers = redis.pcall('PUBLISH', KEYS[1], '0')

@@ -1,2 +1,0 @@
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return number

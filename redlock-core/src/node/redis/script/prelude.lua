@@ -1,0 +1,102 @@
+-- KEYS are the locks, and behind them the fencing counters.
+--
+-- The value of an exclusive lock is its token. The value of a shared lock is a sorted set: `shared` with the score 0, and
+-- an entry for each reader (`r:` and a token), for each holder of a permit (`p:` and a token) and for each waiting writer
+-- (`w:` and a mark), and `t`, the turn of the readers. The score of a holder is the end of its entry, in milliseconds by
+-- the server's clock. The score of a mark and of the turn is the negative end. So the highest member is the holder that
+-- ends last, and the lowest is the mark that ends last, or the turn. Like a key, an entry lives through the millisecond of
+-- its end.
+local MARK, TURN = 1000, 50
+
+local function text(number) return string.format('%.0f', number) end
+
+local clock
+local function now()
+  if not clock then
+    local time = redis.call('TIME')
+    clock = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return clock
+end
+
+-- Returns the token of an exclusive lock, false for a free lock, -4 for a shared lock, -1 for a shared lock without a time
+-- to live, and -3 for anything else. Returns an error as a table.
+local function read(key)
+  local value = redis.pcall('GET', key)
+  if type(value) ~= 'table' or not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
+  local score = redis.pcall('ZSCORE', key, 'shared')
+  if type(score) == 'table' and not string.find(score.err, 'WRONGTYPE', 1, true) then return score end
+  if score ~= '0' then return -3 end
+  return redis.pcall('PTTL', key) == -1 and -1 or -4
+end
+
+-- Returns a member and its score. A missing one has the score 0.
+local function member(key, index)
+  local pair = redis.call('ZRANGE', key, index, index, 'WITHSCORES')
+  return pair[1], tonumber(pair[2] or 0)
+end
+
+-- The key lives as long as its last entry. Returns an error as a table.
+local function expire(key)
+  local _, lowest = member(key, 0)
+  local _, highest = member(key, -1)
+  local last = math.max(highest, -lowest)
+  if last == 0 then return redis.call('DEL', key) end
+  return redis.pcall('PEXPIREAT', key, text(last))
+end
+
+-- Removes the entries that have ended, and those that end later than they can: they were set before the clock was stepped
+-- back. It comes before any entry is added, because a server whose memory is full refuses a script whose first write needs
+-- memory.
+local function settle(key)
+  local removed = redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. text(now()))
+    + redis.call('ZREMRANGEBYSCORE', key, '(' .. text(-now()), '(0')
+    + redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-now() - MARK))
+  local turn = redis.call('ZSCORE', key, 't')
+  if turn and -turn > now() + TURN then removed = removed + redis.call('ZREM', key, 't') end
+  if removed > 0 then expire(key) end
+end
+
+-- Sets the score of an entry. Returns an error as a table, and otherwise nil.
+local function set(key, entry, score)
+  -- Redis keeps the writes of a script that fails, but every lock has a deadline. So this function writes nothing if
+  -- PEXPIREAT is not permitted. Redis 6.2 has no function for this check.
+  if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIREAT', key, '1') then
+    return redis.pcall('PEXPIREAT', key, '1')
+  end
+  local added = redis.pcall('ZADD', key, '0', 'shared', text(score), entry)
+  if type(added) == 'table' then return added end
+  local expired
+  if added == 2 then
+    expired = redis.pcall('PEXPIREAT', key, text(math.abs(score)))
+  else
+    expired = expire(key)
+  end
+  if type(expired) == 'table' then
+    if added == 2 then redis.call('DEL', key) elseif added == 1 then redis.call('ZREM', key, entry) end
+    return expired
+  end
+end
+
+-- Returns the end of the latest mark, or 0.
+local function mark_end(key)
+  for index = 0, 1 do
+    local entry, score = member(key, index)
+    if score < 0 and entry ~= 't' then return -score end
+  end
+  return 0
+end
+
+-- Returns true if the token has the key alone, and the end of its entry if it shares the key as `kind`. A reader may have
+-- the key alone: a downgrade has not reached this server. Otherwise returns nil and the reply: 0, -1, -3 or an error.
+local function mine(key, kind)
+  local value = read(key)
+  if value == ARGV[1] then return true end
+  if type(value) == 'table' or value == -3 or value == -1 then return nil, value end
+  if value ~= -4 or kind == 'x' then return nil, 0 end
+  settle(key)
+  local till = redis.call('ZSCORE', key, kind .. ':' .. ARGV[1])
+  if till then return tonumber(till) end
+  return nil, 0
+end
+

@@ -1,0 +1,27 @@
+-- owner, lease
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  -- The result is 1 if the owner is in the hash.
+  local owned = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
+  if type(owned) == 'table' then
+    return string.find(owned.err, 'WRONGTYPE', 1, true) and {0, -3} or owned
+  end
+  return {0, redis.call('PTTL', KEYS[1])}
+end
+-- Redis keeps the writes of a script that fails, but every lock has a deadline. So this script writes nothing if PEXPIRE is
+-- not permitted. Redis 6.2 has no function for this check.
+if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], ARGV[2]) then
+  return redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+end
+local number = redis.status_reply('OK')
+if #KEYS > 1 then
+  number = next_number(1)
+  if type(number) == 'table' then return number end
+  set_counters(1, number)
+end
+redis.call('HSET', KEYS[1], ARGV[1], '1')
+local deadline = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+if type(deadline) == 'table' then
+  redis.call('DEL', KEYS[1])
+  return deadline
+end
+return number

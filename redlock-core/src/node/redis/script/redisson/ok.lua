@@ -1,1 +1,0 @@
-return redis.status_reply('OK')

@@ -1,1 +1,0 @@
-local subscribers = redis.pcall('PUBLISH', ARGV[#ARGV], '0')

@@ -1,1 +1,0 @@
-if #owned > 0 then redis.call('DEL', unpack(owned)) end

@@ -1,2 +1,0 @@
-if result ~= 1 then return result end
-return 1 + most

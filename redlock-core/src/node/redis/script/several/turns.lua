@@ -1,1 +1,0 @@
-for index, key in ipairs(owned) do give_turn(key, notified[index]) end
