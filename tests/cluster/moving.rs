@@ -8,7 +8,7 @@ use redlock_core::{FencedGuard, LockManager};
 use redlock_tests::{Nodes, RedisCluster, eventually};
 use tokio::task::JoinSet;
 
-use super::{SOON, connect};
+use super::SOON;
 
 const CALLERS: usize = 64;
 const KEYS: usize = 16;
@@ -70,8 +70,9 @@ impl Load {
 async fn locks_stay_exclusive_while_their_slot_moves() {
     let moves = if Nodes::all_kinds() { 200 } else { 15 };
     let cluster = RedisCluster::start().await;
-    // Two managers stand for two processes.
-    let managers = [connect(&cluster).await, connect(&cluster).await];
+    // Two managers stand for two processes. A busy machine takes long for a move, in which the servers answer `TRYAGAIN`.
+    let connect = || redlock_tests::builder([cluster.url()]).node_timeout(SOON / 2).connect();
+    let managers = [connect().await.unwrap(), connect().await.unwrap()];
     let slot = cluster.slot("{slot}").await;
     let load = Arc::new(Load::default());
     let mut callers = JoinSet::new();

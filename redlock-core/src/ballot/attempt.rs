@@ -123,10 +123,10 @@ impl Attempt {
         self.acquire_op_with(lease, self.enquiry)
     }
 
-    /// Returns the operation that sets the lock on a node that has forgotten it. The holder does not wait, so the operation
-    /// leaves no mark.
+    /// Returns the operation that sets the lock on a node that has forgotten it. Marks may be left there, which refuse
+    /// a plain acquisition. The holder does not wait, so the operation leaves no mark.
     pub(crate) fn restore_op(&self, lease: Duration) -> Op {
-        self.acquire_op_with(lease, Enquiry { mark: None, ..self.enquiry })
+        self.acquire_op_with(lease, Enquiry { met_shared: true, mark: None, ..self.enquiry })
     }
 
     fn acquire_op_with(&self, lease: Duration, enquiry: Enquiry) -> Op {

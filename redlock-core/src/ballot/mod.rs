@@ -108,8 +108,8 @@ pub(crate) enum Extension {
 #[derive(Debug)]
 pub(crate) enum Release {
     /// A quorum removed the lock. `subscribers` is the number of subscribers that were notified, on the node
-    /// with the most.
-    Released { subscribers: usize },
+    /// with the most; `None` if no node knows it.
+    Released { subscribers: Option<usize> },
     /// So many nodes had lost the lock before the release that no quorum held it.
     Expired(Votes),
     /// No quorum confirmed the release.
@@ -166,7 +166,7 @@ impl Ballot {
     ) -> Release {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
-            return Release::Released { subscribers: 0 };
+            return Release::Released { subscribers: Some(0) };
         }
         let round = Round::new(&self.nodes, false);
         let mut releasing = ReleaseGuard { ballot: self, attempt, until, round };
@@ -182,10 +182,7 @@ impl Ballot {
         let max_time = now.time_until(until).max(self.node_timeout);
         let decision = releasing.round.decide(&self.nodes, self.limits(max_time)).await;
         match decision {
-            Decision::Granted => {
-                let subscribers = releasing.round.subscribers().unwrap_or_default();
-                Release::Released { subscribers }
-            }
+            Decision::Granted => Release::Released { subscribers: releasing.round.subscribers() },
             Decision::Denied if releasing.round.tally().is_refused() => {
                 Release::Expired(releasing.round.votes(&self.nodes))
             }

@@ -186,7 +186,7 @@ impl LockGuard {
             if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
                 // The first release continued in the background and removed the lock before the second
                 // one.
-                release = Release::Released { subscribers: 0 };
+                release = Release::Released { subscribers: Some(0) };
             }
         }
         let key = || held.attempt().key().clone();

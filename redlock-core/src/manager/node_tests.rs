@@ -116,6 +116,26 @@ async fn connect_refuses_a_default_lease_that_a_node_does_not_grant() {
     }
 }
 
+/// Otherwise the node could turn the lock into a shared one after its release.
+#[tokio::test]
+async fn a_release_waits_for_a_downgrade_that_was_dropped() {
+    let (mut node, mut sent) = DeferringNode::new();
+    node.capabilities.shared = true;
+    let store = node.store.clone();
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let acquisition = tokio::spawn(locks.lock("order:42").try_acquire());
+    tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
+    let guard = acquisition.await.unwrap().unwrap();
+    assert!(guard.downgrade().now_or_never().is_none());
+    let downgrade = sent.try_recv().unwrap();
+    sent.try_recv().unwrap_err();
+    downgrade.execute();
+    let release = tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap();
+    assert!(release.is_release());
+    release.execute();
+    assert!(store.is_empty());
+}
+
 /// If the release did not wait, the node could execute the extension afterwards, and prolong a lock
 /// that stays for its `min_hold`.
 #[tokio::test]

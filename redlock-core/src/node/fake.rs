@@ -30,6 +30,7 @@ pub(crate) struct FakeNode {
     /// Whether `silence` reports the silence of a node that does not reply. Otherwise it reports
     /// `CheckAgainAfter`, like in a process that reads replies late.
     reports_silence: AtomicBool,
+    counts_subscribers: AtomicBool,
     /// Whether the silence counts from the first call of `silence`, as if the node did not know
     /// before that the store owes a reply.
     measures_from_first_look: AtomicBool,
@@ -165,6 +166,7 @@ impl FakeNode {
             status: StatusSender::new(NodeStatus::Up),
             subscribers: Mutex::default(),
             reports_silence: AtomicBool::new(true),
+            counts_subscribers: AtomicBool::new(true),
             measures_from_first_look: AtomicBool::new(false),
             first_look: Mutex::default(),
             unsent: AtomicUsize::new(0),
@@ -184,6 +186,11 @@ impl FakeNode {
     /// read replies late.
     pub(crate) fn set_reports_silence(&self, reports: bool) {
         self.reports_silence.store(reports, Ordering::Relaxed);
+    }
+
+    /// Makes the number of notified subscribers unknown. By default, a release notifies none.
+    pub(crate) fn forget_subscribers(&self) {
+        self.counts_subscribers.store(false, Ordering::Relaxed);
     }
 
     /// Makes the silence count from the first call of `silence`.
@@ -257,6 +264,7 @@ impl FakeNode {
             _ => {}
         }
         let operations = self.operations.clone();
+        let counts_subscribers = self.counts_subscribers.load(Ordering::Relaxed);
         ReplyFuture::new(async move {
             let (sender, answer) = oneshot::channel();
             let _ = operations.send((operation, sender));
@@ -265,6 +273,7 @@ impl FakeNode {
             };
             let is_numbered = vote == Vote::Granted && is_acquisition;
             let reply = Reply::new(vote);
+            let reply = if counts_subscribers { reply.with_subscribers(0) } else { reply };
             if is_numbered { reply.with_number(number) } else { reply }
         })
     }

@@ -29,7 +29,7 @@ impl Op {
 ///
 /// | action | [`Vote::Granted`] | other votes |
 /// |---|---|---|
-/// | `Acquire` | the lock was free, or its holders share it with this token, which now holds it | [`Vote::Held`]: other tokens hold the lock, or this token already holds it exclusively; apart from the mark, nothing was changed |
+/// | `Acquire` | the lock was free, or its holders share it with this token, or this token holds it already; the token now holds it | [`Vote::Held`]: other tokens hold the lock; apart from the mark, nothing was changed |
 /// | `Extend`, `Confirm`, `Release`, `Downgrade` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
 /// | `Withdraw` | the mark was removed, or there was none | |
 ///
@@ -115,9 +115,9 @@ pub struct Reply {
     /// that may lose its data should return no number below the time in microseconds since 1970, so that
     /// its numbers grow even after such a loss.
     pub number: Option<i64>,
-    /// The number of notified subscribers after a granted `Release`, as far as the node knows it. If it is
-    /// greater than the number of subscribers in this process, the next waiter of this process gives the
-    /// waiters of other processes a turn.
+    /// The number of notified subscribers after a granted `Release`. If it is greater than the number of subscribers in
+    /// this process, the next waiter of this process gives the waiters of other processes a turn. `None` if the node does
+    /// not know it: the manager then assumes that other processes wait.
     pub subscribers: Option<usize>,
     /// Whether an exclusive `Acquire` was refused only because others share the lock, or because it is the turn of
     /// callers that want to share it, see [`Node::request_turn`](super::Node::request_turn).

@@ -122,10 +122,15 @@ pub(crate) fn needs_extension(remaining: Duration, expire: Duration) -> bool {
 }
 
 impl Fairness {
-    /// Records that the lock was released on the nodes, and that `subscribers` processes were notified.
-    /// `this_process_subscribes` says whether this process is one of them.
-    pub(super) fn record_release(&mut self, subscribers: usize, this_process_subscribes: bool) {
-        self.has_remote_waiters = subscribers > usize::from(this_process_subscribes);
+    /// Records that the lock was released on the nodes, and that `subscribers` processes were notified. If their number is
+    /// unknown, other processes count as waiting. `this_process_subscribes` says whether this process is one of them.
+    pub(super) fn record_release(
+        &mut self,
+        subscribers: Option<usize>,
+        this_process_subscribes: bool,
+    ) {
+        let own = usize::from(this_process_subscribes);
+        self.has_remote_waiters = subscribers.is_none_or(|subscribers| subscribers > own);
         if self.has_remote_waiters {
             self.yield_until = Some(Instant::now() + YIELD_TIME);
         }

@@ -160,6 +160,19 @@ async fn a_streak_has_at_most_16_holders_and_ends_after_100_ms() {
     }
 }
 
+/// Other processes may wait, so that this one pauses after each release, and hands over four times at most.
+#[tokio::test(start_paused = true)]
+async fn callers_of_other_processes_count_as_waiting_if_no_node_knows_their_number() {
+    let (locks, node) = one_node();
+    node.forget_subscribers();
+    let turn = async || wait(&locks, "a").await.unwrap().release().await.unwrap();
+    let begun = Instant::now();
+    // The first streak does not know of others.
+    join_all((0..16 + 3 * 4).map(|_| turn())).await;
+    assert_eq!(acquisitions(&node), 4);
+    assert!(begun.elapsed() >= Duration::from_millis(2), "{:?}", begun.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_max_hold_of_the_new_holder_bounds_the_renewal() {
     let (locks, node) = one_node();

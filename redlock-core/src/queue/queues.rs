@@ -46,13 +46,13 @@ pub(crate) struct LocalConflict {
 pub(crate) struct ReleasePermit<'a> {
     queues: &'a Queues,
     held: &'a Arc<Held>,
-    /// How many processes were notified of the release.
-    subscribers: usize,
+    /// How many processes were notified of the release, if it is known.
+    subscribers: Option<usize>,
 }
 
 impl ReleasePermit<'_> {
     /// Records that the lock was released, and how many processes were notified.
-    pub(crate) fn released(mut self, subscribers: usize) {
+    pub(crate) fn released(mut self, subscribers: Option<usize>) {
         self.subscribers = subscribers;
     }
 }
@@ -174,7 +174,7 @@ impl Queues {
                 return None;
             }
         }
-        Some(ReleasePermit { queues: self, held, subscribers: 0 })
+        Some(ReleasePermit { queues: self, held, subscribers: Some(0) })
     }
 
     /// Removes a waiter from its queue. If the waiter was given a lock and has not taken it, the lock goes

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::test_util::TestLocks;
-use crate::{LockError, LockGuard, LockManager, LockRequest};
+use crate::{LockError, LockGuard, LockManager, LockRequest, MemoryNode};
 
 const LEASE: Duration = Duration::from_secs(60);
 const MOMENT: Duration = Duration::from_millis(10);
@@ -110,4 +110,125 @@ async fn a_fair_writer_leaves_a_mark_only_when_its_process_is_next() {
     assert!(is_refused(&there).await);
     holder.release().await.unwrap();
     drop(timeout(SECOND, fair).await.unwrap().unwrap().unwrap());
+}
+
+/// A set that waits, in this process or in another one, keeps out later readers of the key for which it waits.
+#[tokio::test(start_paused = true)]
+async fn a_set_leaves_its_mark_also_behind_readers_of_its_own_process() {
+    for count in [1, 3] {
+        let nodes = TestLocks::new(count);
+        let [here, there] = processes(&nodes).await;
+        for locks in [&here, &there] {
+            let holder = reader(&here).try_acquire().await.unwrap();
+            let set = locks.lock_all(["a", "b"]).expire(LEASE).wait_forever().acquire();
+            let set = tokio::spawn(set);
+            sleep(MOMENT).await;
+            for _ in 0..30 {
+                assert!(is_refused(&there).await, "{count} nodes");
+                sleep(SECOND / 10).await;
+            }
+            let begun = Instant::now();
+            holder.release().await.unwrap();
+            drop(set.await.unwrap().unwrap());
+            assert!(begun.elapsed() < MOMENT, "{:?}", begun.elapsed());
+            sleep(MOMENT).await;
+        }
+    }
+}
+
+/// The set could not use the key as long as it waits for another one.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_set_keeps_no_reader_out_of_its_other_keys() {
+    let nodes = TestLocks::new(1);
+    let [here, there] = processes(&nodes).await;
+    let holder = reader(&there).try_acquire().await.unwrap();
+    let other = || there.lock("b").shared().expire(LEASE);
+    let inside = other().try_acquire().await.unwrap();
+    let set = tokio::spawn(here.lock_all(["a", "b"]).expire(LEASE).wait_forever().acquire());
+    sleep(MOMENT).await;
+    assert!(is_refused(&there).await);
+    for _ in 0..30 {
+        drop(other().try_acquire().await.expect("the set waits for another key"));
+        sleep(SECOND / 10).await;
+    }
+    // Now the set waits for this key, and keeps the mark of the other one.
+    holder.release().await.unwrap();
+    sleep(MOMENT).await;
+    for _ in 0..30 {
+        assert!(is_refused(&there).await && other().try_acquire().await.is_err());
+        sleep(SECOND / 10).await;
+    }
+    drop(inside);
+    drop(set.await.unwrap().unwrap());
+}
+
+/// Starts to wait for a lock. Returns when the waiter has polled.
+async fn waits(request: LockRequest) -> JoinHandle<Result<LockGuard, LockError>> {
+    let waiter = tokio::spawn(request.wait_forever().acquire());
+    sleep(SECOND).await;
+    waiter
+}
+
+/// Each end of a holder and of a wait wakes the callers that it concerns, without waiting for their polls.
+#[tokio::test(start_paused = true)]
+async fn callers_are_woken_when_their_obstacle_ends() {
+    for count in [1, 3] {
+        let nodes = TestLocks::new(count);
+        let [here, there] = processes(&nodes).await;
+        let woken = async |waiting: JoinHandle<Result<LockGuard, LockError>>| {
+            let begun = Instant::now();
+            drop(waiting.await.unwrap().unwrap());
+            assert!(begun.elapsed() < MOMENT, "{count} nodes: {:?}", begun.elapsed());
+            sleep(MOMENT).await;
+        };
+        // The last reader, before a writer.
+        let holders = [
+            reader(&here).try_acquire().await.unwrap(),
+            reader(&there).try_acquire().await.unwrap(),
+        ];
+        let writing = waits(there.lock("a").expire(LEASE)).await;
+        for holder in holders {
+            assert!(!writing.is_finished());
+            holder.release().await.unwrap();
+        }
+        woken(writing).await;
+        // A writer that becomes a reader, before a reader.
+        let writer = here.lock("a").expire(LEASE).try_acquire().await.unwrap();
+        let reading = waits(reader(&there)).await;
+        let downgraded = writer.downgrade().await.unwrap();
+        woken(reading).await;
+        // A writer that gives up, before a reader.
+        let writing = waits(here.lock("a").expire(LEASE)).await;
+        let reading = waits(reader(&there)).await;
+        assert!(!reading.is_finished());
+        writing.abort();
+        woken(reading).await;
+        drop(downgraded);
+        sleep(MOMENT).await;
+        // A permit that is returned while another one is held.
+        if count == 1 {
+            let permit = |locks: &LockManager| locks.lock("a").permits(2).expire(LEASE);
+            let _held = permit(&here).try_acquire().await.unwrap();
+            let returned = permit(&here).try_acquire().await.unwrap();
+            let next = waits(permit(&there)).await;
+            returned.release().await.unwrap();
+            woken(next).await;
+        }
+    }
+}
+
+/// The memory node releases the other keys of a set although one of them was lost.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_has_lost_a_key_releases_the_others() {
+    let node = MemoryNode::new();
+    let manager = || LockManager::builder().memory_node(&node).connect();
+    let (here, there) = (manager().await.unwrap(), manager().await.unwrap());
+    for lost in ["a", "b", "c"] {
+        let set = here.lock_all(["a", "b", "c"]).expire(LEASE).try_acquire().await.unwrap();
+        node.remove(lost);
+        let next = there.lock(lost).expire(LEASE).try_acquire().await.unwrap();
+        set.release().await.unwrap_err();
+        assert_eq!(node.len(), 1, "{lost} was lost");
+        next.release().await.unwrap();
+    }
 }

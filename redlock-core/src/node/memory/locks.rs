@@ -127,7 +127,8 @@ impl LockTable {
     }
 
     /// Acquires an exclusive lock. Sets all keys or none. Marks of waiting writers refuse nobody. If shared holders are the
-    /// only obstacle, sets the mark at their keys.
+    /// only obstacle, sets the mark at the first of their keys, so that a caller of several keys keeps nobody out of a key
+    /// that it cannot use. Keys that it has waited for keep their marks.
     fn acquire(
         &mut self,
         op: &Op,
@@ -136,7 +137,7 @@ impl LockTable {
         fenced: bool,
         mark: Option<WriterMark>,
     ) -> Reply {
-        let (mut refused, mut shared) = (None, Vec::new());
+        let (mut refused, mut marked) = (None, Vec::new());
         for (index, name) in op.spec.keys().iter().enumerate() {
             let vote = match self.living(name, now) {
                 None => continue,
@@ -146,9 +147,13 @@ impl LockTable {
                     Vote::Held { remaining: Some(now.time_until(*end)) }
                 }
                 Some(StoredLock::Shared(set)) => {
-                    if let Some(end) = set.obstacle_to_writers() {
-                        refused.get_or_insert((index, end));
-                        shared.push(name);
+                    match set.obstacle_to_writers() {
+                        None if mark.is_some_and(|mark| set.has_mark(mark)) => marked.push(name),
+                        Some(end) if refused.is_none() => {
+                            refused = Some((index, end));
+                            marked.push(name);
+                        }
+                        None | Some(_) => {}
                     }
                     continue;
                 }
@@ -156,7 +161,7 @@ impl LockTable {
             return Reply::new(vote).with_refused_key(index);
         }
         if let Some((index, end)) = refused {
-            for name in shared {
+            for name in marked {
                 if let (Some(StoredLock::Shared(set)), Some(mark)) =
                     (self.by_name.get_mut(name), mark)
                 {

@@ -128,6 +128,11 @@ impl MemoryNode {
         }
     }
 
+    /// Removes a key, as an operator does.
+    pub(crate) fn remove(&self, name: &str) {
+        self.store.locks.lock().by_name.remove(name);
+    }
+
     /// Forgets all fair queues.
     pub(crate) fn forget_queues(&self) {
         self.store.queues.clear();

@@ -84,6 +84,10 @@ impl SharedSet {
         }
     }
 
+    pub(super) fn has_mark(&self, mark: WriterMark) -> bool {
+        self.marks.contains_key(&mark)
+    }
+
     pub(super) fn set_mark(&mut self, mark: WriterMark, end: Moment) {
         self.marks.insert(mark, end);
     }

@@ -1,30 +1,32 @@
 -- token, lease or '' to look up only, number of locks, mark or '', life of the mark
-local count, owned, refused, shared, met_set = tonumber(ARGV[3]), 0, nil, {}, nil
+local count, mark = tonumber(ARGV[3]), 'w:' .. ARGV[4]
+local refused, marked, met_set = nil, {}, nil
 for index = 1, count do
   local key = KEYS[index]
   local value = read(key)
   if type(value) == 'table' then return value end
-  if value == ARGV[1] then
-    owned = owned + 1
-  elseif value == -4 then
+  if value == -4 then
     met_set = 1
     settle(key)
     local _, holder = member(key, -1)
     local last = math.max(holder, -(redis.call('ZSCORE', key, 't') or 0))
-    -- Marks alone refuse nobody.
-    if last > 0 then
-      refused = refused or {index - 1, last - now(), 1}
-      shared[#shared + 1] = key
+    -- Marks alone refuse nobody. Only the first key that refuses gets the mark, so that a caller of several keys keeps
+    -- nobody out of a key that it cannot use. Keys that it has waited for keep theirs.
+    if last == 0 then
+      if redis.call('ZSCORE', key, mark) then marked[#marked + 1] = key end
+    elseif not refused then
+      refused = {index - 1, last - now(), 1}
+      marked[#marked + 1] = key
     end
-  elseif value then
+  elseif value and value ~= ARGV[1] then
     return {index - 1, type(value) == 'number' and value or redis.call('PTTL', key)}
   end
 end
 if refused then
   -- Only shared holders are in the way.
   if ARGV[4] ~= '' then
-    for _, key in ipairs(shared) do
-      local failed = set(key, 'w:' .. ARGV[4], -now() - ARGV[5])
+    for _, key in ipairs(marked) do
+      local failed = set(key, mark, -now() - ARGV[5])
       if failed then return failed end
     end
   end
