@@ -200,7 +200,9 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
     for name in names {
         command.arg(name.as_str());
     }
-    command.arg(counters);
+    for counter in counters {
+        command.arg(counter);
+    }
     if let Action::Withdraw { mark } = op.action {
         command.arg(mark.to_string());
         return;
@@ -237,11 +239,13 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
             is_plain.then(|| command.arg(names.len()));
         }
         Action::Release { min_hold } => {
-            is_plain.then(|| command.arg(kind));
-            match min_hold {
-                Some(time) => command.arg(encode::millis(time)),
-                None => command.arg(""),
-            };
+            let rest = min_hold.map(encode::millis);
+            if is_plain && (rest.is_some() || op.spec.mode().is_shared()) {
+                command.arg(kind);
+            }
+            if let Some(rest) = rest {
+                command.arg(rest);
+            }
             if !is_plain {
                 command.arg(&*channel(&op.spec));
             }

@@ -1,4 +1,6 @@
--- token, kind, time for which the lock stays or ''
+-- token, kind, time for which the lock stays. A release of an exclusive lock has the token alone.
+local kind, rest = ARGV[2] or 'x', tonumber(ARGV[3])
+
 -- Readers that several writers have overtaken listen on a channel of their own. Gives them a turn after a release of which
 -- anybody was notified: for a moment, an entry keeps writers out. The lock is free already, so an error does not fail the
 -- release.
@@ -22,30 +24,30 @@ end
 
 local result, most = 1, 0
 for _, key in ipairs(KEYS) do
-  local own, reply = mine(key, ARGV[2])
+  local own, reply = mine(key, kind)
   local message = '0'
   if not own then
     -- The keys that the token still has are released all the same.
     if result == 1 then result = reply end
     message = false
   elseif own == true then
-    if ARGV[3] == '' then
+    if not rest then
       redis.call('DEL', key)
-    elseif redis.call('PTTL', key) > tonumber(ARGV[3]) then
+    elseif redis.call('PTTL', key) > rest then
       redis.call('PEXPIRE', key, ARGV[3])
     end
-  elseif ARGV[3] == '' then
-    redis.call('ZREM', key, ARGV[2] .. ':' .. ARGV[1])
+  elseif not rest then
+    redis.call('ZREM', key, kind .. ':' .. ARGV[1])
     message = audience(key, own)
     expire(key)
-  elseif now() + ARGV[3] < own then
-    local failed = set(key, ARGV[2] .. ':' .. ARGV[1], now() + ARGV[3])
+  elseif now() + rest < own then
+    local failed = set(key, kind .. ':' .. ARGV[1], now() + rest)
     if failed then return failed end
   end
   if message then
     -- A denied PUBLISH does not fail the release.
     local subscribers = redis.pcall('PUBLISH', key, message)
-    if own == true and ARGV[3] == '' then give_turn(key, subscribers) end
+    if own == true and not rest then give_turn(key, subscribers) end
     if type(subscribers) == 'number' then most = math.max(most, subscribers) end
   end
 end
