@@ -184,6 +184,11 @@ impl ParsedArguments {
         let skip = skip.map(|(_, skip)| skip);
         let unit = options.unit(&http)?;
         let (options, http) = (options.check(unit)?, http.check(unit)?);
+        let is_list = matches!(key, Key::EachItem(_) | Key::List(_));
+        if let Some((option, span)) = options.of_one_key().filter(|_| is_list) {
+            let message = format!("`{option}` is for locks of one key, and `keys` locks several");
+            return Err(syn::Error::new(span, message));
+        }
         if let (Some(span), Some(_)) = (options.fenced, &manager) {
             return Err(syn::Error::new(
                 span,
@@ -348,6 +353,16 @@ mod tests {
             assert!(message.contains("`error` must be the path of a function from `RunError`"));
         }
         assert!(message(quote!(key = "a", manager = m, fenced)).starts_with("`fenced` is for"));
+        for (option, is_refused) in [
+            (quote!(fair), true),
+            (quote!(shared), true),
+            (quote!(permits = 3), true),
+            (quote!(fair = false, shared = false), false),
+        ] {
+            let result = syn::parse2::<Arguments>(quote!(keys("sku:{}", skus), #option));
+            let message = result.err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(message.contains("is for locks of one key"), is_refused, "{message}");
+        }
         for option in [quote!(contended_status = 423), quote!(retry_after_max = 9)] {
             let message = message(quote!(key = "a", error = convert, #option));
             assert!(message.contains("has no effect with `error`"), "{message}");

@@ -77,6 +77,15 @@ pub(crate) enum OnLostArgument {
 }
 
 impl Options {
+    /// Returns the first option that locks of several keys do not have, and its span.
+    pub(crate) fn of_one_key(&self) -> Option<(&'static str, Span)> {
+        let setter = self.setters.iter().find(|setter| {
+            let is_set = !matches!(setter.value, OptionValue::Method(false));
+            is_set && ["fair", "shared", "permits"].contains(&setter.option)
+        })?;
+        Some((setter.option, setter.span))
+    }
+
     /// Returns an expression for the `LockOptions` of the function with this signature, where `private` is
     /// `redlock_axum::__private`.
     ///

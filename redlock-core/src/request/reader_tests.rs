@@ -266,3 +266,27 @@ async fn called_readers_that_are_refused_wait_in_their_places() {
     let all = timeout(MOMENT, join_all(readers)).await.expect("the readers are called");
     assert!(all.iter().all(|reader| reader.as_ref().unwrap().is_ok()));
 }
+
+/// Whether its process is next of all is known only when the ticket before it has left.
+#[tokio::test(start_paused = true)]
+async fn a_fair_reader_is_not_called_before_a_writer_of_another_process() {
+    let nodes = TestLocks::new(1);
+    let [here, there] = processes(&nodes).await;
+    let holder = write(&there).await.unwrap();
+    let mut waiting = Vec::new();
+    for request in [reader(&here, LEASE), there.lock("a").expire(LEASE), reader(&here, LEASE)] {
+        waiting.push(tokio::spawn(request.fair().wait_forever().acquire()));
+        sleep(MOMENT).await;
+    }
+    let [first, writer, last] = <[_; 3]>::try_from(waiting).unwrap();
+    holder.release().await.unwrap();
+    let first = first.await.unwrap().unwrap();
+    sleep(2 * SECOND).await;
+    assert!(!writer.is_finished() && !last.is_finished());
+    first.release().await.unwrap();
+    let writer = writer.await.unwrap().unwrap();
+    sleep(2 * SECOND).await;
+    assert!(!last.is_finished());
+    writer.release().await.unwrap();
+    drop(last.await.unwrap().unwrap());
+}

@@ -49,6 +49,7 @@ mod panics;
 mod plan;
 mod promise;
 mod resp;
+mod rules;
 #[allow(unreachable_pub, reason = "the harness exports it")]
 #[path = "../../harness/seeds.rs"]
 mod seeds;
