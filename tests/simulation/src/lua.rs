@@ -66,6 +66,24 @@ struct Interpreter {
     run: Function,
     /// The compiled scripts, by their names.
     scripts: RefCell<HashMap<&'static str, Function>>,
+    /// A text of the scripts, and the text that stands in its place.
+    change: RefCell<Option<[&'static str; 2]>>,
+}
+
+/// Calls `body` with scripts that have another text in the place of `text`.
+pub(super) fn changed<T>(text: &'static str, other: &'static str, body: impl FnOnce() -> T) -> T {
+    let has_text = |script: &&Script| script.source.contains(text);
+    assert!(SCRIPTS.iter().find(has_text).is_some(), "no script has the text {text}");
+    let change = |change| {
+        INTERPRETER.with(|interpreter| {
+            interpreter.scripts.borrow_mut().clear();
+            interpreter.change.replace(change);
+        });
+    };
+    change(Some([text, other]));
+    let result = body();
+    change(None);
+    result
 }
 
 /// Runs a script. The writes of a script that fails stay.
@@ -83,7 +101,7 @@ impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let lua = Lua::new();
         let run = lua.load(API).eval()?;
-        Ok(Self { lua, run, scripts: RefCell::default() })
+        Ok(Self { lua, run, scripts: RefCell::default(), change: RefCell::default() })
     }
 
     fn run(
@@ -118,7 +136,11 @@ impl Interpreter {
         if let Some(compiled) = self.scripts.borrow().get(&*script.name) {
             return Ok(compiled.clone());
         }
-        let compiled = self.lua.load(script.source).into_function()?;
+        let source = match *self.change.borrow() {
+            Some([text, other]) => script.source.replace(text, other),
+            None => script.source.to_owned(),
+        };
+        let compiled = self.lua.load(source).into_function()?;
         self.scripts.borrow_mut().insert(&script.name, compiled.clone());
         Ok(compiled)
     }

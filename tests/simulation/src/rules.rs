@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::lua::{self, SCRIPTS};
+use super::plan::{Plan, Weakness};
 use super::resp::Reply;
 use super::store::Store;
+use super::world::run_plan;
 
 /// A server with a clock that the test sets.
 struct Server(Store);
@@ -98,4 +100,82 @@ fn a_downgrade_compares_the_token() {
         assert_eq!(server.run("downgrade", &["a"], &["one"]), Reply::Int(1).shown());
         assert_eq!(server.0.time_to_live(b"a"), 5000);
     }
+}
+
+/// The rules of shared locks: the text of the scripts that has the rule, and the text without it. The turn of the readers
+/// is missed by `tests/locks/starvation.rs`, the end of each reader by the test below.
+const RULES: [(&str, &str, &str); 6] = [
+    ("holders refuse a writer", "last == 0 then", "true then"),
+    (
+        "a mark refuses readers, also after the last reader",
+        "if mark > 0 and not",
+        "if false and not",
+    ),
+    (
+        "marks alone refuse no writer",
+        "local last = math.max(holder,",
+        "local last = math.max(mark_end(key), holder,",
+    ),
+    ("the key ends with its last entry", "    expire(key)\n  elseif now()", "  elseif now()"),
+    (
+        "each reader has an entry of its own",
+        "local key, own = KEYS[1], ARGV[2] .. ':' .. ARGV[1]",
+        "local key, own = KEYS[1], ARGV[2] .. ':'",
+    ),
+    ("permits are counted", "local _, taken = member(key, -ARGV[4])", "local taken = 0"),
+];
+
+#[test]
+fn the_simulation_finds_each_rule_of_shared_locks_that_is_missing() {
+    const TRIES: u64 = 20;
+    for (rule, text, without) in RULES {
+        let found = lua::changed(text, without, || {
+            (0..TRIES).find_map(|seed| {
+                let plans = [
+                    Plan::calm(seed),
+                    Plan::calm_readers(seed),
+                    Plan::from_seed(seed, Weakness::None),
+                ];
+                let violation = |plan| run_plan(plan, false).violations.into_iter().next();
+                plans.into_iter().find_map(violation).map(|violation| (seed, violation))
+            })
+        });
+        println!("without \"{rule}\": {found:?}");
+        assert!(found.is_some(), "the simulation does not notice that a rule is missing: {rule}");
+    }
+}
+
+/// Otherwise each release would wake the writer, which would ask in vain.
+#[test]
+fn only_the_release_of_the_last_holder_wakes_a_waiting_writer() {
+    let mut server = Server::new();
+    server.0.execute(1, server.0.now, &[b"SUBSCRIBE".to_vec(), b"a".to_vec()]);
+    let mut wakes = |lease: [&str; 3], order: [usize; 3]| {
+        let tokens = ["one", "two", "three"];
+        for (token, lease) in tokens.iter().zip(lease) {
+            server.run("share", &["a"], &[token, "r", lease, "0"]);
+        }
+        server.run("acquire", &["a"], &["writer", "5000", "1", "mark", "1000"]);
+        let woken = order.map(|reader| server.run("release", &["a"], &[tokens[reader], "r"]));
+        server.run("withdraw", &["a"], &["mark"]);
+        woken.map(|reply| reply == Reply::Int(2).shown())
+    };
+    assert_eq!(wakes(["1000", "2000", "3000"], [0, 1, 2]), [false, false, true]);
+    // The writer sleeps until the end of the holder that is the last one now.
+    assert_eq!(wakes(["1000", "2000", "3000"], [2, 1, 0]), [true, true, true]);
+}
+
+/// Each entry ends by itself, although others prolong the life of the key.
+#[test]
+fn a_reader_that_has_ended_keeps_nobody_out() {
+    let mut server = Server::new();
+    for (token, lease) in [("dead", "100"), ("living", "5000")] {
+        server.run("share", &["a"], &[token, "r", lease, "0"]);
+    }
+    server.advance(Duration::from_millis(200));
+    server.run("extend", &["a"], &["living", "r", "9000"]);
+    assert_eq!(server.run("extend", &["a"], &["dead", "r", "9000"]), Reply::Int(0).shown());
+    assert_eq!(server.run("release", &["a"], &["dead", "r"]), Reply::Int(0).shown());
+    server.run("release", &["a"], &["living", "r"]);
+    assert_eq!(server.command("EXISTS a"), Reply::Int(0).shown());
 }
