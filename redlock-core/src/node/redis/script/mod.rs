@@ -57,7 +57,7 @@ scripts! {
     SHARE = "share": "prelude" "share";
     EXTEND = "extend": "prelude" "extend";
     CONFIRM = "confirm": "prelude" "confirm";
-    RELEASE = "release": "prelude" "release";
+    RELEASE = "release": "release_one" "prelude" "release";
     DOWNGRADE = "downgrade": "prelude" "downgrade";
     WITHDRAW = "withdraw": "prelude" "withdraw";
     FAIR = "fair": "fair";

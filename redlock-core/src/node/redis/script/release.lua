@@ -11,6 +11,11 @@ local function give_turn(key, subscribers)
   set(key, 't', -now() - TURN)
 end
 
+if notified then
+  give_turn(KEYS[1], notified)
+  return 1 + notified
+end
+
 -- Whom the end of a shared holder's entry at `till` concerns.
 local function audience(key, till)
   local last, holder = member(key, -1)
