@@ -84,7 +84,7 @@ const PLAIN: &[Right] = &[
     ("+zrem", &[StopSharing]),
     ("+zscore", &[ExtendShared, StopSharing]),
     ("+zrange", &[ExtendShared, StopSharing]),
-    ("+zremrangebyscore", &[ExtendShared, StopSharing]),
+    ("+zremrangebyscore", &[ExtendShared]),
     ("+pexpireat", &[Share]),
     ("+publish", &[Announce]),
     ("+evalsha", &[Fence, Share, TellRemaining, Extend, Release, ReleaseLater]),

@@ -116,7 +116,7 @@ const RULES: [(&str, &str, &str); 6] = [
         "local last = math.max(holder,",
         "local last = math.max(mark_end(key), holder,",
     ),
-    ("the key ends with its last entry", "    expire(key)\n  elseif now()", "  elseif now()"),
+    ("the key ends with its last entry", "if reply or holder < own then expire(key) end", ""),
     (
         "each reader has an entry of its own",
         "local key, own = KEYS[1], ARGV[2] .. ':' .. ARGV[1]",

@@ -46,26 +46,38 @@ local function expire(key)
 end
 
 -- Removes the entries that have ended, and those that end later than they can: they were set before the clock was stepped
--- back. It comes before any entry is added, because a server whose memory is full refuses a script whose first write needs
--- memory.
+-- back. Returns whether there may be marks or a turn.
 local function settle(key)
+  local low = redis.call('ZRANGE', key, 0, 1, 'WITHSCORES')
+  -- Nobody waits, and the holder that ends first has not ended.
+  if low[1] == 'shared' and tonumber(low[4] or 0) >= now() then return false end
   local removed = redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. text(now()))
     + redis.call('ZREMRANGEBYSCORE', key, '(' .. text(-now()), '(0')
     + redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-now() - MARK))
   local turn = redis.call('ZSCORE', key, 't')
   if turn and -turn > now() + TURN then removed = removed + redis.call('ZREM', key, 't') end
   if removed > 0 then expire(key) end
+  return true
 end
 
--- Sets the score of an entry. Returns an error as a table, and otherwise nil.
-local function set(key, entry, score)
+-- Sets the score of an entry. `last` is the end of the key if the entry can only prolong it. Returns an error as a table,
+-- and otherwise nil. A server whose memory is full refuses a script whose first write needs memory.
+local function set(key, entry, score, last)
   -- Redis keeps the writes of a script that fails, but every lock has a deadline. So this function writes nothing if
   -- PEXPIREAT is not permitted. Redis 6.2 has no function for this check.
   if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIREAT', key, '1') then
     return redis.pcall('PEXPIREAT', key, '1')
   end
+  -- So the first write needs none, unless the key is new.
+  if last then
+    redis.call('PEXPIREAT', key, text(math.max(last, score)))
+  else
+    local left = redis.pcall('PTTL', key)
+    if type(left) == 'number' and left > 0 then redis.call('ZREMRANGEBYSCORE', key, '(0', '(1') end
+  end
   local added = redis.pcall('ZADD', key, '0', 'shared', text(score), entry)
   if type(added) == 'table' then return added end
+  if last then return end
   local expired
   if added == 2 then
     expired = redis.pcall('PEXPIREAT', key, text(math.abs(score)))
@@ -87,16 +99,17 @@ local function mark_end(key)
   return 0
 end
 
--- Returns true if the token has the key alone, and the end of its entry if it shares the key as `kind`. A reader may have
--- the key alone: a downgrade has not reached this server. Otherwise returns nil and the reply: 0, -1, -3 or an error.
+-- Returns true if the token has the key alone. If it shares the key as `kind`, returns the end of its entry, and whether there
+-- may be marks or a turn. A reader may have the key alone: a downgrade has not reached this server. Otherwise returns nil and
+-- the reply: 0, -1, -3 or an error.
 local function mine(key, kind)
   local value = read(key)
   if value == ARGV[1] then return true end
   if type(value) == 'table' or value == -3 or value == -1 then return nil, value end
   if value ~= -4 or kind == 'x' then return nil, 0 end
-  settle(key)
+  local has_marks = settle(key)
   local till = redis.call('ZSCORE', key, kind .. ':' .. ARGV[1])
-  if till then return tonumber(till) end
+  if till then return tonumber(till), has_marks end
   return nil, 0
 end
 

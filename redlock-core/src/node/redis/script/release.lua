@@ -17,9 +17,8 @@ if notified then
 end
 
 -- Whom the end of a shared holder's entry at `till` concerns.
-local function audience(key, till)
-  local last, holder = member(key, -1)
-  if mark_end(key) > 0 then
+local function audience(till, has_mark, last, holder)
+  if has_mark then
     -- A waiting writer sleeps until the last holder ends, and keeps all others out.
     return holder < till and 'w'
   end
@@ -43,8 +42,10 @@ for _, key in ipairs(KEYS) do
     end
   elseif not rest then
     redis.call('ZREM', key, kind .. ':' .. ARGV[1])
-    message = audience(key, own)
-    expire(key)
+    -- The second result says whether there may be marks.
+    local last, holder = member(key, -1)
+    message = audience(own, reply and mark_end(key) > 0, last, holder)
+    if reply or holder < own then expire(key) end
   elseif now() + rest < own then
     local failed = set(key, kind .. ':' .. ARGV[1], now() + rest)
     if failed then return failed end
