@@ -102,6 +102,19 @@ fn a_downgrade_compares_the_token() {
     }
 }
 
+/// The manager sets a lock again on a server that may have it, with a longer lease.
+#[test]
+fn an_acquisition_that_comes_again_never_shortens_the_lease() {
+    let mut server = Server::new();
+    for (held, lease, left) in [("5000", "1000", 5000), ("1000", "5000", 5000)] {
+        server.command(&format!("SET a one PX {held}"));
+        server.run("acquire", &["a", "b"], &["one", lease, "2", "", ""]);
+        assert_eq!(server.0.time_to_live(b"a"), left);
+        assert_eq!(server.0.time_to_live(b"b"), left);
+        server.command("DEL b");
+    }
+}
+
 /// The rules of shared locks: the text of the scripts that has the rule, and the text without it. The turn of the readers
 /// is missed by `tests/locks/starvation.rs`, the end of each reader by the test below.
 const RULES: [(&str, &str, &str); 6] = [

@@ -29,7 +29,7 @@ pub(super) enum StoredLock {
     Shared(SharedSet),
 }
 
-/// What the token of an operation has at a key.
+/// The part of a key that the token of an operation holds.
 enum Own {
     /// The whole key, until this moment.
     Key(Moment),
@@ -102,8 +102,8 @@ impl LockTable {
         self.by_name.get_mut(name)
     }
 
-    /// Returns what the token of the operation has at a key, or the vote if it has nothing. A reader may have the whole
-    /// key: a downgrade has not reached this node.
+    /// Returns the part of a key that the token of the operation holds, or the vote if it holds nothing. A reader may hold
+    /// the whole key: a downgrade has not reached this node.
     fn own(&mut self, op: &Op, name: &LockName, now: Moment) -> Result<Own, Vote> {
         match self.living(name, now) {
             Some(lock) if lock.is_foreign(op.spec.dialect()) => Err(FOREIGN),
@@ -117,7 +117,7 @@ impl LockTable {
         }
     }
 
-    /// Sets the end of what the token of the operation has at a key.
+    /// Sets the end of the part of a key that the token of the operation holds.
     fn set_end(&mut self, op: &Op, name: &LockName, own_end: Moment) {
         match self.by_name.get_mut(name) {
             Some(StoredLock::Exclusive { end, .. }) => *end = own_end,
@@ -137,12 +137,16 @@ impl LockTable {
         fenced: bool,
         mark: Option<WriterMark>,
     ) -> Reply {
-        let (mut refused, mut marked) = (None, Vec::new());
+        let (mut refused, mut marked, mut until) = (None, Vec::new(), now.plus(lease));
         for (index, name) in op.spec.keys().iter().enumerate() {
             let vote = match self.living(name, now) {
                 None => continue,
                 Some(lock) if lock.is_foreign(op.spec.dialect()) => FOREIGN,
-                Some(StoredLock::Exclusive { token, .. }) if *token == op.token => continue,
+                // An acquisition that comes again never shortens the lease.
+                Some(StoredLock::Exclusive { token, end, .. }) if *token == op.token => {
+                    until = until.max(*end);
+                    continue;
+                }
                 Some(StoredLock::Exclusive { end, .. }) => {
                     Vote::Held { remaining: Some(now.time_until(*end)) }
                 }
@@ -172,7 +176,7 @@ impl LockTable {
             return refused.with_refused_key(index).with_shared_holders();
         }
         self.sweep(now);
-        let (token, dialect, end) = (op.token, op.spec.dialect(), now.plus(lease));
+        let (token, dialect, end) = (op.token, op.spec.dialect(), until);
         for name in op.spec.keys() {
             self.by_name.insert(name.clone(), StoredLock::Exclusive { token, dialect, end });
         }

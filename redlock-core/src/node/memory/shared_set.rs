@@ -146,8 +146,8 @@ impl SharedSet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Audience {
     All,
-    /// Those that wait for a shared lock.
+    /// The subscribers that wait for a shared lock.
     Readers,
-    /// Those that wait for an exclusive lock.
+    /// The subscribers that wait for an exclusive lock.
     Writers,
 }

@@ -1,5 +1,5 @@
 -- token, lease or '' to look up only, number of locks, mark or '', life of the mark
-local count, mark = tonumber(ARGV[3]), 'w:' .. ARGV[4]
+local lease, count, mark = tonumber(ARGV[2]), tonumber(ARGV[3]), 'w:' .. ARGV[4]
 local refused, marked, met_set = nil, {}, nil
 for index = 1, count do
   local key = KEYS[index]
@@ -18,7 +18,10 @@ for index = 1, count do
       refused = {index - 1, last - now(), 1}
       marked[#marked + 1] = key
     end
-  elseif value and value ~= ARGV[1] then
+  elseif value == ARGV[1] then
+    -- An acquisition that comes again never shortens the lease.
+    if lease then lease = math.max(lease, redis.call('PTTL', key)) end
+  elseif value then
     return {index - 1, type(value) == 'number' and value or redis.call('PTTL', key)}
   end
 end
@@ -32,7 +35,7 @@ if refused then
   end
   return refused
 end
-if ARGV[2] == '' then return {0, met_set and 0 or -2, met_set} end
+if not lease then return {0, met_set and 0 or -2, met_set} end
 
 local number = redis.status_reply('OK')
 if #KEYS > count then
@@ -41,7 +44,7 @@ if #KEYS > count then
   set_counters(count, number)
 end
 for index = 1, count do
-  local set = redis.pcall('SET', KEYS[index], ARGV[1], 'PX', ARGV[2])
+  local set = redis.pcall('SET', KEYS[index], ARGV[1], 'PX', string.format('%.0f', lease))
   if set.err then
     -- Redis keeps the writes of a script that fails, but nothing may be half set.
     for before = 1, index - 1 do redis.pcall('DEL', KEYS[before]) end
