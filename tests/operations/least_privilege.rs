@@ -48,6 +48,8 @@ enum Ability {
     ReleaseLater,
     /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock and for one with permits.
     Share,
+    /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock that another caller shares.
+    ShareBeside,
     /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock, although an exclusive holder has the lock.
     RefuseReader,
     /// `ExtendError::Unavailable`, with `NotPermitted`, for a shared lock; it is held until its lease runs out.
@@ -64,8 +66,8 @@ enum Ability {
 
 use Ability::{
     Acquire, Announce, Connect, Extend, ExtendShared, Fence, Identify, Listen, Refuse,
-    RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing, TellRemaining,
-    WatchClock,
+    RefuseReader, Release, ReleaseLater, Share, ShareBeside, StopListening, StopSharing,
+    TellRemaining, WatchClock,
 };
 
 /// A rule of the ACL, and the abilities that are missing without it.
@@ -76,15 +78,15 @@ const PLAIN: &[Right] = &[
     ("&lock:*", &[Listen, Announce]),
     ("+set", &[Acquire]),
     ("+time", &[Fence, Share, WatchClock]),
-    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater, Share]),
+    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater, RefuseReader]),
     ("+del", &[Release, StopSharing]),
     ("+pexpire", &[Extend, ReleaseLater]),
     ("+pttl", &[TellRemaining, Extend, ReleaseLater, RefuseReader]),
     ("+zadd", &[Share]),
     ("+zrem", &[StopSharing]),
-    ("+zscore", &[ExtendShared, StopSharing]),
-    ("+zrange", &[ExtendShared, StopSharing]),
-    ("+zremrangebyscore", &[ExtendShared]),
+    ("+zscore", &[ShareBeside, ExtendShared, StopSharing]),
+    ("+zrange", &[Share]),
+    ("+zremrangebyscore", &[ShareBeside, ExtendShared]),
     ("+pexpireat", &[Share]),
     ("+publish", &[Announce]),
     ("+evalsha", &[Fence, Share, TellRemaining, Extend, Release, ReleaseLater]),
@@ -323,19 +325,30 @@ impl Restricted {
         let mut lacking = Vec::new();
         let request = |locks: &LockManager| locks.lock(KEY).expire(LONG);
         for shared in [request(locks).permits(3), request(locks).shared()] {
-            let Some(guard) = permitted!(self, LockError, shared.try_acquire().await) else {
+            let Some(guard) = permitted!(self, LockError, shared.clone().try_acquire().await)
+            else {
                 assert_eq!(self.locks().await, [""; 0]);
                 return vec![Share];
             };
+            let beside = permitted!(self, LockError, shared.try_acquire().await);
+            if beside.is_none() {
+                lacking.push(ShareBeside);
+            }
             if permitted!(self, ExtendError, guard.extend(LONG * 2).await).is_none() {
                 lacking.push(ExtendShared);
             }
             assert!(guard.is_valid());
             let refused = request(stranger).try_acquire().await.unwrap_err();
             assert!(refused.is_contended(), "{refused}");
-            match permitted!(self, ReleaseError, guard.release().await) {
-                Some(()) => assert_eq!(self.locks().await, [""; 0]),
-                None => lacking.push(StopSharing),
+            let released = permitted!(self, ReleaseError, guard.release().await);
+            let last = match beside {
+                Some(beside) => permitted!(self, ReleaseError, beside.release().await),
+                None => Some(()),
+            };
+            if released.and(last).is_some() {
+                assert_eq!(self.locks().await, [""; 0]);
+            } else {
+                lacking.push(StopSharing);
             }
             self.clear().await;
         }

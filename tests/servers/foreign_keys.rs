@@ -22,10 +22,10 @@ async fn a_foreign_key_is_distinguished_from_a_held_lock_by_every_lock() {
         (&["SET", KEY, "for nine days", "PX", "777600000"], TimeToLiveTooLong, WrongType),
         (&["RPUSH", KEY, "x"], WrongType, WrongType),
         (&["HSET", KEY, "field", "1"], WrongType, NoTimeToLive),
-        (&["HSET", KEY, "mode", "shared", "r:x", "1795000000000"], WrongType, NoTimeToLive),
-        (&["ZADD", KEY, "1795000000000", "r:x"], WrongType, WrongType),
-        (&["ZADD", KEY, "1", "shared", "1795000000000", "r:x"], WrongType, WrongType),
-        (&["ZADD", KEY, "0", "shared", "1795000000000", "r:x"], NoTimeToLive, WrongType),
+        (&["HSET", KEY, "mode", "shared", "r:x", "9999999999999"], WrongType, NoTimeToLive),
+        (&["ZADD", KEY, "9999999999999", "r:x"], WrongType, WrongType),
+        (&["ZADD", KEY, "1", "shared", "9999999999999", "r:x"], WrongType, WrongType),
+        (&["ZADD", KEY, "0", "shared", "9999999999999", "r:x"], NoTimeToLive, WrongType),
     ] {
         probe.command::<redis::Value>(command).await;
         for kind in ALL {
@@ -128,7 +128,7 @@ async fn a_lock_that_another_owner_took_over_is_not_changed() {
         let values = if kind.is_redisson() {
             [&["HSET", "another:1", "1"][..], &["HSET", "mode", "shared"]]
         } else {
-            [&["SET", "another's"][..], &["ZADD", "0", "shared", "1795000000000", "r:x"]]
+            [&["SET", "another's"][..], &["ZADD", "0", "shared", "9999999999999", "r:x"]]
         };
         for value in values {
             for call in [Call::Extend, Call::Release, Call::ReleaseEarly, Call::Drop] {

@@ -58,6 +58,13 @@ impl Store {
                 sorted.entry(member.to_vec()).or_insert(score);
                 Reply::Int(i64::from(is_new))
             }
+            ("ZADD", [key, b"GT", score, member]) => {
+                let score = int(score)?;
+                let sorted = self.sorted_mut(key)?;
+                let old = sorted.get(*member).copied();
+                sorted.insert(member.to_vec(), old.map_or(score, |old| old.max(score)));
+                Reply::Int(i64::from(old.is_none()))
+            }
             ("ZADD", [key, pairs @ ..]) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
                 let mut added = 0;
                 for pair in pairs.chunks(2) {

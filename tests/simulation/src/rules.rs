@@ -129,7 +129,7 @@ const RULES: [(&str, &str, &str); 6] = [
         "local last = math.max(holder,",
         "local last = math.max(mark_end(key), holder,",
     ),
-    ("the key ends with its last entry", "if reply or holder < own then expire(key) end", ""),
+    ("the key ends with its last entry", "    expire(key, first and holder)\n", ""),
     (
         "each reader has an entry of its own",
         "local key, own = KEYS[1], ARGV[2] .. ':' .. ARGV[1]",

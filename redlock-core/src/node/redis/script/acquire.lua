@@ -3,11 +3,10 @@ local lease, count, mark = tonumber(ARGV[2]), tonumber(ARGV[3]), 'w:' .. ARGV[4]
 local refused, marked, met_set = nil, {}, nil
 for index = 1, count do
   local key = KEYS[index]
-  local value = read(key)
+  local value = read(key, 'x')
   if type(value) == 'table' then return value end
   if value == -4 then
     met_set = 1
-    settle(key)
     local _, holder = member(key, -1)
     local last = math.max(holder, -(redis.call('ZSCORE', key, 't') or 0))
     -- Marks alone refuse nobody. Only the first key that refuses gets the mark, so that a caller of several keys keeps

@@ -19,65 +19,76 @@ local function now()
   return clock
 end
 
--- Returns the token of an exclusive lock, false for a free lock, -4 for a shared lock, -1 for a shared lock without a time
--- to live, and -3 for anything else. Returns an error as a table.
-local function read(key)
-  local value = redis.pcall('GET', key)
-  if type(value) ~= 'table' or not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
-  local score = redis.pcall('ZSCORE', key, 'shared')
-  if type(score) == 'table' and not string.find(score.err, 'WRONGTYPE', 1, true) then return score end
-  if score ~= '0' then return -3 end
-  return redis.pcall('PTTL', key) == -1 and -1 or -4
-end
-
 -- Returns a member and its score. A missing one has the score 0.
 local function member(key, index)
   local pair = redis.call('ZRANGE', key, index, index, 'WITHSCORES')
   return pair[1], tonumber(pair[2] or 0)
 end
 
--- The key lives as long as its last entry. Returns an error as a table.
-local function expire(key)
-  local _, lowest = member(key, 0)
-  local _, highest = member(key, -1)
-  local last = math.max(highest, -lowest)
+-- The key lives as long as its last entry, or until `last`. Returns an error as a table.
+local function expire(key, last)
+  if not last then
+    local _, lowest = member(key, '0')
+    local _, highest = member(key, '-1')
+    last = math.max(highest, -lowest)
+  end
   if last == 0 then return redis.call('DEL', key) end
   return redis.pcall('PEXPIREAT', key, text(last))
 end
 
--- Removes the entries that have ended, and those that end later than they can: they were set before the clock was stepped
--- back. Returns whether there may be marks or a turn.
-local function settle(key)
-  local low = redis.call('ZRANGE', key, 0, 1, 'WITHSCORES')
-  -- Nobody waits, and the holder that ends first has not ended.
-  if low[1] == 'shared' and tonumber(low[4] or 0) >= now() then return false end
+local function is_wrong_type(reply)
+  return reply.err and string.find(reply.err, 'WRONGTYPE', 1, true)
+end
+
+-- Returns the token of an exclusive lock, false for a free lock, -4 for a shared lock, -1 for a shared lock without a time
+-- to live, and -3 for anything else. Returns an error as a table.
+--
+-- Removes the entries of a shared lock that have ended, and those that end later than they can: they were set before the
+-- clock was stepped back. If it has no marks and no turn, the next results are its first two
+-- holders.
+local function read(key, kind)
+  if kind == 'x' then
+    local value = redis.pcall('GET', key)
+    if type(value) ~= 'table' or not is_wrong_type(value) then return value end
+  end
+  local low = redis.pcall('ZRANGE', key, '0', '2', 'WITHSCORES')
+  if low.err then
+    if not is_wrong_type(low) then return low end
+    local value = redis.pcall('GET', key)
+    return type(value) == 'table' and is_wrong_type(value) and -3 or value
+  end
+  if not low[1] then return false end
+  if redis.pcall('PTTL', key) == -1 and redis.call('ZSCORE', key, 'shared') == '0' then return -1 end
+  -- Most shared locks have holders only, and none of them has ended.
+  if low[1] == 'shared' and low[2] == '0' and tonumber(low[4] or 0) >= now() then return -4, low[3], low[5] end
+  if redis.call('ZSCORE', key, 'shared') ~= '0' then return -3 end
   local removed = redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. text(now()))
     + redis.call('ZREMRANGEBYSCORE', key, '(' .. text(-now()), '(0')
     + redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-now() - MARK))
   local turn = redis.call('ZSCORE', key, 't')
   if turn and -turn > now() + TURN then removed = removed + redis.call('ZREM', key, 't') end
   if removed > 0 then expire(key) end
-  return true
+  return -4
 end
 
--- Sets the score of an entry. `last` is the end of the key if the entry can only prolong it. Returns an error as a table,
--- and otherwise nil. A server whose memory is full refuses a script whose first write needs memory.
+-- Sets the score of an entry. With `last`, the end of the last entry of the key, it only raises the score. Returns an error
+-- as a table, and otherwise nil. A server whose memory is full refuses a script whose first write needs memory. So the
+-- first write needs none, unless the key is new.
 local function set(key, entry, score, last)
+  if last then
+    local expired = expire(key, math.max(last, score))
+    local added = type(expired) == 'table' and expired or redis.pcall('ZADD', key, 'GT', text(score), entry)
+    return type(added) == 'table' and added or nil
+  end
   -- Redis keeps the writes of a script that fails, but every lock has a deadline. So this function writes nothing if
   -- PEXPIREAT is not permitted. Redis 6.2 has no function for this check.
   if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIREAT', key, '1') then
     return redis.pcall('PEXPIREAT', key, '1')
   end
-  -- So the first write needs none, unless the key is new.
-  if last then
-    redis.call('PEXPIREAT', key, text(math.max(last, score)))
-  else
-    local left = redis.pcall('PTTL', key)
-    if type(left) == 'number' and left > 0 then redis.call('ZREMRANGEBYSCORE', key, '(0', '(1') end
-  end
+  local left = redis.pcall('PTTL', key)
+  if type(left) == 'number' and left > 0 then redis.call('ZREMRANGEBYSCORE', key, '(0', '(1') end
   local added = redis.pcall('ZADD', key, '0', 'shared', text(score), entry)
   if type(added) == 'table' then return added end
-  if last then return end
   local expired
   if added == 2 then
     expired = redis.pcall('PEXPIREAT', key, text(math.abs(score)))
@@ -99,17 +110,15 @@ local function mark_end(key)
   return 0
 end
 
--- Returns true if the token has the key alone. If it shares the key as `kind`, returns the end of its entry, and whether there
--- may be marks or a turn. A reader may have the key alone: a downgrade has not reached this server. Otherwise returns nil and
--- the reply: 0, -1, -3 or an error.
+-- Returns true if the token has the key alone. If it shares the key as `kind`, returns the end of its entry, and, if there
+-- are no marks and no turn, the first two holders. A reader may have the key alone: a downgrade has not reached this
+-- server. Otherwise returns nil and the reply: 0, -1, -3 or an error.
 local function mine(key, kind)
-  local value = read(key)
+  local value, first, second = read(key, kind)
   if value == ARGV[1] then return true end
   if type(value) == 'table' or value == -3 or value == -1 then return nil, value end
-  if value ~= -4 or kind == 'x' then return nil, 0 end
-  local has_marks = settle(key)
-  local till = redis.call('ZSCORE', key, kind .. ':' .. ARGV[1])
-  if till then return tonumber(till), has_marks end
+  local till = value == -4 and kind ~= 'x' and redis.call('ZSCORE', key, kind .. ':' .. ARGV[1])
+  if till then return tonumber(till), first, second end
   return nil, 0
 end
 

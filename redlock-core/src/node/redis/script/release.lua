@@ -28,11 +28,11 @@ end
 
 local result, most = 1, 0
 for _, key in ipairs(KEYS) do
-  local own, reply = mine(key, kind)
+  local own, first, second = mine(key, kind)
   local message = '0'
   if not own then
     -- The keys that the token still has are released all the same.
-    if result == 1 then result = reply end
+    if result == 1 then result = first end
     message = false
   elseif own == true then
     if not rest then
@@ -40,15 +40,17 @@ for _, key in ipairs(KEYS) do
     elseif redis.call('PTTL', key) > rest then
       redis.call('PEXPIRE', key, ARGV[3])
     end
-  elseif not rest then
-    redis.call('ZREM', key, kind .. ':' .. ARGV[1])
-    -- The second result says whether there may be marks.
-    local last, holder = member(key, -1)
-    message = audience(own, reply and mark_end(key) > 0, last, holder)
-    if reply or holder < own then expire(key) end
-  elseif now() + rest < own then
-    local failed = set(key, kind .. ':' .. ARGV[1], now() + rest)
+  elseif rest then
+    local failed = now() + rest < own and set(key, kind .. ':' .. ARGV[1], now() + rest)
     if failed then return failed end
+  elseif first and not second then
+    redis.call('DEL', key)
+  else
+    redis.call('ZREM', key, kind .. ':' .. ARGV[1])
+    local last, holder = member(key, '-1')
+    message = audience(own, not first and mark_end(key) > 0, last, holder)
+    -- Without marks, the key lives as long as its last holder.
+    expire(key, first and holder)
   end
   if message then
     -- A denied PUBLISH does not fail the release.

@@ -1,7 +1,6 @@
 -- mark
 for _, key in ipairs(KEYS) do
-  if read(key) == -4 then
-    settle(key)
+  if read(key, 'x') == -4 then
     if redis.call('ZREM', key, 'w:' .. ARGV[1]) == 1 then
       if mark_end(key) == 0 then redis.pcall('PUBLISH', key, 'r') end
       expire(key)
