@@ -19,7 +19,7 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::Method;
 use axum::routing::{get, post};
-use redlock_axum::{LockLayer, LockManager, LockRejection, Locks, LocksLayer};
+use redlock_axum::{HoldError, LockLayer, LockManager, LockRejection, Locks, LocksLayer};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tracing::{info, warn};
@@ -61,11 +61,12 @@ async fn import(
     info!("import begins");
     catalogue.change("umbrella", Work::default()).await;
     // If the change of the mode is not confirmed, the lock may still be exclusive, and the check goes on under it.
-    let reader = writer.downgrade().await.or_else(|error| error.into_guard().ok_or(()));
-    let Ok(reader) = reader else { return Ok("the import is not checked\n".to_owned()) };
+    if let Err(HoldError::Lost { .. }) = writer.downgrade().await {
+        return Ok("the import is not checked\n".to_owned());
+    }
     work.run().await; // the check
     info!("import ends");
-    if let Err(error) = reader.release().await {
+    if let Err(error) = writer.release().await {
         warn!("{}", error.diagnostics());
     }
     Ok("the import is checked\n".to_owned())

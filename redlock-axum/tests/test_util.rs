@@ -14,7 +14,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use redlock_axum::test_util::TestLocks;
 use redlock_axum::{
-    ExtendError, FencedLock, FencingToken, HeldLock, LockError, LockLayer, LockRejection, Locks,
+    FencedLock, FencingToken, HeldLock, HoldError, LockError, LockLayer, LockRejection, Locks,
     LocksLayer, OnLost, RejectionKind, redis_lock,
 };
 use tokio::time::{Instant, sleep};
@@ -255,7 +255,7 @@ async fn a_lock_is_lost_when_an_outage_lasts_for_longer_than_its_lease() {
 /// A handler is a function, which a test can call without a router.
 #[tokio::test]
 async fn a_handler_is_called_with_a_lock_that_the_test_has_acquired() {
-    async fn import(lock: HeldLock) -> Result<String, ExtendError> {
+    async fn import(lock: HeldLock) -> Result<String, HoldError> {
         lock.extend(Duration::from_secs(60)).await?;
         Ok(lock.key().to_string())
     }
@@ -266,13 +266,13 @@ async fn a_handler_is_called_with_a_lock_that_the_test_has_acquired() {
     assert_eq!(import(lock.clone()).await.unwrap(), "import");
     assert!(guard.remaining() > LEASE, "{:?}", guard.remaining());
     test.nodes()[0].forget();
-    assert!(matches!(import(lock.clone()).await, Err(ExtendError::Lost { .. })));
+    assert!(matches!(import(lock.clone()).await, Err(HoldError::Lost { .. })));
     assert!(!lock.is_valid());
 }
 
 #[tokio::test]
 async fn a_handler_is_called_with_a_fenced_lock_that_the_test_has_acquired() {
-    async fn transfer(lock: FencedLock) -> Result<FencingToken, ExtendError> {
+    async fn transfer(lock: FencedLock) -> Result<FencingToken, HoldError> {
         lock.extend(LEASE * 2).await?;
         Ok(lock.fencing_token())
     }
@@ -281,5 +281,5 @@ async fn a_handler_is_called_with_a_fenced_lock_that_the_test_has_acquired() {
     let guard = test.manager().lock("transfer").fenced().acquire().await.unwrap();
     let lock = FencedLock::from_guard(&guard);
     assert!(lock.is_valid() && lock.as_held_lock().is_valid());
-    assert_eq!(transfer(lock).await.unwrap(), guard.fencing_token());
+    assert_eq!(Some(transfer(lock).await.unwrap()), guard.fencing_token());
 }

@@ -8,7 +8,7 @@ use rand::RngExt;
 use crate::random::with_random;
 
 /// A number that grows from holder to holder of a lock, for the resource to check. Returned by
-/// [`FencedGuard::fencing_token`](crate::FencedGuard::fencing_token), after
+/// [`LockHandle::fencing_token`](crate::LockHandle::fencing_token), after
 /// [`LockRequest::fenced`](crate::LockRequest::fenced).
 ///
 /// Pass the token to the resource with each write. The resource must refuse every token that is less

@@ -43,16 +43,16 @@
 //! * [`shared`](LockRequest::shared) and [`permits`](LockRequest::permits) let several callers hold a lock at the same
 //!   time: the readers of a read-write lock, or at most n holders. [`LockGuard::downgrade`]
 //!   turns an exclusive lock into a shared one.
-//! * [`FencedGuard`] is a guard with a [`FencingToken`], which a database can check.
+//! * [`FencingToken`] is the number of a holder, which a database can check.
 //! * [`node`] is the protocol between a manager and its nodes, for stores other than Redis.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
 //!   keys.
-//! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] report the cause of a
+//! * [`LockError`], [`ReleaseError`], [`HoldError`] and [`ConnectError`] report the cause of a
 //!   failure, with the [`Vote`] of each node. [`RunError`] is a `LockError`, or the loss of the lock.
 //!
 //! # Guarantees
 //!
-//! A key has at most one holder whose guard [is valid](LockGuard::is_valid) or, if its holders
+//! A key has at most one holder whose guard [is valid](LockHandle::is_valid) or, if its holders
 //! [share](LockRequest::shared) it, no exclusive one beside them, as long as
 //!
 //! * the clocks of the nodes and of this process drift apart by no more than 1 % of the lease plus 2 ms,
@@ -152,11 +152,11 @@ pub use access::Credentials;
 #[cfg(feature = "tls")]
 pub use access::TlsOptions;
 pub use error::{
-    ConfigError, ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LostError,
+    ConfigError, ConnectError, ForeignKind, HoldError, InvalidOption, LockError, LostError,
     NodeError, ReleaseError, RunError, Vote, Votes,
 };
 pub use fencing_token::FencingToken;
-pub use guard::{DowngradeError, FencedGuard, LockGuard, LockHandle, LockState, Lost, MultiGuard};
+pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig};

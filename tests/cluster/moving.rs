@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redlock_core::{FencedGuard, LockManager};
+use redlock_core::LockManager;
 use redlock_tests::{Nodes, RedisCluster, eventually};
 use tokio::task::JoinSet;
 
@@ -40,12 +40,8 @@ impl Load {
             // A waiter polls if it misses a message. One that waits for so long is an error.
             let request = locks.lock(format!("{{slot}}:{key}")).expire(SOON).wait_time(SOON);
             // A fenced lock has two keys, so that the servers answer `TRYAGAIN` while only one of them has moved.
-            let acquired = if key.is_multiple_of(2) {
-                request.acquire().await
-            } else {
-                request.fenced().acquire().await.map(FencedGuard::into_guard)
-            };
-            let guard = match acquired {
+            let is_fenced = !key.is_multiple_of(2);
+            let guard = match request.fenced_if(is_fenced).acquire().await {
                 Ok(guard) => guard,
                 Err(error) => {
                     self.errors.lock().unwrap().push(format!("{error}: {}", error.diagnostics()));

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use redlock_axum::redis_lock;
 use redlock_core::{
-    FencedGuard, LockError, LockGuard, LockHandle, LockManager, LockRequest, MultiGuard, OnLost,
-    RunError, scope,
+    LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError, scope,
 };
 use redlock_tests::{
     Moment, Nodes, Traces, drop_after, eventually, held_briefly, on_each_kind_of_nodes,
@@ -320,15 +319,7 @@ async fn held(locks: &LockManager, variant: usize) -> LockGuard {
 
 /// A lock that is soon lost.
 async fn lost_soon(locks: &LockManager, fenced: bool) -> LockGuard {
-    held_briefly(async || {
-        let request = locks.lock(KEY).expire(BRIEF);
-        if fenced {
-            request.fenced().try_acquire().await.map(FencedGuard::into_guard)
-        } else {
-            request.try_acquire().await
-        }
-    })
-    .await
+    held_briefly(async || locks.lock(KEY).expire(BRIEF).fenced_if(fenced).try_acquire().await).await
 }
 
 fn connect(scene: &Scene, cut: Cut) -> Done<'_> {
@@ -374,14 +365,14 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
         let outer = held(&scene.locks, cut.variant).await;
         let again = request(&scene.locks, cut.variant).reentrant(true).acquire();
         let shared = cut.off(again).await.map(Result::unwrap);
-        assert!(outer.is_valid() && shared.as_ref().is_none_or(LockGuard::is_valid));
+        assert!(outer.is_valid() && shared.as_ref().is_none_or(|shared| shared.is_valid()));
         drop(outer);
         shared.is_some_and(|shared| shared.is_valid())
     }))
 }
 
 /// A request for several keys. The dialect of Redisson has one key only.
-fn several(scene: &Scene, variant: usize) -> LockRequest<MultiGuard> {
+fn several(scene: &Scene, variant: usize) -> LockRequest {
     let keys = if matches!(scene.nodes, Nodes::Redisson(_)) { &SEVERAL[..1] } else { &SEVERAL[..] };
     let keys = keys.iter().map(|key| format!("{KEY}{key}"));
     let request = scene.locks.lock_all(keys).wait_time(LONG);
@@ -569,7 +560,7 @@ fn lock_several_keys_behind_a_reader_of_another_process(scene: &Scene, cut: Cut)
 fn downgrade(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let guard = held(&scene.locks, cut.variant).await;
-        cut.off(guard.downgrade()).await.is_some_and(|guard| guard.unwrap().is_shared())
+        cut.off(guard.downgrade()).await.is_some_and(|changed| changed.is_ok()) && guard.is_shared()
     })
 }
 
@@ -672,7 +663,6 @@ fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
 fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = request(&scene.locks, 0).fenced().try_acquire().await.unwrap();
-        let holder = holder.into_guard();
         let acquire = Box::pin(request(&scene.locks, cut.variant).fenced().acquire());
         behind(holder, cut, acquire).await
     })
@@ -800,7 +790,7 @@ fn run_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
         let request = request(&scene.locks, cut.variant).fenced();
-        let work = async |_, _| tokio::task::yield_now().await;
+        let work = async |_| tokio::task::yield_now().await;
         Box::pin(behind(holder, cut, request.run(work))).await
     })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use redlock_core::{ExtendError, LockError, LockGuard, LockManager, ReleaseError, Vote};
+use redlock_core::{HoldError, LockError, LockGuard, LockManager, ReleaseError, Vote};
 use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -84,7 +84,7 @@ async fn short(locks: &LockManager, key: &str) -> LockGuard {
 async fn a_held_lock_excludes_its_own_and_other_managers(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
     let guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    assert_eq!(guard.key().as_str(), KEY);
+    assert_eq!(guard.keys()[0].as_str(), KEY);
     assert!(guard.is_valid());
     for locks in [&one, &other] {
         let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
@@ -101,7 +101,7 @@ async fn different_keys_do_not_exclude_each_other(nodes: Nodes) {
         locks.lock("order:43").try_acquire().await.unwrap(),
         locks.lock("Order:42").try_acquire().await.unwrap(),
     ];
-    assert!(guards.iter().all(redlock_core::LockGuard::is_valid));
+    assert!(guards.iter().all(|guard| guard.is_valid()));
 }
 
 async fn a_released_lock_is_gone_from_every_node(nodes: Nodes) {
@@ -204,7 +204,7 @@ async fn an_expired_lock_cannot_be_extended(nodes: Nodes) {
     let guard = short(&locks, KEY).await;
     tokio::time::timeout(SOON, guard.lost()).await.unwrap();
     let error = guard.extend(LONG).await.unwrap_err();
-    assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+    assert!(matches!(error, HoldError::Lost { .. }), "{error}");
     nodes.become_empty().await;
 }
 
@@ -328,7 +328,7 @@ async fn prefixes_keep_applications_apart(nodes: Nodes) {
     let bank = nodes.builder().prefix("bank:").connect().await.unwrap();
     let guard = shop.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let other = bank.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    assert_eq!(guard.key().as_str(), KEY, "the prefix is no part of the key");
+    assert_eq!(guard.keys()[0].as_str(), KEY, "the prefix is no part of the key");
     nodes.all_hold("shop:order:42").await;
     nodes.all_hold("bank:order:42").await;
     guard.release().await.unwrap();
@@ -378,7 +378,7 @@ async fn invalid_options_and_keys_are_errors(nodes: Nodes) {
 
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let error = guard.extend(Duration::ZERO).await.unwrap_err();
-    assert!(matches!(error, ExtendError::InvalidOption(_)), "{error}");
+    assert!(matches!(error, HoldError::InvalidOption(_)), "{error}");
     assert!(guard.is_valid());
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_core::{Dialect, FencedGuard, FencingToken, LockError, LockManager};
+use redlock_core::{Dialect, FencingToken, LockError, LockGuard, LockManager};
 use redlock_tests::{Nodes, RedisServer, Servers, builder, connect, eventually};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -14,14 +14,14 @@ const COUNTER: &str = "redlock:fencing:{633}";
 /// Above the wall clock in microseconds until the year 2112.
 const AHEAD: i64 = 1 << 52;
 
-async fn acquire(locks: &LockManager) -> FencedGuard {
+async fn acquire(locks: &LockManager) -> LockGuard {
     locks.lock(KEY).expire(LONG).wait_time(LONG).fenced().acquire().await.unwrap()
 }
 
 /// Acquires and releases the lock once. Returns its fencing token.
 async fn turn(locks: &LockManager) -> FencingToken {
     let guard = acquire(locks).await;
-    let token = guard.fencing_token();
+    let token = guard.fencing_token().unwrap();
     guard.release().await.unwrap();
     token
 }
@@ -60,7 +60,7 @@ async fn each_holder_gets_a_greater_number_than_the_previous_one() {
                 tokio::spawn(async move {
                     for _ in 0..5 {
                         let guard = acquire(&locks).await;
-                        turns.lock().unwrap().push(guard.fencing_token());
+                        turns.lock().unwrap().push(guard.fencing_token().unwrap());
                         tokio::task::yield_now().await;
                         guard.release().await.unwrap();
                     }
@@ -109,14 +109,14 @@ async fn a_server_without_its_counter_continues_from_its_clock() {
         let locks = connect(servers.urls()).await;
         let request = || locks.lock(KEY).expire(LONG).dialect(dialect).fenced();
         let guard = request().try_acquire().await.unwrap();
-        let before = guard.fencing_token();
+        let before = guard.fencing_token().unwrap();
         guard.release().await.unwrap();
         servers[0].restart().await;
         let after = eventually("the server grants the lock again", SOON, async || {
             request().try_acquire().await.ok()
         })
         .await;
-        assert!(after.fencing_token().number() > before.number(), "{dialect:?}");
+        assert!(after.fencing_token().unwrap().number() > before.number(), "{dialect:?}");
     }
 }
 
@@ -131,7 +131,7 @@ async fn a_confirmation_never_lowers_a_counter() {
         servers[2].probe().await.reset_calls().await;
         servers[2].freeze();
         let guard = acquire(&locks).await;
-        assert!(guard.fencing_token().number() < AHEAD, "{dialect:?}");
+        assert!(guard.fencing_token().unwrap().number() < AHEAD, "{dialect:?}");
         servers[2].thaw();
         let mut probe = servers[2].probe().await;
         eventually("the number is confirmed on the late node", SOON, async || {
@@ -178,7 +178,7 @@ async fn a_fencing_number_costs_a_second_command_only_on_several_servers() {
             server.probe().await.reset_calls().await;
         }
         let guard = acquire(&locks).await;
-        let number = guard.fencing_token().number();
+        let number = guard.fencing_token().unwrap().number();
         for server in servers.iter() {
             let counted = eventually("the counter has the number", SOON, async || {
                 (counter(server).await >= number).then_some(())

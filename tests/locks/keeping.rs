@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::post;
 use redlock_axum::{HeldLock, LockLayer, LocksLayer, redis_lock};
-use redlock_core::{ExtendError, LockManager, LockState, ReleaseError};
+use redlock_core::{HoldError, LockManager, LockState, ReleaseError};
 use redlock_tests::{Nodes, builder, eventually, held_briefly, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
@@ -162,8 +162,8 @@ async fn a_lost_lock_stays_lost_after_any_call(nodes: Nodes) {
         let handle = guard.handle();
         for _ in 0..2 {
             let error = guard.extend(LONG).await.unwrap_err();
-            assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
-            assert!(matches!(handle.extend(LONG).await, Err(ExtendError::Lost { .. })));
+            assert!(matches!(error, HoldError::Lost { .. }), "{error}");
+            assert!(matches!(handle.extend(LONG).await, Err(HoldError::Lost { .. })));
             assert_eq!((guard.state(), handle.state()), (LockState::Lost, LockState::Lost));
             assert!(!guard.is_valid() && guard.remaining().is_zero());
             tokio::time::timeout(SOON, handle.lost()).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_core::{LockError, LockKey, LockManager, LockState, MultiGuard, ReleaseError, scope};
+use redlock_core::{LockError, LockGuard, LockKey, LockManager, LockState, ReleaseError, scope};
 use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 
 const LONG: Duration = Duration::from_secs(300);
@@ -57,7 +57,6 @@ async fn a_set_excludes_each_of_its_keys_and_every_overlapping_set(nodes: Nodes)
     let (one, other) = two(&nodes).await;
     let guard = one.lock_all(["c", "a", "b", "a"]).expire(LONG).try_acquire().await.unwrap();
     assert_eq!(texts(guard.keys()), ["a", "b", "c"]);
-    assert_eq!((guard.key().as_str(), texts(guard.handle().keys()).len()), ("a", 3));
     assert!(guard.is_valid());
     for locks in [&one, &other] {
         for key in ["a", "b", "c"] {
@@ -117,8 +116,6 @@ async fn a_released_or_dropped_set_is_gone_from_every_node(nodes: Nodes) {
     set().try_acquire().await.unwrap().release().await.unwrap();
     nodes.become_empty().await;
     drop(set().try_acquire().await.unwrap());
-    nodes.become_empty().await;
-    set().try_acquire().await.unwrap().into_guard().release().await.unwrap();
     nodes.become_empty().await;
 }
 
@@ -188,7 +185,7 @@ async fn the_loss_of_one_key_is_the_loss_of_the_set(nodes: Nodes) {
             }
         }
         let error = extended.extend(LONG).await.unwrap_err();
-        assert!(matches!(error, redlock_core::ExtendError::Lost { .. }), "{error:?}");
+        assert!(matches!(error, redlock_core::HoldError::Lost { .. }), "{error:?}");
         tokio::time::timeout(SOON, extended.lost()).await.unwrap();
         let error = released.release().await.unwrap_err();
         assert!(matches!(error, ReleaseError::Expired { .. }), "{error:?}");
@@ -228,7 +225,7 @@ async fn a_waiter_for_a_set_gets_it_when_the_last_of_its_keys_is_released(nodes:
     let mut held = vec![
         one.lock("a").expire(LONG).try_acquire().await.unwrap(),
         other.lock("b").expire(LONG).try_acquire().await.unwrap(),
-        one.lock_all(["c", "d"]).expire(LONG).try_acquire().await.unwrap().into_guard(),
+        one.lock_all(["c", "d"]).expire(LONG).try_acquire().await.unwrap(),
         other.lock("d0").expire(LONG).try_acquire().await.unwrap(),
     ];
     let set = one.lock_all(["a", "b", "c", "d0", "e"]).expire(LONG).wait_time(SOON);
@@ -292,7 +289,7 @@ async fn a_fenced_set_has_one_number_above_those_of_each_key(nodes: Nodes) {
     let (one, other) = two(&nodes).await;
     let number = async |key: &str| {
         let guard = other.lock(key).fenced().try_acquire().await.unwrap();
-        let number = guard.fencing_token().number();
+        let number = guard.fencing_token().unwrap().number();
         guard.release().await.unwrap();
         number
     };
@@ -302,7 +299,7 @@ async fn a_fenced_set_has_one_number_above_those_of_each_key(nodes: Nodes) {
             last = number(key).await.max(last);
         }
         let set = one.lock_all(["a", "b", "c"]).fenced().try_acquire().await.unwrap();
-        let of_set = set.fencing_token().number();
+        let of_set = set.fencing_token().unwrap().number();
         assert!(of_set > last, "{of_set} {last}");
         set.release().await.unwrap();
         for key in ["a", "b", "c"] {
@@ -368,7 +365,7 @@ async fn overlapping_sets_of_many_callers_never_overlap(nodes: Nodes) {
             for round in 0..12 {
                 let keys = [0, 1, 3].map(|step| (caller * 5 + round * 7 + step) % KEYS);
                 let set = locks.lock_all(keys.map(|key| format!("key:{key}"))).expire(LONG);
-                let guard: MultiGuard = set.wait_forever().acquire().await.unwrap();
+                let guard: LockGuard = set.wait_forever().acquire().await.unwrap();
                 for key in keys {
                     assert!(!held[key].swap(true, Ordering::SeqCst), "two holders of {key}");
                 }

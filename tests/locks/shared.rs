@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{
-    DowngradeError, ExtendError, LockError, LockGuard, LockManager, LockRequest, ReleaseError,
-    scope,
+    HoldError, LockError, LockGuard, LockManager, LockRequest, ReleaseError, scope,
 };
 use redlock_tests::{
     Nodes, RedisServer, Servers, connect, eventually, held_briefly, on_each_kind_of_nodes,
@@ -212,7 +211,7 @@ async fn a_reader_waits_for_the_writer(nodes: Nodes) {
     // All of them hold the lock at the same time.
     let [first, second, third] = readers;
     let guards = [soon(first).await, soon(second).await, soon(third).await];
-    assert!(guards.iter().all(LockGuard::is_valid));
+    assert!(guards.iter().all(|guard| guard.is_valid()));
     for guard in guards {
         guard.release().await.unwrap();
     }
@@ -356,7 +355,7 @@ async fn a_reader_extends_its_lease_and_reports_its_loss(nodes: Nodes) {
 
     let lost = short(shared(&one)).await;
     timeout(SOON, lost.lost()).await.unwrap();
-    assert!(matches!(lost.extend(LONG).await, Err(ExtendError::Lost { .. })));
+    assert!(matches!(lost.extend(LONG).await, Err(HoldError::Lost { .. })));
     nodes.become_empty().await;
 }
 
@@ -381,13 +380,13 @@ async fn a_downgrade_lets_readers_in_but_no_writer(nodes: Nodes) {
     let writer = exclusive(&one).try_acquire().await.unwrap();
     let readers = [waiting(&nodes, shared(&two), 1).await, waiting(&nodes, shared(&one), 1).await];
     let handle = writer.handle();
-    let downgraded = writer.downgrade().await.unwrap();
-    assert!(downgraded.is_shared() && downgraded.is_valid() && handle.is_shared());
+    writer.downgrade().await.unwrap();
+    assert!(writer.is_shared() && writer.is_valid() && handle.is_shared());
     for reader in readers {
         soon(reader).await.release().await.unwrap();
     }
     assert!(is_contended(exclusive(&three)).await);
-    downgraded.release().await.unwrap();
+    writer.release().await.unwrap();
     nodes.become_empty().await;
     assert!(!is_contended(exclusive(&three)).await);
 }
@@ -430,9 +429,9 @@ async fn a_scope_reads_twice_and_never_waits_for_itself(nodes: Nodes) {
         assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
         let reads = shared(&one).reentrant(true).try_acquire().await.unwrap();
         let in_use = writer.downgrade().await.unwrap_err();
-        assert!(matches!(in_use, DowngradeError::InUse { .. }), "{in_use:?}");
+        assert!(matches!(in_use, HoldError::InvalidOption(_)), "{in_use:?}");
         reads.release().await.unwrap();
-        in_use.into_guard().unwrap().release().await.unwrap();
+        writer.release().await.unwrap();
     })
     .await;
     nodes.become_empty().await;
@@ -464,7 +463,7 @@ async fn readers_are_not_numbered(nodes: Nodes) {
     is_stopped(|| shared(&one)).await;
     reader.release().await.unwrap();
     let writer = timeout(SOON, writer).await.unwrap().unwrap().unwrap();
-    assert!(writer.fencing_token().number() > 0);
+    assert!(writer.fencing_token().unwrap().number() > 0);
     writer.release().await.unwrap();
     nodes.become_empty().await;
 }
@@ -491,8 +490,9 @@ async fn a_set_waits_for_the_readers_of_its_keys(nodes: Nodes) {
     for locks in [&one, &three] {
         assert!(is_contended(shared(locks)).await);
     }
-    let in_use = guard.into_guard().downgrade().await.unwrap_err();
-    in_use.into_guard().unwrap().release().await.unwrap();
+    let several = guard.downgrade().await.unwrap_err();
+    assert!(matches!(several, HoldError::InvalidOption(_)), "{several:?}");
+    guard.release().await.unwrap();
     nodes.become_empty().await;
 
     // A caller that gives up leaves no mark.
@@ -675,8 +675,8 @@ async fn a_full_server_refuses_new_keys_only() {
     }
     reader.extend(LONG * 2).await.unwrap();
     permit.extend(LONG * 2).await.unwrap();
-    let downgraded = writer.downgrade().await.unwrap();
-    downgraded.extend(LONG * 2).await.unwrap();
+    writer.downgrade().await.unwrap();
+    writer.extend(LONG * 2).await.unwrap();
     for key in [KEY, "permit", "writer"] {
         assert!(probe.time_to_live(key).await > Some(LONG * 3 / 2), "{key}");
     }
@@ -684,7 +684,7 @@ async fn a_full_server_refuses_new_keys_only() {
     let left = probe.time_to_live("kept").await;
     assert!(left > Some(Duration::ZERO) && left <= Some(LONG / 2), "{left:?}");
     let another = two.lock(KEY).shared().expire(LONG).try_acquire().await.unwrap();
-    for guard in [reader, another, permit, downgraded] {
+    for guard in [reader, another, permit, writer] {
         guard.release().await.unwrap();
     }
     assert_eq!(probe.keys().await, ["kept"]);

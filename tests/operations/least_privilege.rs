@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redlock_core::{
-    ConnectError, Dialect, ExtendError, FencedGuard, LockError, LockManager, LockManagerBuilder,
-    LockRequest, MultiGuard, NodeError, ReleaseError, Vote, Votes,
+    ConnectError, Dialect, HoldError, LockError, LockManager, LockManagerBuilder, LockRequest,
+    NodeError, ReleaseError, Vote, Votes,
 };
 use redlock_tests::{Logs, Probe, RedisServer, eventually, skip};
 
@@ -40,7 +40,7 @@ enum Ability {
     Refuse,
     /// `LockError::Contended` has no remaining time, so waiters poll more often.
     TellRemaining,
-    /// `ExtendError::Unavailable`, with `NotPermitted`; the lock is held until its lease runs out.
+    /// `HoldError::Unavailable`, with `NotPermitted`; the lock is held until its lease runs out.
     Extend,
     /// `ReleaseError::Unavailable`, with `NotPermitted`; the lock stays until its lease runs out.
     Release,
@@ -52,7 +52,7 @@ enum Ability {
     ShareBeside,
     /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock, although an exclusive holder has the lock.
     RefuseReader,
-    /// `ExtendError::Unavailable`, with `NotPermitted`, for a shared lock; it is held until its lease runs out.
+    /// `HoldError::Unavailable`, with `NotPermitted`, for a shared lock; it is held until its lease runs out.
     ExtendShared,
     /// `ReleaseError::Unavailable`, with `NotPermitted`, for a shared lock. It stays until its lease runs out.
     StopSharing,
@@ -292,7 +292,7 @@ impl Restricted {
             }
             error => panic!("{error}"),
         }
-        match permitted!(self, ExtendError, guard.extend(LONG).await) {
+        match permitted!(self, HoldError, guard.extend(LONG).await) {
             Some(()) => assert!(guard.remaining() > LONG / 2),
             None => drop(lacking.insert(Extend)),
         }
@@ -334,7 +334,7 @@ impl Restricted {
             if beside.is_none() {
                 lacking.push(ShareBeside);
             }
-            if permitted!(self, ExtendError, guard.extend(LONG * 2).await).is_none() {
+            if permitted!(self, HoldError, guard.extend(LONG * 2).await).is_none() {
                 lacking.push(ExtendShared);
             }
             assert!(guard.is_valid());
@@ -475,11 +475,7 @@ async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
         let locks = restricted.manager().await;
         let request = || locks.lock(KEY).expire(SOON);
         for is_fenced in [false, true] {
-            let attempt = if is_fenced {
-                request().fenced().try_acquire().await.map(FencedGuard::into_guard)
-            } else {
-                request().try_acquire().await
-            };
+            let attempt = request().fenced_if(is_fenced).try_acquire().await;
             let guard = permitted!(restricted, LockError, attempt);
             // The plain dialect acquires with `SET` alone, and needs neither command until the release.
             assert_eq!(guard.is_some(), dialect == Dialect::Plain);
@@ -492,7 +488,7 @@ async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
     }
 }
 
-fn set(locks: &LockManager) -> LockRequest<MultiGuard> {
+fn set(locks: &LockManager) -> LockRequest {
     locks.lock_all(["order:42", "order:43"]).expire(LONG).wait_time(SOON)
 }
 
@@ -565,7 +561,7 @@ async fn a_downgrade_that_is_not_permitted_leaves_the_lock_exclusive() {
         let kind: String = restricted.probe.command(["TYPE", LOCK]).await;
         assert_eq!(kind, "string", "without {missing}");
         assert_eq!(restricted.locks().await, [LOCK]);
-        error.into_guard().unwrap().release().await.unwrap();
+        guard.release().await.unwrap();
         assert_eq!(restricted.locks().await, [""; 0]);
     }
 }

@@ -59,15 +59,15 @@ impl Output {
         let request = || locks.lock(KEY).expire(LONG).dialect(dialect);
         self.debug(&(request(), request().fenced()));
         if let Some(guard) = self.result(request().try_acquire().await) {
-            self.debug(&(&guard, guard.handle(), guard.state(), guard.key()));
+            self.debug(&(&guard, guard.handle(), guard.state(), guard.keys()));
             self.result(request().wait_time(BRIEF).acquire().await);
             self.result(guard.extend(LONG).await);
             self.result(guard.extend(Duration::ZERO).await);
             self.result(guard.release().await);
         }
         if let Some(guard) = self.result(request().fenced().acquire().await) {
-            self.debug(&(&guard, guard.fencing_token()));
-            self.0.push(guard.fencing_token().to_string());
+            self.debug(&(&guard, guard.fencing_token().unwrap()));
+            self.0.push(guard.fencing_token().unwrap().to_string());
             self.result(guard.release().await);
         }
     }

@@ -56,7 +56,7 @@ struct Contender(LockManager, Option<LockGuard>);
 
 impl Contender {
     fn holds(&self) -> bool {
-        self.1.as_ref().is_some_and(LockGuard::is_valid)
+        self.1.as_ref().is_some_and(|guard| guard.is_valid())
     }
 
     /// Asks for the lock, unless it is still held. The lock is not released: it ends with its lease.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_core::{ExtendError, ForeignKind, LockError, LockGuard, ReleaseError, Vote};
+use redlock_core::{ForeignKind, HoldError, LockError, LockGuard, ReleaseError, Vote};
 use redlock_tests::{Servers, eventually};
 
 use super::kind::{ALL, KEY, Kind};
@@ -70,7 +70,7 @@ impl Call {
         match self {
             Self::Extend => {
                 let error = guard.extend(LONG).await.unwrap_err();
-                assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+                assert!(matches!(error, HoldError::Lost { .. }), "{error}");
                 assert!(!guard.is_valid());
                 tokio::time::timeout(SOON, guard.lost()).await.unwrap();
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_core::{Dialect, FencedGuard, LockError, LockGuard, LockManager, MultiGuard};
+use redlock_core::{Dialect, LockError, LockGuard, LockManager};
 
 use super::LONG;
 
@@ -58,14 +58,9 @@ impl Kind {
         let set = locks.lock_all(SET).expire(LONG).wait_time(wait_time).min_hold(min_hold);
         match self {
             Self::Plain | Self::Redisson => one.acquire().await,
-            Self::Fenced | Self::RedissonFenced => {
-                one.fenced().acquire().await.map(FencedGuard::into_guard)
-            }
-            Self::Set => set.acquire().await.map(MultiGuard::into_guard),
-            Self::FencedSet => {
-                let guard = set.fenced().acquire().await;
-                guard.map(MultiGuard::into_guard).map(FencedGuard::into_guard)
-            }
+            Self::Fenced | Self::RedissonFenced => one.fenced().acquire().await,
+            Self::Set => set.acquire().await,
+            Self::FencedSet => set.fenced().acquire().await,
         }
     }
 }

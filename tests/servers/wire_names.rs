@@ -314,7 +314,7 @@ async fn values_and_times_to_live_are_those_of_the_table() {
             assert!(left <= LONG && left + SOON > LONG, "{left:?}");
 
             let number: i64 = probe.command(["GET", counter]).await;
-            assert_eq!(i128::from(number), i128::from(guard.fencing_token().number()));
+            assert_eq!(i128::from(number), i128::from(guard.fencing_token().unwrap().number()));
             let time: (i64, i64) = probe.command(["TIME"]).await;
             let micros = time.0 * 1_000_000 + time.1;
             assert!(number > last && number < (1 << 53), "{number} {last}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use redlock_core::{ExtendError, FencingToken, LockKey, Lost};
+use redlock_core::{FencingToken, HoldError, LockKey, Lost};
 
 use super::held_lock::HeldLock;
 use super::lock_slot::LockSlot;
@@ -59,9 +59,14 @@ pub struct FencedLock {
 impl FencedLock {
     /// Creates the extractor of a lock that a test has acquired, as [`HeldLock::from_guard`] does. Requires
     /// the feature `test-util`.
+    ///
+    /// # Panics
+    ///
+    /// If the request of the guard was not [fenced](redlock_core::LockRequest::fenced).
     #[cfg(feature = "test-util")]
-    pub fn from_guard(guard: &redlock_core::FencedGuard) -> Self {
-        let token = Some(guard.fencing_token());
+    pub fn from_guard(guard: &redlock_core::LockGuard) -> Self {
+        let token = guard.fencing_token();
+        assert!(token.is_some(), "the lock has no fencing token");
         let slot = LockSlot::Filled(LockView { handle: guard.handle(), token });
         Self { lock: HeldLock::new(slot.clone()), slot }
     }
@@ -100,7 +105,7 @@ impl FencedLock {
     /// # Cancel safety
     ///
     /// See [`HeldLock::extend`].
-    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+    pub async fn extend(&self, expire: Duration) -> Result<(), HoldError> {
         self.lock.extend(expire).await
     }
 

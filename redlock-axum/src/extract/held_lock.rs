@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use redlock_core::{ExtendError, LockHandle, LockKey, Lost, Votes};
+use redlock_core::{HoldError, LockHandle, LockKey, Lost, Votes};
 
 use super::lock_slot::LockSlot;
 #[cfg(feature = "test-util")]
@@ -93,7 +93,7 @@ impl HeldLock {
 
     /// Returns the key of the lock, without the manager's prefix. Of several keys, returns the first.
     pub fn key(&self) -> &LockKey {
-        self.0.handle().map_or(&NOT_LOCKED_YET, LockHandle::key)
+        &self.keys()[0]
     }
 
     /// Returns all keys of the lock, without the manager's prefix, sorted. A lock has several keys if its
@@ -124,18 +124,18 @@ impl HeldLock {
     ///
     /// # Errors
     ///
-    /// [`ExtendError::Lost`] if the lock is lost: the handler must stop. [`ExtendError::Unavailable`]
+    /// [`HoldError::Lost`] if the lock is lost: the handler must stop. [`HoldError::Unavailable`]
     /// if no quorum of nodes confirmed the extension in time; the lock then stays valid for
-    /// [`remaining`](Self::remaining). [`ExtendError::InvalidOption`] for a lease out of range.
+    /// [`remaining`](Self::remaining). [`HoldError::InvalidOption`] for a lease out of range.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the validity of this lock does not change. On the servers the lease may
     /// already be extended.
-    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+    pub async fn extend(&self, expire: Duration) -> Result<(), HoldError> {
         match self.0.handle() {
             Some(handle) => handle.extend(expire).await,
-            None => Err(ExtendError::lost(self.key().clone(), Votes::default())),
+            None => Err(HoldError::lost(self.key().clone(), Votes::default())),
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
         assert!(!lock.is_valid());
         assert_eq!(lock.remaining(), Duration::ZERO);
         let error = lock.extend(Duration::from_secs(5)).await.unwrap_err();
-        assert!(matches!(error, ExtendError::Lost { .. }));
+        assert!(matches!(error, HoldError::Lost { .. }));
         lock.lost().await;
 
         let guard = LockManager::in_memory().lock("a").try_acquire().await.unwrap();

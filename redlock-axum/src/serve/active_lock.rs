@@ -25,12 +25,12 @@ impl ActiveLock {
 
     /// Returns the manager's limit for logging similar events.
     pub(crate) fn log_limit(&self) -> &Arc<LogLimit> {
-        self.guard.as_handle().log_limit()
+        self.guard.log_limit()
     }
 
     /// Returns a watcher that reports the loss of the lock, if the loss stops the work.
     pub(crate) fn watch(&self, on_lost: OnLost) -> Option<LossWatcher> {
-        LossWatcher::new(self.guard.as_handle(), on_lost)
+        LossWatcher::new(&self.guard, on_lost)
     }
 
     /// Runs the work while the lock is held, and drops the work when the lock is lost.

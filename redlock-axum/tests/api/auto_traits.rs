@@ -9,9 +9,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::response::Response;
 use redlock_axum::{
-    DowngradeError, FencedLock, HeldLock, LockGuard, LockLayer, LockPolicies, LockPolicy,
-    LockRejection, LockService, Locks, NotFenced, NotLocked, PolicyError, PolicyService,
-    ResponseFuture, SetupError,
+    FencedLock, HeldLock, LockGuard, LockLayer, LockPolicies, LockPolicy, LockRejection,
+    LockService, Locks, NotFenced, NotLocked, PolicyError, PolicyService, ResponseFuture,
+    SetupError,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -27,7 +27,7 @@ macro_rules! all {
     };
 }
 
-all!(is_error: DowngradeError, LockRejection, NotFenced, NotLocked, PolicyError, SetupError);
+all!(is_error: LockRejection, NotFenced, NotLocked, PolicyError, SetupError);
 // axum demands this of extensions, layers and services.
 all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection, Locks);
 all!(is_shared: LockService<Router>, PolicyService<Router>);

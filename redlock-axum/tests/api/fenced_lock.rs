@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post as on_post;
-use redlock_axum::{ExtendError, FencedLock, LockLayer, LockManager};
+use redlock_axum::{FencedLock, HoldError, LockLayer, LockManager};
 use tokio::time::timeout;
 
 use crate::support::post;
@@ -44,7 +44,7 @@ async fn a_fenced_lock_reports_its_loss() {
         assert!(!lock.is_valid());
         assert_eq!(lock.remaining(), Duration::ZERO);
         let error = lock.extend(LONG).await.unwrap_err();
-        assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+        assert!(matches!(error, HoldError::Lost { .. }), "{error}");
     }
 
     let app = Router::new().route("/", on_post(pay).route_layer(lock(Duration::from_millis(500))));

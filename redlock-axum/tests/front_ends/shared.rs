@@ -77,7 +77,7 @@ async fn a_reader_is_refused_while_there_is_an_exclusive_holder(front_end: Front
     );
     for guard in [held_by_another(&app.node, KEY).await, hold(&app.locks, "another key").await] {
         let answer = app.post().await;
-        let is_refused = guard.key().as_str() == KEY;
+        let is_refused = guard.keys()[0].as_str() == KEY;
         assert_eq!(answer.status, if is_refused { 409 } else { 200 });
         let retry_after = answer.headers.get("retry-after").map(|value| value.to_str().unwrap());
         assert_eq!(retry_after, is_refused.then_some("5"));

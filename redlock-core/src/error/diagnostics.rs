@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ExtendError, LockError, LostError, ReleaseError, RunError, Votes};
+use super::{HoldError, LockError, LostError, ReleaseError, RunError, Votes};
 use crate::key::LockKey;
 
 /// An error, followed by the key of the lock and the votes of the nodes, where the error has them.
@@ -25,15 +25,6 @@ impl fmt::Display for WithKeyAndVotes<'_> {
     }
 }
 
-/// Returns an error for operators, with the key of the lock and the votes of the nodes.
-pub(crate) fn with_key_and_votes<'a>(
-    error: &'a dyn fmt::Display,
-    key: &'a LockKey,
-    votes: Option<&'a Votes>,
-) -> impl fmt::Display + use<'a> {
-    WithKeyAndVotes { error, key: Some(key), votes }
-}
-
 /// Writes the method `diagnostics` of an error that has a method `key` and a method `votes`.
 macro_rules! diagnostics {
     ($($error:ident: $key:expr, $votes:expr;)+) => {$(
@@ -54,7 +45,7 @@ macro_rules! diagnostics {
 
 diagnostics! {
     LockError: Self::key, Self::votes;
-    ExtendError: Self::key, Self::votes;
+    HoldError: Self::key, Self::votes;
     ReleaseError: |error| Some(error.key()), |error| Some(error.votes());
     LostError: |error| Some(error.key()), |_| None;
     RunError: Self::key, Self::votes;

@@ -56,10 +56,11 @@ impl ReleaseError {
     }
 }
 
-/// The error of extending a lease.
+/// The error of [`LockHandle::extend`](crate::LockHandle::extend) and
+/// [`LockGuard::downgrade`](crate::LockGuard::downgrade).
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExtendError {
+pub enum HoldError {
     /// The lock is lost: its lease has run out, or a quorum of nodes reports that another holder has the
     /// lock or that it is free. The guarded work must stop.
     #[error("the lock is lost")]
@@ -70,9 +71,9 @@ pub enum ExtendError {
         /// The vote of each node. Empty if the lease had run out before any node was asked.
         votes: Votes,
     },
-    /// No quorum of nodes confirmed the extension. The lock stays valid for the time that
-    /// [`LockGuard::remaining`](crate::LockGuard::remaining) returns, so a retry can succeed.
-    #[error("no quorum of nodes confirmed the extension of the lock")]
+    /// No quorum of nodes confirmed the change in time. The lock stays valid for the time that
+    /// [`LockHandle::remaining`](crate::LockHandle::remaining) returns, so a second call can succeed.
+    #[error("no quorum of nodes confirmed the change of the lock")]
     #[non_exhaustive]
     Unavailable {
         /// The key of the lock.
@@ -80,12 +81,12 @@ pub enum ExtendError {
         /// The vote of each node.
         votes: Votes,
     },
-    /// The new lease is out of range. No node was asked.
+    /// The new lease is out of range, or the lock cannot be shared. No node was asked.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
 }
 
-impl ExtendError {
+impl HoldError {
     /// Returns the key of the lock, or `None` if the option was invalid.
     pub fn key(&self) -> Option<&LockKey> {
         match self {
@@ -102,12 +103,12 @@ impl ExtendError {
         }
     }
 
-    /// Creates a [`Lost`](Self::Lost) error, for tests of code that handles an `ExtendError`.
+    /// Creates a [`Lost`](Self::Lost) error, for tests of code that handles a `HoldError`.
     pub fn lost(key: LockKey, votes: Votes) -> Self {
         Self::Lost { key, votes }
     }
 
-    /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles an `ExtendError`.
+    /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `HoldError`.
     pub fn unavailable(key: LockKey, votes: Votes) -> Self {
         Self::Unavailable { key, votes }
     }

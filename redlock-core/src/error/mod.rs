@@ -11,7 +11,6 @@ mod vote;
 pub use acquire::LockError;
 pub use config::ConfigError;
 pub use connect::ConnectError;
-pub(crate) use diagnostics::with_key_and_votes;
-pub use hold::{ExtendError, LostError, ReleaseError, RunError};
+pub use hold::{HoldError, LostError, ReleaseError, RunError};
 pub use invalid_option::InvalidOption;
 pub use vote::{ForeignKind, NodeError, Vote, Votes};

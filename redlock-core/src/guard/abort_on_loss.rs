@@ -65,7 +65,7 @@ impl LossWatcher {
         if self.handle.is_valid() && Pin::new(&mut self.lost).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        Poll::Ready(LostError::new(self.handle.key().clone()))
+        Poll::Ready(LostError::new(self.handle.keys()[0].clone()))
     }
 }
 

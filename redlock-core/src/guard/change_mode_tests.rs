@@ -3,9 +3,10 @@
 #[cfg(feature = "test-util")]
 use std::time::Duration;
 
+use super::LockHandle;
 #[cfg(feature = "test-util")]
 use super::LockState;
-use super::{DowngradeError, LockHandle};
+use crate::error::HoldError;
 use crate::request::scope::scope;
 #[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
@@ -28,12 +29,12 @@ async fn a_guard_that_joins_before_the_downgrade_keeps_the_lock_exclusive() {
         let again = locks.lock(KEY).reentrant(true).try_acquire().await.unwrap();
         drop(renewal);
         let error = downgrade.await.unwrap_err();
-        assert!(matches!(error, DowngradeError::InUse { .. }), "{error:?}");
+        assert!(matches!(error, HoldError::InvalidOption(_)), "{error:?}");
         assert!(!again.is_shared() && again.is_valid());
-        let writer = error.into_guard().unwrap();
         drop(again);
-        let reader = writer.downgrade().await.unwrap();
-        assert!(reader.is_shared());
+        writer.downgrade().await.unwrap();
+        assert!(writer.is_shared());
+        writer.downgrade().await.unwrap();
         let again = locks.lock(KEY).reentrant(true).try_acquire().await;
         assert!(matches!(again, Err(LockError::AlreadyHeld { .. })), "{again:?}");
     };
@@ -54,15 +55,15 @@ async fn a_reader_extends_and_releases_the_lock_on_a_node_that_has_missed_the_do
     let [first, second, third] = test.nodes() else { panic!("three nodes") };
     let writer = locks.lock(KEY).expire(60 * SECOND).try_acquire().await.unwrap();
     first.fail();
-    let reader = writer.downgrade().await.unwrap();
+    writer.downgrade().await.unwrap();
     first.recover();
     second.fail();
     assert!(is_refused(&other).await, "the first node shares the lock");
-    reader.extend(600 * SECOND).await.unwrap();
+    writer.extend(600 * SECOND).await.unwrap();
     assert!(first.time_to_live(KEY) > Some(500 * SECOND));
     second.recover();
     assert!(!is_refused(&other).await);
-    reader.release().await.unwrap();
+    writer.release().await.unwrap();
     assert!(first.is_empty() && second.is_empty() && third.is_empty());
 }
 
@@ -75,7 +76,7 @@ async fn a_denied_downgrade_is_a_reported_loss() {
     let handle = writer.handle();
     test.nodes()[0].forget();
     let error = writer.downgrade().await.unwrap_err();
-    assert!(matches!(error, DowngradeError::Lost { .. }), "{error:?}");
+    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
     assert_eq!(handle.state(), LockState::Lost);
     handle.lost().await;
 }

@@ -40,7 +40,7 @@ async fn every_turn_has_a_greater_number_than_the_one_before() {
                     for _ in 0..10 {
                         let request = locks.lock("a").dialect(dialect).wait_time(WAIT);
                         let guard = request.fenced().acquire().await.unwrap();
-                        turns.lock().push(guard.fencing_token());
+                        turns.lock().push(guard.fencing_token().unwrap());
                         tokio::task::yield_now().await;
                         guard.release().await.unwrap();
                     }
@@ -63,13 +63,13 @@ async fn a_hand_over_is_numbered_and_confirmed() {
     let (locks, nodes) = over_fakes(3);
     let fenced = || locks.lock("a").wait_time(WAIT).fenced().acquire();
     let first = fenced().await.unwrap();
-    let token = first.fencing_token();
+    let token = first.fencing_token().unwrap();
     let acquired = nodes[0].log().len();
     let next = async { fenced().await.unwrap() };
     let (next, released) = tokio::join!(next, first.release());
     released.unwrap();
-    assert!(next.fencing_token() > token);
-    assert_eq!(next.fencing_token().holder(), token.holder(), "the lock was handed over");
+    assert!(next.fencing_token().unwrap() > token);
+    assert_eq!(next.fencing_token().unwrap().holder(), token.holder(), "the lock was handed over");
     assert_eq!(nodes[0].log().len(), acquired + 1);
     assert_eq!(confirmations(&nodes[0]), 2);
 }
@@ -81,11 +81,11 @@ async fn a_lock_that_is_lost_in_a_hand_over_is_acquired_anew() {
     let (locks, nodes) = over_fakes(3);
     let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
     let first = acquire().await.unwrap();
-    let token = first.fencing_token();
+    let token = first.fencing_token().unwrap();
     let next = || async {
         let guard = acquire().await.unwrap();
-        assert!(guard.is_valid() && guard.fencing_token() > token);
-        assert_ne!(guard.fencing_token().holder(), token.holder());
+        assert!(guard.is_valid() && guard.fencing_token().unwrap() > token);
+        assert_ne!(guard.fencing_token().unwrap().holder(), token.holder());
         guard.release().await.unwrap();
     };
     let release = async {
@@ -130,11 +130,11 @@ async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
         let (locks, nodes) = over_fakes(3);
         let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
         let first = acquire().await.unwrap();
-        let token = first.fencing_token();
+        let token = first.fencing_token().unwrap();
         let order = parking_lot::Mutex::new(Vec::new());
         let turn = async |number| {
             let guard = acquire().await.unwrap();
-            assert!(guard.is_valid() && guard.fencing_token() > token);
+            assert!(guard.is_valid() && guard.fencing_token().unwrap() > token);
             order.lock().push(number);
             guard.release().await.unwrap();
         };
@@ -175,14 +175,14 @@ async fn an_extension_and_a_joined_lock_keep_the_number() {
     let locks = over(&[MemoryNode::new()]).await;
     scope(async {
         let guard = locks.lock("a").fenced().acquire().await.unwrap();
-        let token = guard.fencing_token();
+        let token = guard.fencing_token().unwrap();
         guard.extend(WAIT).await.unwrap();
         let joined = locks.lock("a").reentrant(true).fenced().try_acquire().await.unwrap();
-        assert_eq!(joined.fencing_token(), token);
+        assert_eq!(joined.fencing_token().unwrap(), token);
         drop(guard);
-        assert_eq!(joined.fencing_token(), token);
+        assert_eq!(joined.fencing_token().unwrap(), token);
         joined.release().await.unwrap();
-        assert!(locks.lock("a").fenced().acquire().await.unwrap().fencing_token() > token);
+        assert!(locks.lock("a").fenced().acquire().await.unwrap().fencing_token().unwrap() > token);
     })
     .await;
 }
@@ -209,20 +209,7 @@ async fn the_number_is_not_below_the_time() {
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let guard = LockManager::in_memory().lock("a").fenced().acquire().await.unwrap();
     assert!(
-        i128::from(guard.fencing_token().number()) > i128::try_from(before.as_micros()).unwrap()
+        i128::from(guard.fencing_token().unwrap().number())
+            > i128::try_from(before.as_micros()).unwrap()
     );
-}
-
-#[tokio::test]
-async fn a_fenced_guard_is_a_guard() {
-    let node = MemoryNode::new();
-    let locks = over(std::slice::from_ref(&node)).await;
-    let guard = locks.lock("a").fenced().try_acquire().await.unwrap();
-    assert!(guard.is_valid() && guard.handle().is_valid());
-    let shown = format!("{guard:?}");
-    assert!(shown.contains(&guard.fencing_token().number().to_string()), "{shown}");
-    drop(guard.into_guard());
-    assert!(node.is_empty());
-    locks.lock("a").fenced().try_acquire().await.unwrap().keep_until_expiry();
-    assert_eq!(node.len(), 1);
 }

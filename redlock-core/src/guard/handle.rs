@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::lost::Lost;
 use crate::ballot::Extension;
 use crate::context::Context;
-use crate::error::{ExtendError, Votes};
+use crate::error::{HoldError, Votes};
+use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
@@ -48,20 +49,23 @@ impl fmt::Display for LockState {
 }
 
 impl LockHandle {
-    /// Returns the key of the lock, without the manager's prefix. Of a lock of
-    /// [several keys](crate::LockManager::lock_all), returns the first.
-    pub fn key(&self) -> &LockKey {
-        self.held.attempt().key()
+    /// Returns the keys of the lock, without the manager's prefix: at least one, sorted and different. Only locks of
+    /// [`LockManager::lock_all`](crate::LockManager::lock_all) have several.
+    pub fn keys(&self) -> &[LockKey] {
+        self.held.attempt().keys()
     }
 
-    /// Returns whether others may hold the lock at the same time, as [`LockGuard::is_shared`](crate::LockGuard::is_shared) does.
+    /// Returns whether others may hold the lock at the same time: whether the request was
+    /// [shared](crate::LockRequest::shared), or had [permits](crate::LockRequest::permits), or the lock was
+    /// [downgraded](crate::LockGuard::downgrade).
     pub fn is_shared(&self) -> bool {
         self.held.attempt().mode().is_shared()
     }
 
-    /// Returns all keys of the lock, without the manager's prefix, sorted. Most locks have one key.
-    pub fn keys(&self) -> &[LockKey] {
-        self.held.attempt().keys()
+    /// Returns the number of this holder, if its request was [fenced](crate::LockRequest::fenced). An extension keeps
+    /// the number, and guards that have joined the lock have the same number.
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.held.token()
     }
 
     /// Returns the rate limit of the manager's log events. No public API.
@@ -71,6 +75,9 @@ impl LockHandle {
     }
 
     /// Returns how long the lock stays valid; zero if it is lost or was released.
+    ///
+    /// The validity counts from before the first command was sent. Each call compares it with the clock of the system,
+    /// which goes on while the machine sleeps.
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
@@ -96,32 +103,35 @@ impl LockHandle {
         }
     }
 
-    /// Resolves when the lock is lost, as [`LockGuard::lost`](crate::LockGuard::lost) does.
+    /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum of
+    /// nodes no longer has the lock. Never resolves if the lock is released first.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe. Any number of these futures may wait at once. A future that is created after the
+    /// loss resolves at once.
     pub fn lost(&self) -> Lost {
         Lost::new(Arc::clone(&self.held))
     }
 
-    /// Extends the lease to at least `expire` from now, as
-    /// [`LockGuard::extend`](crate::LockGuard::extend) does.
+    /// Extends the lease to at least `expire` from now, from 10 ms to 7 days. Never shortens the lease.
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`](crate::LockGuard::extend). [`ExtendError::Lost`] also if the holder has
-    /// released the lock.
+    /// * [`HoldError::Lost`] if the lock is lost or was released.
+    /// * [`HoldError::Unavailable`] if no quorum of nodes confirmed the extension in time. The lock
+    ///   then stays valid for the time that [`remaining`](Self::remaining) returns.
+    /// * [`HoldError::InvalidOption`] if `expire` is out of range.
     ///
     /// # Cancel safety
     ///
-    /// As [`LockGuard::extend`](crate::LockGuard::extend).
-    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+    /// If the future is dropped, the holder keeps its old lease. On the servers the lease may be longer.
+    pub async fn extend(&self, expire: Duration) -> Result<(), HoldError> {
         let Self { context, held } = self;
         context.check_expire(expire)?;
         let key = || held.attempt().key().clone();
         if !held.is_valid() {
-            return Err(ExtendError::Lost { key: key(), votes: Votes::default() });
+            return Err(HoldError::Lost { key: key(), votes: Votes::default() });
         }
         let moves = context.wait_after_move().await;
         let mut extension = held.extend(&context.ballot, expire).await;
@@ -131,16 +141,14 @@ impl LockHandle {
         }
         match extension {
             Extension::Extended(since) if held.record_extension(since, expire) => Ok(()),
-            Extension::Extended(_) => {
-                Err(ExtendError::Lost { key: key(), votes: Votes::default() })
-            }
+            Extension::Extended(_) => Err(HoldError::Lost { key: key(), votes: Votes::default() }),
             Extension::Lost(votes) => {
                 context.keeper.lose_all(held);
-                Err(ExtendError::Lost { key: key(), votes })
+                Err(HoldError::Lost { key: key(), votes })
             }
             Extension::Unavailable(votes) => {
                 held.record_unconfirmed();
-                Err(ExtendError::Unavailable { key: key(), votes })
+                Err(HoldError::Unavailable { key: key(), votes })
             }
         }
     }
@@ -149,7 +157,7 @@ impl LockHandle {
 impl fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockHandle")
-            .field("key", self.key())
+            .field("keys", &self.keys())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

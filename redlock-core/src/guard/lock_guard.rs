@@ -1,27 +1,26 @@
 //! The guard of a held lock.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::handle::{LockHandle, LockState};
-use super::lost::Lost;
+use super::handle::LockHandle;
 use crate::ballot::Release;
 use crate::clock::Moment;
 use crate::context::Context;
-use crate::error::{ExtendError, ReleaseError};
-use crate::fencing_token::FencingToken;
-use crate::key::LockKey;
+use crate::error::ReleaseError;
 use crate::lease::{Held, Renewal};
 
 /// A held lock. Dropping the guard releases the lock.
 ///
-/// The holder may rely on the lock as long as [`is_valid`](Self::is_valid) returns true. The validity is
+/// Dereferences to its [`LockHandle`], which has the methods of the held lock. The holder may rely on the lock as long as
+/// [`is_valid`](LockHandle::is_valid) returns true. The validity is
 /// the lease on the servers minus the duration of the acquisition and a margin for clock drift. The
-/// guard does not stop work that runs for longer: check [`remaining`](Self::remaining) before a critical
-/// step, or race the work with [`lost`](Self::lost).
+/// guard does not stop work that runs for longer: check [`remaining`](LockHandle::remaining) before a critical
+/// step, or race the work with [`lost`](LockHandle::lost).
 ///
 /// Dropping the guard releases the lock in the background. [`release`](Self::release) also waits for the
 /// release and returns its result. A guard may be dropped in a runtime that ends right afterwards, as
@@ -54,67 +53,6 @@ impl LockGuard {
         handle.held.add_guard().then_some(Self { handle, released: false })
     }
 
-    /// Returns the key of the lock, without the manager's prefix.
-    pub fn key(&self) -> &LockKey {
-        self.handle.key()
-    }
-
-    /// Returns whether others may hold the lock at the same time: whether the request was [shared](crate::LockRequest::shared), or
-    /// had [permits](crate::LockRequest::permits), or the lock was [downgraded](Self::downgrade).
-    pub fn is_shared(&self) -> bool {
-        self.handle.is_shared()
-    }
-
-    /// Returns all keys of the lock, as [`LockHandle::keys`] does.
-    pub(crate) fn keys(&self) -> &[LockKey] {
-        self.handle.keys()
-    }
-
-    /// Returns how long the lock stays valid; zero if it is no longer valid.
-    ///
-    /// The validity counts from before the first command was sent. Each call compares it with the clock of the system,
-    /// which goes on while the machine sleeps.
-    pub fn remaining(&self) -> Duration {
-        self.handle.remaining()
-    }
-
-    /// Returns whether the lock is still valid, as far as this process knows. Does not ask the nodes.
-    pub fn is_valid(&self) -> bool {
-        self.handle.is_valid()
-    }
-
-    /// Returns the state of the lock, see [`LockState`].
-    pub fn state(&self) -> LockState {
-        self.handle.state()
-    }
-
-    /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum of
-    /// nodes no longer has the lock. Never resolves if the lock is released first.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe. Any number of these futures may wait at once. A future that is created after the
-    /// loss resolves at once.
-    pub fn lost(&self) -> Lost {
-        self.handle.lost()
-    }
-
-    /// Extends the lease to at least `expire` from now, from 10 ms to 7 days. Never shortens the lease.
-    ///
-    /// # Errors
-    ///
-    /// * [`ExtendError::Lost`] if the lock is lost.
-    /// * [`ExtendError::Unavailable`] if no quorum of nodes confirmed the extension in time. The lock
-    ///   then stays valid for the time that [`remaining`](Self::remaining) returns.
-    /// * [`ExtendError::InvalidOption`] if `expire` is out of range.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the guard keeps its old lease. On the servers the lease may be longer.
-    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
-        self.handle.extend(expire).await
-    }
-
     /// Ends the guard without releasing the lock: the lock stays on the nodes until its lease runs out,
     /// so that no other caller acquires it before. For work that runs at most once per period.
     ///
@@ -127,18 +65,6 @@ impl LockGuard {
 
     pub(crate) fn held(&self) -> &Held {
         &self.handle.held
-    }
-
-    /// Returns the holder's number, if its request was fenced. No public API.
-    #[doc(hidden)]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.handle.held.token()
-    }
-
-    /// Returns the view that the guard itself uses. No public API.
-    #[doc(hidden)]
-    pub fn as_handle(&self) -> &LockHandle {
-        &self.handle
     }
 
     /// Returns a view of this lock, which can be cloned and passed around.
@@ -220,6 +146,14 @@ fn end(handle: &LockHandle, released: &mut bool) -> Option<Moment> {
     Some(ended)
 }
 
+impl Deref for LockGuard {
+    type Target = LockHandle;
+
+    fn deref(&self) -> &LockHandle {
+        &self.handle
+    }
+}
+
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let Self { handle, released } = self;
@@ -234,7 +168,7 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("key", self.key())
+            .field("keys", &self.keys())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

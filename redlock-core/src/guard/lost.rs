@@ -1,4 +1,4 @@
-//! The future that `LockGuard::lost` returns.
+//! The future that `LockHandle::lost` returns.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::lease::Held;
 
-/// A future that resolves when a lock is lost. Returned by [`LockGuard::lost`](crate::LockGuard::lost).
+/// A future that resolves when a lock is lost. Returned by [`LockHandle::lost`](crate::LockHandle::lost).
 ///
 /// A lost lock stays lost, so a `Lost` that has resolved may be polled again, and resolves at once.
 ///

@@ -16,7 +16,7 @@ impl LockGuard {
     #[doc(hidden)]
     pub async fn release_or_log(self) {
         const MESSAGE: &str = "the release of a lock failed after its work";
-        let log_limit = Arc::clone(self.as_handle().log_limit());
+        let log_limit = Arc::clone(self.log_limit());
         let Err(error) = self.release().await else { return };
         let node = LogLimit::failed_node(error.votes());
         let error = error.diagnostics();

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
-use crate::{ExtendError, LockManager, LockManagerBuilder, LockRequest};
+use crate::{HoldError, LockManager, LockManagerBuilder, LockRequest};
 
 /// Slow enough that a hand-over takes place between an operation and its reply.
 const SLOW: FakeMode = FakeMode::Up(Duration::from_millis(10));
@@ -56,7 +56,7 @@ async fn a_denial_for_the_previous_holder_ends_the_lock_of_the_current_holder() 
         assert!(held.is_valid());
         let lost = held.lost();
         let denied = extend.await.unwrap();
-        assert!(matches!(denied, Err(ExtendError::Lost { .. })), "{denied:?}");
+        assert!(matches!(denied, Err(HoldError::Lost { .. })), "{denied:?}");
         assert!(!held.is_valid(), "after {hand_overs} hand-overs");
         lost.now_or_never().expect("the holder is notified");
     }

@@ -10,7 +10,7 @@ use super::tests::{SECOND, UP, manager, set, settle};
 use crate::clock::fake::FakeClock;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
-use crate::{ExtendError, LockManagerBuilder};
+use crate::{HoldError, LockManagerBuilder};
 
 fn extensions(node: &FakeNode) -> usize {
     node.log().iter().filter(|operation| matches!(operation, Operation::Extend(..))).count()
@@ -44,7 +44,7 @@ async fn a_node_that_gets_a_fenced_lock_again_continues_from_its_number() {
     }
     let request = || locks.lock("a").expire(3 * SECOND).renew(true).fenced();
     let guard = request().try_acquire().await.unwrap();
-    let first = guard.fencing_token();
+    let first = guard.fencing_token().unwrap();
     assert_eq!(first.number(), 42);
     for node in &nodes[..2] {
         node.forget();
@@ -56,7 +56,7 @@ async fn a_node_that_gets_a_fenced_lock_again_continues_from_its_number() {
 
     set(&nodes, &[UP, UP, FakeMode::Down]);
     let guard = request().try_acquire().await.unwrap();
-    let second = guard.fencing_token();
+    let second = guard.fencing_token().unwrap();
     assert!(second > first, "{second:?} after {first:?}");
 }
 
@@ -130,7 +130,7 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     assert_eq!(extensions(&node), 0);
     clock.advance(6 * SECOND);
     let extended = extension.await.unwrap();
-    assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");
+    assert!(matches!(extended, Err(HoldError::Lost { .. })), "{extended:?}");
     assert!(!guard.is_valid());
     guard.lost().now_or_never().expect("`lost` resolves at once");
 }

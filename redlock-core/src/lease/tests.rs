@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
-use crate::{ExtendError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
+use crate::{HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const UP: FakeMode = FakeMode::Up(Duration::ZERO);
@@ -81,7 +81,7 @@ async fn a_lock_that_runs_out_is_lost_at_the_end_of_its_validity() {
     assert!(!guard.is_valid());
     assert_eq!(guard.remaining(), Duration::ZERO);
     guard.lost().now_or_never().expect("a later call of `lost` resolves too");
-    assert!(matches!(guard.extend(SECOND).await, Err(ExtendError::Lost { .. })));
+    assert!(matches!(guard.extend(SECOND).await, Err(HoldError::Lost { .. })));
 }
 
 /// A failed extension is not a release. Redisson only logs the failure; another library gives up
@@ -168,7 +168,7 @@ async fn an_extension_that_is_confirmed_too_late_does_not_restore_the_lock() {
     // The validity ends after 2968 ms.
     set(&nodes, &[FakeMode::Up(Duration::from_millis(30)); 3]);
     let extended = guard.extend(5 * SECOND).await;
-    assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");
+    assert!(matches!(extended, Err(HoldError::Lost { .. })), "{extended:?}");
     assert!(!guard.is_valid());
 }
 
@@ -308,7 +308,7 @@ async fn a_lock_that_is_released_is_not_lost() {
     guard.release().await.unwrap();
     assert!(!handle.is_valid());
     assert!(tokio::time::timeout(60 * SECOND, lost).await.is_err());
-    assert!(matches!(handle.extend(SECOND).await, Err(ExtendError::Lost { .. })));
+    assert!(matches!(handle.extend(SECOND).await, Err(HoldError::Lost { .. })));
 }
 
 /// Dropping is always safe.

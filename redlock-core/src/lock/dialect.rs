@@ -52,6 +52,6 @@ pub enum Dialect {
     /// [reentrant](crate::LockRequest::reentrant) guards have one owner. The other locks of Redisson
     /// (fair, read and write, multi, spin) are not supported, but on one server a held fair or
     /// read-write lock refuses this lock. With several nodes, `RedissonRedLock` is the counterpart. The
-    /// [validity](crate::LockGuard::remaining) of this crate's guards does not extend to it.
+    /// [validity](crate::LockHandle::remaining) of this crate's guards does not extend to it.
     Redisson,
 }

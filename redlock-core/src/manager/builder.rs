@@ -244,7 +244,7 @@ impl LockManagerBuilder {
     ///
     /// `longest_lease` is the longest lease that any client of these servers requests, including other
     /// services. A longer lease is an error in this manager: as the default [`expire`](Self::expire), in
-    /// a request, and in [`extend`](crate::LockGuard::extend).
+    /// a request, and in [`extend`](crate::LockHandle::extend).
     ///
     /// # After a start
     ///

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::context::Context;
-use crate::guard::MultiGuard;
 use crate::key::{IntoLockKey, KeyError, KeySet};
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
@@ -97,7 +96,8 @@ impl LockManager {
     /// Each node sets, extends and releases all keys in one step. While the caller waits, no key is held: it
     /// asks for all keys again when the key is free for which it was refused. So callers of overlapping keys do
     /// not block each other for ever, but a lock of many keys may wait for long while others lock these keys one
-    /// after another. If one key is lost, the whole lock is lost.
+    /// after another. The caller waits in the queue of the held key, in front of the callers that arrived later than
+    /// it. The lock is never handed over inside the process. If one key is lost, the whole lock is lost.
     ///
     /// The errors of the acquisition are those of a lock of one key. Their
     /// [`key`](crate::LockError::key) is the first key that another holder has, or else the first key. They
@@ -125,11 +125,8 @@ impl LockManager {
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
-    pub fn lock_all(
-        &self,
-        keys: impl IntoIterator<Item = impl IntoLockKey>,
-    ) -> LockRequest<MultiGuard> {
-        LockRequest::of_all(Arc::clone(&self.context), KeySet::collect(keys))
+    pub fn lock_all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.context), KeySet::collect(keys))
     }
 
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a

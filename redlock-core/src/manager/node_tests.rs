@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::LockManager;
-use crate::error::{ConnectError, ExtendError, LockError, NodeError, Vote};
+use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::node::deferring::DeferringNode;
 use crate::node::{Node, NodeStatus};
 
@@ -91,7 +91,7 @@ async fn a_lease_that_a_node_does_not_grant_is_an_invalid_option() {
     tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
     let guard = acquisition.await.unwrap().unwrap();
     let error = guard.extend(longer).await.unwrap_err();
-    assert!(matches!(error, ExtendError::InvalidOption(_)), "{error:?}");
+    assert!(matches!(error, HoldError::InvalidOption(_)), "{error:?}");
     sent.try_recv().unwrap_err();
 }
 
@@ -127,6 +127,7 @@ async fn a_release_waits_for_a_downgrade_that_was_dropped() {
     tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
     let guard = acquisition.await.unwrap().unwrap();
     assert!(guard.downgrade().now_or_never().is_none());
+    drop(guard);
     let downgrade = sent.try_recv().unwrap();
     sent.try_recv().unwrap_err();
     downgrade.execute();

@@ -112,7 +112,7 @@ pub struct LockOptions {
     /// extended to its full length.
     ///
     /// Renewal ends with the guard. If it fails until the lease runs out, the lock is lost, see
-    /// [`LockGuard::lost`](crate::LockGuard::lost).
+    /// [`LockHandle::lost`](crate::LockHandle::lost).
     pub renew: Option<bool>,
     /// The longest time, counted from the acquisition, for which the lease is renewed. After that the
     /// lease runs out, so that hanging work does not hold its lock for ever.

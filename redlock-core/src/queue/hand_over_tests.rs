@@ -11,10 +11,7 @@ use super::tests::{SECOND, acquisitions, one_node, settle, two_processes, wait};
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
-use crate::{
-    Dialect, FencedGuard, LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode,
-    scope,
-};
+use crate::{Dialect, LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode, scope};
 
 /// Short enough that enough of the lease is left for a hand-over.
 const BRIEFLY: Duration = Duration::from_millis(20);
@@ -306,14 +303,7 @@ async fn a_waiter_that_is_dropped_at_any_point_leaves_the_lock_to_its_scope() {
             node.set(FakeMode::Up(Duration::from_millis(1)));
         }
         scope(async {
-            let dropped = async {
-                if fenced {
-                    request().fenced().acquire().await.map(FencedGuard::into_guard)
-                } else {
-                    request().acquire().await
-                }
-            };
-            let mut dropped = Box::pin(dropped);
+            let mut dropped = Box::pin(request().fenced_if(fenced).acquire());
             assert!(dropped.as_mut().now_or_never().is_none());
             let mut dropped = Some(dropped);
             let mut other = Box::pin(request().acquire());

@@ -242,7 +242,7 @@ async fn a_waiter_is_notified_after_a_waiter_of_another_mode_has_subscribed() {
         tokio::time::sleep(MOMENT).await;
         let begun = Instant::now();
         // The nodes notify only readers.
-        let holder = holder.downgrade().await.unwrap();
+        holder.downgrade().await.unwrap();
         tokio::time::sleep(MOMENT).await;
         if second == Exclusive {
             assert!(!next.is_finished());

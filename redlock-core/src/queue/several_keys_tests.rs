@@ -14,18 +14,18 @@ use crate::node::Node;
 use crate::node::fake::FakeMode;
 #[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
-use crate::{LockError, LockManager, LockManagerBuilder, MemoryNode, MultiGuard};
+use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-type SetWaiter = JoinHandle<Result<MultiGuard, LockError>>;
+type SetWaiter = JoinHandle<Result<LockGuard, LockError>>;
 
 fn wait_for_all<const N: usize>(locks: &LockManager, keys: [&'static str; N]) -> SetWaiter {
     let request = locks.lock_all(keys).expire(30 * SECOND).wait_time(60 * SECOND);
     tokio::spawn(request.acquire())
 }
 
-async fn acquired(waiter: SetWaiter) -> MultiGuard {
+async fn acquired(waiter: SetWaiter) -> LockGuard {
     timeout(SECOND / 100, waiter).await.expect("no timer is needed").unwrap().unwrap()
 }
 

@@ -19,7 +19,7 @@ use super::ask_state::AskState;
 use super::{LockRequest, scope};
 use crate::ballot::MinHold;
 use crate::context::Context;
-use crate::error::{ExtendError, LockError, Votes};
+use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::key::KeySet;
 use crate::lease::Held;
@@ -40,7 +40,7 @@ pub(super) struct Acquisition<'a> {
 impl<'a> Acquisition<'a> {
     /// Checks the options and the key of a request.
     pub(super) fn new(request: &'a LockRequest) -> Result<Self, LockError> {
-        let LockRequest { context, keys, options, fenced, on_lost: _, guard: _ } = request;
+        let LockRequest { context, keys, options, fenced, on_lost: _ } = request;
         let options = options.resolve(context)?;
         if *fenced {
             context.check_fenced(options.mode)?;
@@ -92,11 +92,11 @@ impl Acquisition<'_> {
         {
             self.context.check_not_shut_down()?;
             return Err(match error {
-                ExtendError::Lost { key, votes } => {
+                HoldError::Lost { key, votes } => {
                     LockError::Contended { key, remaining: None, votes }
                 }
-                ExtendError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
-                ExtendError::InvalidOption(error) => error.into(),
+                HoldError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
+                HoldError::InvalidOption(error) => error.into(),
             });
         }
         Ok(())

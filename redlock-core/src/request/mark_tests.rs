@@ -195,7 +195,7 @@ async fn callers_are_woken_when_their_obstacle_ends() {
         // A writer that becomes a reader, before a reader.
         let writer = here.lock("a").expire(LEASE).try_acquire().await.unwrap();
         let reading = waits(reader(&there)).await;
-        let downgraded = writer.downgrade().await.unwrap();
+        writer.downgrade().await.unwrap();
         woken(reading).await;
         // A writer that gives up, before a reader.
         let writing = waits(here.lock("a").expire(LEASE)).await;
@@ -203,7 +203,7 @@ async fn callers_are_woken_when_their_obstacle_ends() {
         assert!(!reading.is_finished());
         writing.abort();
         woken(reading).await;
-        drop(downgraded);
+        drop(writer);
         sleep(MOMENT).await;
         // A permit that is returned while another one is held.
         if count == 1 {

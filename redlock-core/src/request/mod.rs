@@ -5,11 +5,9 @@ mod arrival;
 mod ask;
 mod ask_state;
 mod fair;
-mod fenced;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod mark_tests;
-mod multi;
 mod patience;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
@@ -23,7 +21,6 @@ mod wait;
 mod wait_for_all;
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -37,9 +34,6 @@ use acquisition::Acquisition;
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
 /// [options](LockOptions), and used by [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire) or
 /// [`run`](Self::run).
-///
-/// `G` is the type of the guard that the acquisition returns: a [`LockGuard`], or, after
-/// [`fenced`](Self::fenced), a [`FencedGuard`](crate::FencedGuard).
 ///
 /// Without [`expire`](Self::expire), the lease is the manager's
 /// [`expire`](crate::LockManagerBuilder::expire), 30 s by default, and is [renewed](Self::renew). With
@@ -63,8 +57,9 @@ use acquisition::Acquisition;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 #[must_use = "a request does nothing until `acquire`, `try_acquire` or `run` is awaited"]
-pub struct LockRequest<G = LockGuard> {
+pub struct LockRequest {
     context: Arc<Context>,
     keys: Result<KeySet, KeyError>,
     options: LockOptions,
@@ -72,7 +67,6 @@ pub struct LockRequest<G = LockGuard> {
     fenced: bool,
     /// Whether `run` stops the work if the lock is lost.
     on_lost: OnLost,
-    guard: PhantomData<fn() -> G>,
 }
 
 impl LockRequest {
@@ -83,12 +77,9 @@ impl LockRequest {
             options: LockOptions::new(),
             fenced: false,
             on_lost: OnLost::default(),
-            guard: PhantomData,
         }
     }
-}
 
-impl<G> LockRequest<G> {
     /// Sets all options at once. Replaces all options that were set before.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options;
@@ -97,14 +88,57 @@ impl<G> LockRequest<G> {
 
     crate::lock_option_setters!(self => self.options; self);
 
-    /// Returns the same request for another type of guard.
-    fn with_guard<T>(self, fenced: bool) -> LockRequest<T> {
-        let Self { context, keys, options, fenced: _, on_lost, guard: _ } = self;
-        LockRequest { context, keys, options, fenced, on_lost, guard: PhantomData }
+    /// Numbers the holders of the lock, so that the resource can refuse a late holder:
+    /// [`fencing_token`](crate::LockHandle::fencing_token) of the guard then returns a
+    /// [`FencingToken`](crate::FencingToken), whose page states what the number guarantees. For each key of the lock, the
+    /// number is greater than those of all earlier holders.
+    ///
+    /// On several nodes a fenced lock costs one more round trip. The fencing counter is in the same slot
+    /// as the lock, so that fenced locks work on servers in cluster mode too. If the manager's
+    /// [`prefix`](crate::LockManagerBuilder::prefix) has a `{` that begins no hash tag, no name for the
+    /// counter is in that slot, and the acquisition fails with [`LockError::InvalidOption`]. It fails in
+    /// the same way if a node cannot number holders. A reentrant request cannot join a lock without a number: it fails
+    /// with [`LockError::AlreadyHeld`]. The servers' users need the rights to `TIME`, and
+    /// to `GET` and `SET` the keys `redlock:fencing*` behind the manager's prefix.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::{FencingToken, LockError, LockManager};
+    ///
+    /// /// Refuses the write of a holder that is earlier than the last one.
+    /// fn write(seen: &mut Option<FencingToken>, token: Option<FencingToken>) -> Result<(), &'static str> {
+    ///     if token < *seen {
+    ///         return Err("a later holder has written");
+    ///     }
+    ///     *seen = token;
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = LockManager::in_memory();
+    /// let mut seen = None;
+    ///
+    /// let slow = locks.lock("report").fenced().acquire().await?;
+    /// let slow_token = slow.fencing_token();
+    /// drop(slow); // or its lease ran out, and the slow holder has not noticed
+    ///
+    /// let next = locks.lock("report").fenced().acquire().await?;
+    /// assert!(write(&mut seen, next.fencing_token()).is_ok());
+    /// assert!(write(&mut seen, slow_token).is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn fenced(self) -> Self {
+        self.fenced_if(true)
     }
-}
 
-impl LockRequest {
+    /// Numbers the holders if `fenced`. No public API.
+    #[doc(hidden)]
+    pub fn fenced_if(mut self, fenced: bool) -> Self {
+        self.fenced = fenced;
+        self
+    }
+
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time).
     ///
     /// # Errors
@@ -195,21 +229,7 @@ impl LockRequest {
     }
 }
 
-impl<G> Clone for LockRequest<G> {
-    fn clone(&self) -> Self {
-        let (context, keys) = (Arc::clone(&self.context), self.keys.clone());
-        Self {
-            context,
-            keys,
-            options: self.options.clone(),
-            fenced: self.fenced,
-            on_lost: self.on_lost,
-            guard: PhantomData,
-        }
-    }
-}
-
-impl<G> fmt::Debug for LockRequest<G> {
+impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockRequest")
             .field("keys", &self.keys)

@@ -2,11 +2,10 @@
 
 use super::{LockRequest, scope};
 use crate::error::{LostError, RunError};
-use crate::fencing_token::FencingToken;
-use crate::guard::{AbortOnLoss, FencedGuard, LockGuard, LockHandle, LossWatcher};
+use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::options::OnLost;
 
-impl<G> LockRequest<G> {
+impl LockRequest {
     /// Sets what happens to the work of [`run`](Self::run) if its lock is lost while the work runs. Defaults to
     /// [`OnLost::KeepGoing`].
     ///
@@ -16,9 +15,7 @@ impl<G> LockRequest<G> {
         self.on_lost = on_lost;
         self
     }
-}
 
-impl LockRequest {
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
     ///
     /// The lock is acquired as by [`acquire`](Self::acquire): without a [`wait_time`](Self::wait_time), `run`
@@ -116,48 +113,6 @@ impl LockRequest {
             let watch = LossWatcher::new(&handle, on_lost);
             let result = AbortOnLoss::new(watch, work(handle)).await;
             end(guard, result).await
-        });
-        scope::scope(run).await
-    }
-}
-
-impl LockRequest<FencedGuard> {
-    /// Acquires the lock, runs the work, and releases the lock, as [`LockRequest::run`] does. The closure also
-    /// gets the number of this holder.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use redlock_core::{LockManager, RunError};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), RunError> {
-    /// let locks = LockManager::in_memory();
-    /// let next = || locks.lock("report").fenced().run(async |_lock, token| token);
-    /// let first = next().await?;
-    /// assert!(first < next().await?);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`LockRequest::run`], and as the [`acquire`](Self::acquire) of a fenced request.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`LockRequest::run`].
-    pub async fn run<F, Fut>(self, work: F) -> Result<Fut::Output, RunError>
-    where
-        F: FnOnce(LockHandle, FencingToken) -> Fut,
-        Fut: Future,
-    {
-        let on_lost = self.on_lost;
-        // Boxed, as in the other `run`.
-        let run = Box::pin(async {
-            let guard = self.acquire().await?;
-            let (handle, token) = (guard.handle(), guard.fencing_token());
-            let watch = LossWatcher::new(&handle, on_lost);
-            let result = AbortOnLoss::new(watch, work(handle, token)).await;
-            end(guard.into_guard(), result).await
         });
         scope::scope(run).await
     }

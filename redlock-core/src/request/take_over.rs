@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::acquisition::Acquisition;
 use super::scope;
 use crate::ballot::Refusal;
-use crate::error::{ExtendError, LockError};
+use crate::error::{HoldError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
@@ -72,7 +72,7 @@ impl Acquisition<'_> {
 }
 
 /// Logs that a lock keeps only the rest of its old lease after a hand-over.
-fn log_failed_extension(error: &ExtendError, log_limit: &LogLimit) {
+fn log_failed_extension(error: &HoldError, log_limit: &LogLimit) {
     const MESSAGE: &str = "the lease of a lock that was handed over was not extended";
     let node = error.votes().map_or("", LogLimit::failed_node);
     let error = error.diagnostics();

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::*;
-use crate::error::{ConnectError, ExtendError, LockError, NodeError, Vote};
+use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
 use crate::node::{Action, Node, NodeStatus, Op};
@@ -152,7 +152,7 @@ async fn a_node_that_forgets_ends_a_lock_at_its_next_extension() {
     assert!(test.nodes()[0].is_empty());
     assert!(guard.is_valid(), "the holder does not know yet");
     let error = guard.extend(LEASE).await.unwrap_err();
-    assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+    assert!(matches!(error, HoldError::Lost { .. }), "{error}");
     assert!(!guard.is_valid());
 }
 

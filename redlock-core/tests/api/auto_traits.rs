@@ -1,13 +1,12 @@
-//! Compile-time checks: which types can be sent to another task, and which cannot be dereferenced or copied.
+//! Compile-time checks: which types can be sent to another task, and which cannot be copied.
 
 use std::error::Error;
-use std::ops::Deref;
 use std::time::Duration;
 
 use redlock_core::{
-    ConnectError, ExtendError, FencedGuard, InvalidOption, KeyError, LockError, LockGuard,
-    LockHandle, LockManager, LockManagerBuilder, LockOptions, LockRequest, Lost, LostError,
-    MemoryNode, NodeError, OnLost, ReleaseError, RunError, TemplateError, Votes, scope,
+    ConnectError, HoldError, InvalidOption, KeyError, LockError, LockGuard, LockHandle,
+    LockManager, LockManagerBuilder, LockOptions, LockRequest, Lost, LostError, MemoryNode,
+    NodeError, OnLost, ReleaseError, RunError, TemplateError, Votes, scope,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -24,36 +23,33 @@ macro_rules! all {
 }
 
 // The error types fit into `anyhow::Error`, `Box<dyn Error + Send + Sync>` and the result of a task.
-all!(is_error: ConnectError, ExtendError, InvalidOption, KeyError, LockError, LostError, NodeError);
+all!(is_error: ConnectError, HoldError, InvalidOption, KeyError, LockError, LostError, NodeError);
 all!(is_error: ReleaseError, RunError, TemplateError);
-all!(is_shared: FencedGuard, LockGuard, LockHandle, LockManager, LockManagerBuilder, LockOptions);
-all!(is_shared: LockRequest, LockRequest<FencedGuard>, MemoryNode, OnLost, Votes);
+all!(is_shared: LockGuard, LockHandle, LockManager, LockManagerBuilder, LockOptions);
+all!(is_shared: LockRequest, MemoryNode, OnLost, Votes);
 all!(is_sent: Lost);
 
 /// A handler or a spawned task can await each of these futures.
-const _: fn(&LockManager, LockGuard, FencedGuard) = |locks, guard, fenced| {
+const _: fn(&LockManager, LockGuard) = |locks, guard| {
     fn is_send<F: Future + Send>(_: F) {}
 
     is_send(LockManager::builder().connect());
     is_send(locks.lock("a").acquire());
     is_send(locks.lock("a").try_acquire());
-    is_send(locks.lock("a").fenced().acquire());
-    is_send(locks.lock("a").fenced().try_acquire());
     is_send(locks.lock("a").run(async |lock| lock.lost().await));
-    is_send(locks.lock("a").fenced().run(async |lock, _| lock.lost().await));
     is_send(scope(locks.lock("a").acquire()));
     is_send(locks.wait_available());
     is_send(locks.shutdown());
     is_send(guard.extend(Duration::ZERO));
     is_send(guard.handle().extend(Duration::ZERO));
     is_send(guard.lost());
+    is_send(guard.downgrade());
     is_send(guard.release());
-    is_send(fenced.extend(Duration::ZERO));
-    is_send(fenced.release());
 };
 
 /// A later option may have a value that is not `Copy`, so that dropping `Copy` would then be a breaking change.
-/// As for `NoDeref` below, the marker can only be inferred for a type that is not `Copy`.
+/// `NotCopy` has one implementation for a type that is not `Copy`, and two for any other type: then its marker cannot be
+/// inferred, and this does not compile.
 const _: fn() = {
     trait NotCopy<Marker> {
         fn is_unambiguous() {}
@@ -63,18 +59,4 @@ const _: fn() = {
     impl<T: Copy> NotCopy<IsCopy> for T {}
 
     <LockOptions as NotCopy<_>>::is_unambiguous
-};
-
-/// With a `Deref`, `(*fenced).release()` and methods that a later version adds to `LockGuard` would reach the
-/// guard without its number. `NoDeref` has one implementation for a type without `Deref`, and two for
-/// any other type: then its marker cannot be inferred, and this does not compile.
-const _: fn() = {
-    trait NoDeref<Marker> {
-        fn is_unambiguous() {}
-    }
-    struct HasDeref;
-    impl<T: ?Sized> NoDeref<()> for T {}
-    impl<T: ?Sized + Deref> NoDeref<HasDeref> for T {}
-
-    <FencedGuard as NoDeref<_>>::is_unambiguous
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_core::{
-    ConnectError, ExtendError, ForeignKind, InvalidOption, KeyError, LockError, LockKey, LostError,
+    ConnectError, ForeignKind, HoldError, InvalidOption, KeyError, LockError, LockKey, LostError,
     NodeError, ReleaseError, RunError, Vote, Votes,
 };
 
@@ -77,8 +77,8 @@ fn errors_of_one_lock() -> Vec<(Box<dyn Error>, &'static str, String)> {
         LockError::foreign_key(key(), votes()) => "is not a lock of this dialect",
         LockError::already_held(key()) => "the lock is already held by the same request",
         LockError::too_many_waiters(key(), 9) => "9 callers already wait for the lock",
-        ExtendError::lost(key(), votes()) => "the lock is lost",
-        ExtendError::unavailable(key(), votes()) => "no quorum of nodes confirmed the extension",
+        HoldError::lost(key(), votes()) => "the lock is lost",
+        HoldError::unavailable(key(), votes()) => "no quorum of nodes confirmed the change",
         ReleaseError::expired(key(), votes()) => "had already expired when it was released",
         ReleaseError::unavailable(key(), votes()) => "has confirmed the release of the lock yet",
         LostError::new(key()) => "the lock was lost, and the work under it was stopped",
@@ -131,9 +131,9 @@ fn an_error_gives_access_to_its_key_and_its_votes() {
     ] {
         assert_eq!(error.votes().map(Votes::len), Some(3), "{error:?}");
     }
-    let lost = ExtendError::lost(key(), votes());
-    assert!(matches!(&lost, ExtendError::Lost { key: of, .. } if *of == key()), "{lost:?}");
-    for error in [lost, ExtendError::unavailable(key(), votes())] {
+    let lost = HoldError::lost(key(), votes());
+    assert!(matches!(&lost, HoldError::Lost { key: of, .. } if *of == key()), "{lost:?}");
+    for error in [lost, HoldError::unavailable(key(), votes())] {
         assert_eq!(error.votes().map(Votes::len), Some(3), "{error:?}");
     }
     let expired = ReleaseError::expired(key(), votes());

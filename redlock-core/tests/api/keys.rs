@@ -105,7 +105,7 @@ async fn a_request_takes_texts_and_keys() {
         locks.lock(rendered),
     ] {
         let guard = request.try_acquire().await.unwrap();
-        assert_eq!(guard.key().as_str(), "order:42");
+        assert_eq!(guard.keys()[0].as_str(), "order:42");
         guard.release().await.unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redlock_core::{LockGuard, LockManager, LockRequest, MultiGuard};
+use redlock_core::{LockGuard, LockManager, LockRequest};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::settings::LEASE;
@@ -71,14 +71,14 @@ fn names(key: &str) -> [String; KEYS] {
 pub(crate) struct AtOnce(pub(crate) Ours);
 
 impl Locker for AtOnce {
-    type Held = MultiGuard;
+    type Held = LockGuard;
 
-    async fn lock(&self, key: &str, _: bool) -> Result<MultiGuard, String> {
+    async fn lock(&self, key: &str, _: bool) -> Result<LockGuard, String> {
         let request = self.0.0.lock_all(names(key)).expire(LEASE);
         request.acquire().await.map_err(|error| error.diagnostics().to_string())
     }
 
-    async fn unlock(&self, _: &str, guard: MultiGuard) -> Result<(), String> {
+    async fn unlock(&self, _: &str, guard: LockGuard) -> Result<(), String> {
         guard.release().await.map_err(|error| error.diagnostics().to_string())
     }
 }

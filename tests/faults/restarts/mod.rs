@@ -6,7 +6,7 @@ mod power_cuts;
 use std::time::{Duration, Instant};
 
 use redlock_core::{
-    ConnectError, ExtendError, LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode,
+    ConnectError, HoldError, LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode,
     NodeError, Vote,
 };
 use redlock_tests::{Logs, Proxy, RedisServer, Servers, eventually};
@@ -174,10 +174,10 @@ async fn a_lock_that_a_majority_forgot_is_reported_as_lost() {
     }
     let error = eventually("the nodes vote again", SOON, async || {
         let error = holder.extend(LEASE).await.err()?;
-        (!matches!(error, ExtendError::Unavailable { .. })).then_some(error)
+        (!matches!(error, HoldError::Unavailable { .. })).then_some(error)
     });
     let error = error.await;
-    assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+    assert!(matches!(error, HoldError::Lost { .. }), "{error}");
     assert!(!holder.is_valid());
 }
 
@@ -255,7 +255,7 @@ async fn a_lease_that_is_longer_than_the_guard_is_an_error() {
     assert!(matches!(error, LockError::InvalidOption(_)), "{error}");
     let guard = locks.lock(KEY).try_acquire().await.unwrap();
     let error = guard.extend(longer).await.unwrap_err();
-    assert!(matches!(error, ExtendError::InvalidOption(_)), "{error}");
+    assert!(matches!(error, HoldError::InvalidOption(_)), "{error}");
     guard.extend(LEASE).await.unwrap();
     guard.release().await.unwrap();
 }

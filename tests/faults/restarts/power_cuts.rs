@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use redlock_core::{ExtendError, LockGuard, LockManager, ReleaseError};
+use redlock_core::{HoldError, LockGuard, LockManager, ReleaseError};
 use redlock_tests::{AppendOnlyFile, RedisOptions, RedisServer, Servers, eventually};
 
 use super::{KEY, LEASE, LONG, SOON, becomes_empty, granted_by_all, guarded, restarted, unguarded};
@@ -109,7 +109,7 @@ async fn a_truncated_command_is_the_only_lost_command() {
         assert_eq!(servers[0].probe().await.keys().await, [KEY]);
         refused(&other).await;
         eventually("the server is connected again", SOON, async || {
-            matches!(truncated.extend(LONG).await, Err(ExtendError::Lost { .. })).then_some(())
+            matches!(truncated.extend(LONG).await, Err(HoldError::Lost { .. })).then_some(())
         })
         .await;
     }
@@ -228,10 +228,10 @@ async fn a_released_lock_that_comes_back_blocks_all_callers_until_its_lease_ends
     refused(&one).await;
     let error = eventually("the servers vote again", SOON, async || {
         let error = second.extend(LONG * 2).await.unwrap_err();
-        (!matches!(error, ExtendError::Unavailable { .. })).then_some(error)
+        (!matches!(error, HoldError::Unavailable { .. })).then_some(error)
     });
     let error = error.await;
-    assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+    assert!(matches!(error, HoldError::Lost { .. }), "{error}");
     assert!(!second.is_valid());
     let error = second.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
@@ -252,17 +252,17 @@ async fn a_forgotten_fencing_number_is_not_issued_again() {
         let fenced = || locks.lock(KEY).expire(LONG).fenced().try_acquire();
         let first = fenced().await.unwrap();
         all_hold_for(&servers, Duration::ZERO).await;
-        let known = first.fencing_token();
+        let known = first.fencing_token().unwrap();
         first.release().await.unwrap();
         let second = eventually("the lock is free", SOON, async || fenced().await.ok()).await;
         all_hold_for(&servers, Duration::ZERO).await;
-        let forgotten = second.fencing_token();
+        let forgotten = second.fencing_token().unwrap();
         assert!(forgotten > known);
         cut_power(&mut servers, 1).await;
         let next = eventually("the lock is free again", SOON, async || {
             unguarded(&servers).await.lock(KEY).expire(LONG).fenced().try_acquire().await.ok()
         })
         .await;
-        assert!(next.fencing_token() > forgotten, "{next:?} after {second:?}");
+        assert!(next.fencing_token().unwrap() > forgotten, "{next:?} after {second:?}");
     }
 }

@@ -13,7 +13,7 @@ use futures_util::future::try_join_all;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
-use redlock_core::{LockGuard, LockManager, MultiGuard};
+use redlock_core::{LockGuard, LockManager};
 use redlock_tests::{History, builder};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -23,14 +23,8 @@ fn variable<T: FromStr<Err: Error + 'static>>(name: &str) -> Result<T, Box<dyn E
 }
 
 async fn acquire(locks: &LockManager, set: &[String]) -> Result<LockGuard, String> {
-    let acquired = match set {
-        [key] => locks.lock(key).expire(LEASE).wait_forever().acquire().await,
-        set => {
-            let request = locks.lock_all(set).expire(LEASE).wait_forever();
-            request.acquire().await.map(MultiGuard::into_guard)
-        }
-    };
-    acquired.map_err(|error| error.diagnostics().to_string())
+    let acquired = locks.lock_all(set).expire(LEASE).wait_forever().acquire();
+    acquired.await.map_err(|error| error.diagnostics().to_string())
 }
 
 #[tokio::main]

@@ -169,7 +169,7 @@ async fn each_holder_has_a_greater_number() {
         down.take_down("unplugged");
         let request = managers[turn % 2].lock(KEY).expire(LONG).wait_time(LONG).fenced();
         let guard = request.acquire().await.unwrap();
-        let number = guard.fencing_token().number();
+        let number = guard.fencing_token().unwrap().number();
         assert!(last.is_none_or(|last| last < number), "{last:?} {number}");
         last = Some(number);
         guard.release().await.unwrap();

@@ -3,7 +3,7 @@
 mod state;
 
 use redlock_core::{
-    ConnectError, Dialect, ExtendError, LockError, LockGuard, LockManager, NodeError, ReleaseError,
+    ConnectError, Dialect, HoldError, LockError, LockGuard, LockManager, NodeError, ReleaseError,
     Vote,
 };
 use redlock_tests::{Nodes, Proxy, RedisServer, Servers, eventually, skip};
@@ -44,7 +44,7 @@ async fn check_holder(state: State, held: LockGuard) {
         return held.release().await.unwrap();
     }
     let error = held.extend(LONG * 2).await.unwrap_err();
-    assert!(matches!(error, ExtendError::Unavailable { .. }), "{error}");
+    assert!(matches!(error, HoldError::Unavailable { .. }), "{error}");
     assert!(held.is_valid(), "one failed extension is no loss: {error}");
     let error = held.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Unavailable { .. }), "{error}");

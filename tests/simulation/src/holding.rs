@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use redlock_core::{DowngradeError, LockGuard};
+use redlock_core::{HoldError, LockGuard};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::belief::Belief;
@@ -42,14 +42,17 @@ impl Worker {
         }
         let was_valid = guard.is_valid();
         if was_valid && belief.was_lost {
-            self.violation(&format!("has a valid guard of {} again, after its loss", guard.key()));
+            self.violation(&format!(
+                "has a valid guard of {} again, after its loss",
+                guard.keys()[0]
+            ));
         }
         if guard.is_shared() != (belief.hold() != Hold::Exclusive) {
-            self.violation(&format!("holds {} as {:?}: {guard:?}", guard.key(), belief.hold()));
+            self.violation(&format!("holds {} as {:?}: {guard:?}", guard.keys()[0], belief.hold()));
         }
         drop(belief);
         let end = self.random.random_range(0..10);
-        self.record(|| format!("ends its hold of {} ({end}), valid: {was_valid}", guard.key()));
+        self.record(|| format!("ends its hold of {} ({end}), valid: {was_valid}", guard.keys()[0]));
         match end {
             0..5 => {
                 let released = guard.release().await;
@@ -116,15 +119,15 @@ impl Worker {
         let downgraded = guard.downgrade().await;
         self.record(|| format!("downgraded: {downgraded:?}"));
         match downgraded {
-            Ok(guard) => {
+            Ok(()) => {
                 self.world.downgraded();
                 Some(guard)
             }
-            Err(DowngradeError::Lost { .. }) => {
+            Err(HoldError::Lost { .. }) => {
                 belief.end();
                 None
             }
-            Err(DowngradeError::Unavailable { guard, .. }) => Some(guard),
+            Err(HoldError::Unavailable { .. }) => Some(guard),
             Err(error) => {
                 self.violation(&format!("got the unexpected error {error:?}"));
                 None

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::SmallRng;
-use redlock_core::{Dialect, LockError, LockGuard, LockManager, LockRequest, MultiGuard, scope};
+use redlock_core::{Dialect, FencingToken, LockError, LockGuard, LockManager, LockRequest, scope};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::history::Hold;
@@ -183,22 +183,18 @@ impl Worker {
 }
 
 async fn acquire(
-    request: LockRequest<MultiGuard>,
+    request: LockRequest,
     fenced: bool,
 ) -> Result<(LockGuard, Option<i64>), LockError> {
-    if fenced {
-        let guard = request.fenced().acquire().await?;
-        let number = guard.fencing_token().number();
-        Ok((guard.into_guard().into_guard(), Some(number)))
-    } else {
-        request.acquire().await.map(|guard| (guard.into_guard(), None))
-    }
+    let guard = request.fenced_if(fenced).acquire().await?;
+    let number = guard.fencing_token().map(FencingToken::number);
+    Ok((guard, number))
 }
 
 /// Acquires the lock twice in one scope, the second time after a pause. Returns the first result and drops
 /// the other acquisition.
 async fn acquire_twice(
-    request: &LockRequest<MultiGuard>,
+    request: &LockRequest,
     fenced: bool,
     pause: Duration,
 ) -> Result<(LockGuard, Option<i64>), LockError> {

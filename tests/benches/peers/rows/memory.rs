@@ -101,7 +101,7 @@ pub(crate) async fn renewed(urls: &[String]) {
     let (begun, before) = (Instant::now(), processor_time());
     tokio::time::sleep(RENEWAL).await;
     let used = processor_time().saturating_sub(before);
-    assert!(held.iter().all(LockGuard::is_valid), "a lock was lost");
+    assert!(held.iter().all(|guard| guard.is_valid()), "a lock was lost");
     println!("{}", used.as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0);
 }
 

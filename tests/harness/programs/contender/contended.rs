@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use rand::RngExt;
 use redis::Cmd;
-use redlock_core::{Dialect, LockError, LockGuard, LockRequest};
+use redlock_core::{Dialect, FencingToken, HoldError, LockError, LockGuard, LockRequest};
 use redlock_tests::{Belief, CONTENDED_KEYS, Client, LONGEST_LEASE, Sharing};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -23,12 +23,9 @@ async fn acquire(
     request: LockRequest,
     fenced: bool,
 ) -> Result<(LockGuard, Option<i64>), LockError> {
-    if !fenced {
-        return Ok((request.acquire().await?, None));
-    }
-    let guard = request.fenced().acquire().await?;
-    let number = guard.fencing_token().number();
-    Ok((guard.into_guard(), Some(number)))
+    let guard = request.fenced_if(fenced).acquire().await?;
+    let number = guard.fencing_token().map(FencingToken::number);
+    Ok((guard, number))
 }
 
 impl Contender {
@@ -112,13 +109,14 @@ impl Contender {
 
     /// Sometimes turns an exclusive lock into a shared one. Returns `None` if the lock is lost.
     async fn change_mode(&mut self, guard: LockGuard, belief: &Belief) -> Option<LockGuard> {
-        let is_plain = guard.key().as_str() < "hot:4";
+        let is_plain = guard.keys()[0].as_str() < "hot:4";
         if !is_plain || guard.is_shared() || !self.one_in(3) {
             return Some(guard);
         }
         // The holder knows that others may share the lock from now on.
         belief.change(Sharing::Readers);
-        guard.downgrade().await.or_else(|error| error.into_guard().ok_or(())).ok()
+        let lost = matches!(guard.downgrade().await, Err(HoldError::Lost { .. }));
+        (!lost).then_some(guard)
     }
 
     /// Holds a lock for a short time, for a part of its lease, for longer than its lease, or for longer than

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::seq::IteratorRandom;
-use redlock_core::{LockRequest, MultiGuard};
+use redlock_core::{LockGuard, LockRequest};
 use redlock_tests::{Attempt, Belief, LONGEST_LEASE};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -57,11 +57,11 @@ impl Contender {
     /// the request after `patience`.
     pub(super) async fn acquire_set(
         &self,
-        request: LockRequest<MultiGuard>,
+        request: LockRequest,
         keys: &[String],
         within: Duration,
         patience: Option<Duration>,
-    ) -> io::Result<Option<(MultiGuard, Vec<Belief>)>> {
+    ) -> io::Result<Option<(LockGuard, Vec<Belief>)>> {
         let ask = |key: &String| self.history.ask(key, within);
         let attempts: Vec<Attempt> = keys.iter().map(ask).collect::<Result<_, _>>()?;
         let acquired = match patience {
