@@ -32,9 +32,9 @@ pub(crate) struct Grant {
 /// The reason why an acquisition failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Another caller holds the lock. `key` is the index of the key that it holds, and `is_shared` says whether shared
-    /// holders refuse an exclusive lock.
-    Contended { key: usize, remaining: Option<Duration>, is_shared: bool, votes: Votes },
+    /// Another caller holds the lock. `key` is the index of the key that it holds, and `takes_marks` whether a
+    /// node takes marks at the lock.
+    Contended { key: usize, remaining: Option<Duration>, takes_marks: bool, votes: Votes },
     /// No quorum of nodes answered.
     Unavailable(Votes),
     /// The lease was over before a quorum granted it.
@@ -158,8 +158,8 @@ impl Ballot {
         if tally.is_foreign() {
             Refusal::Foreign { key, votes }
         } else {
-            let (remaining, is_shared) = (tally.remaining(), round.is_shared());
-            Refusal::Contended { key, remaining, is_shared, votes }
+            let (remaining, takes_marks) = (tally.remaining(), round.takes_marks());
+            Refusal::Contended { key, remaining, takes_marks, votes }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The state of one attempt to hold a lock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use super::granted_lease::GrantedLease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::key::{KeySet, LockKey};
-use crate::lock::{LockSpec, Mode, Token, WriterMark};
+use crate::lock::{LockSpec, Mark, Token};
 use crate::node::{Action, Op};
 
 /// The state of one attempt to hold a lock, from its start to the end of its clean-up. Each attempt has its
@@ -33,11 +33,12 @@ pub(crate) struct Attempt {
     asked: AtomicU64,
     fencing: Option<FencingState>,
     enquiry: Enquiry,
-    /// Whether the holder has turned its exclusive lock into a shared one.
+    /// What a downgrade makes of the lock. It counts while `is_downgraded` is set.
+    downgraded: OnceLock<LockSpec>,
     is_downgraded: AtomicBool,
-    /// Held for reading by extensions, and for writing by changes of the mode. An extension that overtakes a change
+    /// Held for reading by extensions, and for writing by downgrades. An extension that overtakes a downgrade
     /// would look like a loss.
-    pub(crate) mode_gate: RwLock<()>,
+    pub(crate) downgrade_gate: RwLock<()>,
 }
 
 /// How the nodes are asked for the lock.
@@ -45,15 +46,15 @@ pub(crate) struct Attempt {
 pub(crate) struct Enquiry {
     /// Whether a node that refuses the lock also returns the remaining time to live of the present lock.
     pub(crate) ttl_lookup: bool,
-    /// Whether the caller has met shared holders in an earlier attempt.
-    pub(crate) met_shared: bool,
-    /// The mark of a caller that waits for an exclusive lock.
-    pub(crate) mark: Option<WriterMark>,
+    /// Whether the caller has met a node that takes marks at the lock, in an earlier attempt.
+    pub(crate) met_marks: bool,
+    /// The mark of a caller that waits.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl Default for Enquiry {
     fn default() -> Self {
-        Self { ttl_lookup: true, met_shared: false, mark: None }
+        Self { ttl_lookup: true, met_marks: false, mark: None }
     }
 }
 
@@ -113,8 +114,9 @@ impl Attempt {
             asked: AtomicU64::new(0),
             fencing,
             enquiry,
+            downgraded: OnceLock::new(),
             is_downgraded: AtomicBool::new(false),
-            mode_gate: RwLock::default(),
+            downgrade_gate: RwLock::default(),
         })
     }
 
@@ -126,14 +128,13 @@ impl Attempt {
     /// Returns the operation that sets the lock on a node that has forgotten it. Marks may be left there, which refuse
     /// a plain acquisition. The holder does not wait, so the operation leaves no mark.
     pub(crate) fn restore_op(&self, lease: Duration) -> Op {
-        self.acquire_op_with(lease, Enquiry { met_shared: true, mark: None, ..self.enquiry })
+        self.acquire_op_with(lease, Enquiry { met_marks: true, mark: None, ..self.enquiry })
     }
 
     fn acquire_op_with(&self, lease: Duration, enquiry: Enquiry) -> Op {
-        let Enquiry { ttl_lookup: lookup, met_shared, mark } = enquiry;
-        // Only exclusive holders are numbered.
-        let fenced = self.is_fenced() && !self.mode().is_shared();
-        self.op(Action::Acquire { lease, fenced, lookup, met_shared, mark })
+        let Enquiry { ttl_lookup: lookup, met_marks, mark } = enquiry;
+        let fenced = self.is_fenced() && !self.is_downgraded();
+        self.op(Action::Acquire { lease, fenced, lookup, met_marks, mark })
     }
 
     /// Returns the operation that extends the lease on a node.
@@ -146,35 +147,31 @@ impl Attempt {
         self.op(Action::Confirm { number })
     }
 
-    /// Returns the operation that releases the lock on a node. The release of a shared lock covers an exclusive one, too,
+    /// Returns the operation that releases the lock on a node. The release of a downgraded lock also covers the former one,
     /// which a node has kept that has missed the downgrade.
     pub(crate) fn release_op(&self) -> Op {
         self.op(Action::Release { min_hold: self.min_hold_remaining() })
     }
 
-    /// Returns the operation that turns the exclusive lock into a shared one on a node.
-    pub(crate) fn downgrade_op(&self) -> Op {
-        Op { spec: self.spec.with_mode(Mode::SHARED), token: self.token, action: Action::Downgrade }
-    }
-
     fn op(&self, action: Action) -> Op {
-        Op { spec: self.spec.with_mode(self.mode()), token: self.token, action }
+        Op { spec: self.spec().clone(), token: self.token, action }
     }
 
-    /// Returns the present mode of the lock.
-    pub(crate) fn mode(&self) -> Mode {
-        let is_downgraded = self.is_downgraded.load(Ordering::SeqCst);
-        if is_downgraded { Mode::SHARED } else { self.spec.mode() }
-    }
-
-    /// Records that the lock is shared from now on, whether the nodes have confirmed it or not.
-    pub(crate) fn downgrade(&self) {
+    /// Records that the lock is `spec` from now on, whether the nodes have confirmed it or not. Its holders have no number.
+    /// Returns the operation for the nodes.
+    pub(crate) fn downgrade(&self, spec: LockSpec) -> Op {
+        let spec = self.downgraded.get_or_init(|| spec).clone();
         self.is_downgraded.store(true, Ordering::SeqCst);
+        Op { spec, token: self.token, action: Action::Downgrade }
     }
 
     /// Takes a downgrade back of which no node knows.
-    pub(crate) fn stay_exclusive(&self) {
+    pub(crate) fn undo_downgrade(&self) {
         self.is_downgraded.store(false, Ordering::SeqCst);
+    }
+
+    fn is_downgraded(&self) -> bool {
+        self.is_downgraded.load(Ordering::SeqCst)
     }
 
     /// Keeps the lock on the nodes until this moment, even if it is released earlier. Never shortens an
@@ -238,9 +235,9 @@ impl Attempt {
         Some(FencingToken::new(number, fencing.holder))
     }
 
-    /// Returns the number of the present holder; `None` if the attempt is not fenced, or if the lock is shared.
+    /// Returns the number of the present holder; `None` if the attempt is not fenced, or was downgraded.
     pub(crate) fn number(&self) -> Option<i64> {
-        let fencing = self.fencing.as_ref().filter(|_| !self.mode().is_shared())?;
+        let fencing = self.fencing.as_ref().filter(|_| !self.is_downgraded())?;
         Some(fencing.number.load(Ordering::SeqCst))
     }
 
@@ -288,7 +285,7 @@ impl Attempt {
 
     /// Returns the lock as the nodes store it.
     pub(crate) fn spec(&self) -> &LockSpec {
-        &self.spec
+        self.downgraded.get().filter(|_| self.is_downgraded()).unwrap_or(&self.spec)
     }
 
     /// Returns the random value that proves ownership.
@@ -333,7 +330,7 @@ pub(crate) mod tests {
     /// The simulation found a mark that a restored lock left for a second.
     #[test]
     fn a_restored_lock_leaves_no_mark() {
-        let enquiry = Enquiry { mark: Some(WriterMark::random()), ..Enquiry::default() };
+        let enquiry = Enquiry { mark: Some(Mark::random()), ..Enquiry::default() };
         let attempt = attempt_with("a", false, enquiry);
         let leaves_mark = |op: Op| matches!(op.action, Action::Acquire { mark: Some(_), .. });
         assert!(leaves_mark(attempt.acquire_op(Duration::MAX)));
@@ -349,7 +346,7 @@ pub(crate) mod tests {
             matches!(attempt.acquire_op(Duration::MAX).action, Action::Acquire { fenced: true, .. })
         };
         assert!(is_fenced());
-        attempt.downgrade();
+        attempt.downgrade(attempt.spec().with_mode(Mode::SHARED));
         assert!(!is_fenced() && attempt.number().is_none());
     }
 

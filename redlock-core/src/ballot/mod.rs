@@ -8,7 +8,7 @@
 
 mod acquire;
 pub(crate) mod attempt;
-mod change_mode;
+mod downgrade;
 mod fan_out;
 mod granted_lease;
 mod round;

@@ -45,8 +45,8 @@ pub(crate) struct Round {
     number: Option<i64>,
     /// How many subscribers were notified, on the node with the most.
     subscribers: Option<usize>,
-    /// Whether a node has said that shared holders refuse an exclusive lock.
-    is_shared: bool,
+    /// Whether a node takes marks at the lock.
+    takes_marks: bool,
     /// The indexes of the keys for which nodes have refused the lock, as far as the nodes name them.
     refused_keys: SmallVec<[u16; 4]>,
 }
@@ -62,7 +62,7 @@ impl Round {
             is_fenced,
             number: None,
             subscribers: None,
-            is_shared: false,
+            takes_marks: false,
             refused_keys: SmallVec::new(),
         }
     }
@@ -156,7 +156,7 @@ impl Round {
             is_fenced,
             number,
             subscribers,
-            is_shared,
+            takes_marks,
             refused_keys,
         } = self;
         fan_out.poll_all(cx, |index, reply| {
@@ -168,7 +168,7 @@ impl Round {
             }
             *number = reply.number.max(*number);
             *subscribers = reply.subscribers.max(*subscribers);
-            *is_shared |= reply.is_shared;
+            *takes_marks |= reply.takes_marks;
             if let Some(key) = reply.refused_key.and_then(|key| u16::try_from(key).ok()) {
                 refused_keys.push(key);
             }
@@ -192,9 +192,9 @@ impl Round {
         self.subscribers
     }
 
-    /// Returns whether a node has said that shared holders refuse an exclusive lock.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared
+    /// Returns whether a node takes marks at the lock.
+    pub(crate) fn takes_marks(&self) -> bool {
+        self.takes_marks
     }
 
     /// Returns the index of the key for which most nodes refused the lock; of several, the lowest. A key that a

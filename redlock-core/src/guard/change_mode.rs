@@ -3,6 +3,7 @@
 use super::handle::LockHandle;
 use super::lock_guard::LockGuard;
 use crate::error::{HoldError, InvalidOption, Votes};
+use crate::lock::Mode;
 
 impl LockGuard {
     /// Turns an exclusive lock into a [shared](crate::LockRequest::shared) one, in one step: no other exclusive holder
@@ -38,13 +39,13 @@ impl LockGuard {
     pub async fn downgrade(&self) -> Result<(), HoldError> {
         let LockHandle { context, held } = &**self;
         let attempt = held.attempt();
-        if attempt.mode().is_shared() {
+        if attempt.spec().mode().is_shared() {
             return Ok(());
         }
         if attempt.spec().has_several_keys() {
             return Err(not_shared("a lock of several keys"));
         }
-        let _gate = attempt.mode_gate.write().await;
+        let _gate = attempt.downgrade_gate.write().await;
         context.wait_after_move().await;
         let key = || attempt.key().clone();
         let remaining = held.remaining();
@@ -52,11 +53,10 @@ impl LockGuard {
             return Err(HoldError::Lost { key: key(), votes: Votes::default() });
         }
         // From now on, a release covers a shared lock too.
-        let downgrade = attempt.downgrade_op();
-        attempt.downgrade();
+        let downgrade = attempt.downgrade(attempt.spec().with_mode(Mode::SHARED));
         // A guard that joins the lock is counted before it looks at the mode.
         if held.has_other_guards() {
-            attempt.stay_exclusive();
+            attempt.undo_downgrade();
             return Err(not_shared("a lock on which another guard of the same scope relies"));
         }
         let result = match context.ballot.downgrade(&downgrade, remaining).await {

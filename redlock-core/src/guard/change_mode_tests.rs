@@ -23,7 +23,7 @@ async fn a_guard_that_joins_before_the_downgrade_keeps_the_lock_exclusive() {
     let body = async {
         let writer = locks.lock(KEY).try_acquire().await.unwrap();
         let LockHandle { held, .. } = writer.handle();
-        let renewal = held.attempt().mode_gate.read().await;
+        let renewal = held.attempt().downgrade_gate.read().await;
         let mut downgrade = Box::pin(writer.downgrade());
         assert!(futures_util::poll!(&mut downgrade).is_pending());
         let again = locks.lock(KEY).reentrant(true).try_acquire().await.unwrap();

@@ -59,7 +59,7 @@ impl LockHandle {
     /// [shared](crate::LockRequest::shared), or had [permits](crate::LockRequest::permits), or the lock was
     /// [downgraded](crate::LockGuard::downgrade).
     pub fn is_shared(&self) -> bool {
-        self.held.attempt().mode().is_shared()
+        self.held.attempt().spec().mode().is_shared()
     }
 
     /// Returns the number of this holder, if its request was [fenced](crate::LockRequest::fenced). An extension keeps

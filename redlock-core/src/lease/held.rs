@@ -206,7 +206,7 @@ impl Held {
             }
         }
 
-        let _gate = self.attempt.mode_gate.read().await;
+        let _gate = self.attempt.downgrade_gate.read().await;
         let latest = self.clock.now().plus(ballot.node_timeout).plus(expire);
         self.attempt.lease().raise_latest_expiry(latest);
         let _record_expiry = RecordExpiry(self, expire);

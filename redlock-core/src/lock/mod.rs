@@ -7,7 +7,7 @@ mod spec;
 mod token;
 
 pub use dialect::Dialect;
-pub use mode::{Mode, WriterMark};
+pub use mode::{Mark, Mode};
 pub use name::LockName;
 pub use spec::LockSpec;
 pub(crate) use spec::QueueKey;

@@ -63,9 +63,9 @@ impl fmt::Display for Mode {
 ///
 /// The mark is a random number, which gives no right to anything. Nodes forget it after [`LIFE_TIME`](Self::LIFE_TIME).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WriterMark(NonZeroU64);
+pub struct Mark(NonZeroU64);
 
-impl WriterMark {
+impl Mark {
     /// How long a node keeps a mark: 1 s. A waiting caller renews its mark at least every 500 ms.
     pub const LIFE_TIME: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -75,7 +75,7 @@ impl WriterMark {
     }
 }
 
-impl fmt::Display for WriterMark {
+impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }

@@ -191,7 +191,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{InvalidOption, NodeError};
-pub use crate::lock::{LockName, LockSpec, Mode, Token, WriterMark};
+pub use crate::lock::{LockName, LockSpec, Mark, Mode, Token};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};

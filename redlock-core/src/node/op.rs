@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Vote;
-use crate::lock::{LockSpec, Token, WriterMark};
+use crate::lock::{LockSpec, Mark, Token};
 
 /// One operation on one lock. It owns all of its data, so that the node may execute it later or in another
 /// task.
@@ -60,13 +60,12 @@ pub enum Action {
         /// without that round trip. A node that learns the remaining lease together with the refusal
         /// always returns it. If a node never returns it (`Held { remaining: None }`), its waiters poll.
         lookup: bool,
-        /// Whether a node has refused this caller an exclusive lock because [others share it](Reply::is_shared).
-        /// Only then the node has to distinguish living shared holders from marks that they have left behind:
-        /// marks alone do not refuse an exclusive lock.
-        met_shared: bool,
-        /// The mark of such a caller, if it waits. If shared holders refuse the lock again, the node sets or renews
-        /// the mark.
-        mark: Option<WriterMark>,
+        /// Whether a node has said to this caller that it [takes marks](Reply::takes_marks) at this lock. Only then the
+        /// node has to distinguish living holders from the marks that were left behind: marks alone do not refuse the
+        /// lock.
+        met_marks: bool,
+        /// The mark of such a caller, if it waits. If the node refuses the lock again, it sets or renews the mark.
+        mark: Option<Mark>,
     },
     /// Extends the lease to at least this time from now. Never shortens it.
     #[non_exhaustive]
@@ -99,7 +98,7 @@ pub enum Action {
     #[non_exhaustive]
     Withdraw {
         /// The mark.
-        mark: WriterMark,
+        mark: Mark,
     },
 }
 
@@ -119,9 +118,11 @@ pub struct Reply {
     /// this process, the next waiter of this process gives the waiters of other processes a turn. `None` if the node does
     /// not know it: the manager then assumes that other processes wait.
     pub subscribers: Option<usize>,
-    /// Whether an exclusive `Acquire` was refused only because others share the lock, or because it is the turn of
-    /// callers that want to share it, see [`Node::request_turn`](super::Node::request_turn).
-    pub is_shared: bool,
+    /// Whether a refused `Acquire` may leave a mark, which keeps out later callers that would share the lock with its
+    /// holders. True for an exclusive lock that was refused only because others share it, or because it is the turn of
+    /// callers that want to share it, see [`Node::request_turn`](super::Node::request_turn). The caller then asks once
+    /// more, with [`met_marks`](Action::Acquire::met_marks).
+    pub takes_marks: bool,
     /// The index, in [`LockSpec::keys`], of the first key for which the node refuses an `Acquire` with
     /// [`Vote::Held`] or [`Vote::Foreign`]. The caller waits for that key. A node may leave it out for a lock of
     /// one key.
@@ -131,7 +132,7 @@ pub struct Reply {
 impl Reply {
     /// Creates a reply that consists of a vote.
     pub fn new(vote: Vote) -> Self {
-        Self { vote, number: None, subscribers: None, is_shared: false, refused_key: None }
+        Self { vote, number: None, subscribers: None, takes_marks: false, refused_key: None }
     }
 
     /// Adds the fencing number of the holder.
@@ -146,10 +147,10 @@ impl Reply {
         Self { subscribers: Some(subscribers), ..self }
     }
 
-    /// Adds that others share the lock, see [`is_shared`](Self::is_shared).
+    /// Adds that the caller may leave a mark, see [`takes_marks`](Self::takes_marks).
     #[must_use]
-    pub fn with_shared_holders(self) -> Self {
-        Self { is_shared: true, ..self }
+    pub fn with_marks(self) -> Self {
+        Self { takes_marks: true, ..self }
     }
 
     /// Adds the index of the first key for which the node refuses the lock.

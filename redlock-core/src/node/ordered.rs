@@ -185,7 +185,7 @@ mod tests {
                     lease,
                     fenced: false,
                     lookup: true,
-                    met_shared: false,
+                    met_marks: false,
                     mark: None,
                 },
             )

@@ -97,7 +97,7 @@ fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) 
         // instead of handing it over. Only the nodes know whether a permit is free for a waiter: there may be more
         // holders than its number of permits, or a writer that waits.
         && held.attempt().spec().queue_keys() == waiter.spec.queue_keys()
-        && held.attempt().mode() == waiter.spec.mode()
+        && held.attempt().spec().mode() == waiter.spec.mode()
         && !waiter.spec.mode().is_shared()
         && is_long_enough(held.lease_remaining(), expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension

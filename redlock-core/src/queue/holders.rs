@@ -57,7 +57,7 @@ impl Holders {
     #[inline]
     pub(super) fn remove_incompatible(&mut self, mode: Mode) {
         if !self.0.is_empty() {
-            self.0.retain(|holder| holder.held.attempt().mode().compatible(mode));
+            self.0.retain(|holder| holder.held.attempt().spec().mode().compatible(mode));
             self.renumber();
         }
     }
@@ -97,7 +97,7 @@ impl Holders {
     /// permits.
     pub(super) fn are_compatible(&self, mode: Mode) -> bool {
         // The modes of all holders are compatible.
-        self.last().is_none_or(|held| held.attempt().mode().compatible(mode))
+        self.last().is_none_or(|held| held.attempt().spec().mode().compatible(mode))
     }
 
     /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.

@@ -68,7 +68,7 @@ impl Process {
                     WaitOutcome::LeaveMark => {}
                 }
             };
-            assert_eq!(held.attempt().mode(), mode, "handed over in another mode");
+            assert_eq!(held.attempt().spec().mode(), mode, "handed over in another mode");
             held
         })
     }

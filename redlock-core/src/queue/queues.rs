@@ -123,7 +123,7 @@ impl Queues {
             queue.add_holder(held, scope, granted);
             // A quorum has granted the lock, so the outage is over.
             queue.waiting.end_outage();
-            if held.attempt().mode() == Mode::SHARED {
+            if held.attempt().spec().mode() == Mode::SHARED {
                 queue.call_readers();
             }
             queue.wake_first();

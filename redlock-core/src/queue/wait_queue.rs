@@ -37,7 +37,7 @@ impl WaitQueue {
     /// Adds a holder, whose lock was granted at `granted`. Removes holders whose locks conflict with it: the nodes have
     /// granted the new lock, so the old locks are lost.
     pub(super) fn add_holder(&mut self, held: &Arc<Held>, scope: Option<u64>, granted: Moment) {
-        self.holders.remove_incompatible(held.attempt().mode());
+        self.holders.remove_incompatible(held.attempt().spec().mode());
         self.holders.push(Holder::new(Arc::clone(held), scope, granted));
     }
 

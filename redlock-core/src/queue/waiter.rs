@@ -172,7 +172,8 @@ impl Waiter {
     /// Returns the time until the waiter, which waits for this holder to end, has to leave its mark. Returns zero only
     /// once for each time. `None` if the waiter leaves no mark.
     fn time_until_mark(&self, holder: &Held, remaining: Duration) -> Option<Duration> {
-        if self.entry.spec.mode() != Mode::Exclusive || !holder.attempt().mode().is_shared() {
+        if self.entry.spec.mode() != Mode::Exclusive || !holder.attempt().spec().mode().is_shared()
+        {
             return None;
         }
         let (now, mut due) = (Instant::now(), self.mark_due.lock());

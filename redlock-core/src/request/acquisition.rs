@@ -153,14 +153,14 @@ impl Acquisition<'_> {
         let attempt = held.attempt();
         let has_same_keys = attempt.spec().queue_keys() == self.spec.queue_keys();
         loop {
-            let mode = attempt.mode();
+            let mode = attempt.spec().mode();
             if !has_same_keys || !self.may_share(held, mode) {
                 let common = self.spec.common_key(attempt.spec()).unwrap_or_default();
                 return Err(LockError::AlreadyHeld { key: self.keys.at(common).clone() });
             }
             let guard = LockGuard::share(self.context, Arc::clone(held));
             // A downgrade that did not see this guard has changed the mode before.
-            if attempt.mode() == mode {
+            if attempt.spec().mode() == mode {
                 return Ok(guard);
             }
         }

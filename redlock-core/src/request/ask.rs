@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::acquisition::Acquisition;
-use super::ask_state::{AskState, Mark};
+use super::ask_state::{AskState, OwnMark};
 use super::scope;
 use crate::ballot::{Attempt, Enquiry, Grant, GrantedLease, Refusal};
 use crate::error::LockError;
@@ -20,9 +20,9 @@ impl Acquisition<'_> {
         let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
         loop {
             let moves = context.wait_after_move().await;
-            let had_met_shared = state.met_shared;
+            let had_met_marks = state.met_marks;
             let result = self.ask_once(state).await;
-            if state.met_shared && !had_met_shared && (!self.fenced || state.mark.is_some()) {
+            if state.met_marks && !had_met_marks && (!self.fenced || state.mark.is_some()) {
                 continue;
             }
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
@@ -43,7 +43,7 @@ impl Acquisition<'_> {
         let Self { context, options, .. } = self;
         let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
         context.wait_after_move().await;
-        state.met_shared = true;
+        state.met_marks = true;
         let attempt = self.new_attempt(state);
         let asked = context.ballot.acquire(&attempt, options.expire);
         let asked = match deadline {
@@ -57,7 +57,7 @@ impl Acquisition<'_> {
             context.ballot.release_in_background(attempt, lease.latest_expiry());
             return None;
         }
-        state.mark.as_mut().map(Mark::acquired);
+        state.mark.as_mut().map(OwnMark::acquired);
         self.make_guard(&attempt, &grant).ok()
     }
 
@@ -67,12 +67,12 @@ impl Acquisition<'_> {
         let attempt = self.new_attempt(state);
         match self.context.ballot.acquire(&attempt, self.options.expire).await {
             Ok(grant) => {
-                state.mark.as_mut().map(Mark::acquired);
+                state.mark.as_mut().map(OwnMark::acquired);
                 self.make_guard(&attempt, &grant)
             }
             Err(refusal) => {
-                if let Refusal::Contended { is_shared: true, .. } = refusal {
-                    state.met_shared = true;
+                if let Refusal::Contended { takes_marks: true, .. } = refusal {
+                    state.met_marks = true;
                 }
                 Err(self.refused(refusal))
             }
@@ -82,12 +82,12 @@ impl Acquisition<'_> {
     /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
     /// future.
     fn new_attempt(&self, state: &mut AskState<'_>) -> Arc<Attempt> {
-        let AskState { skip_ttl_lookup, met_shared, mark } = state;
+        let AskState { skip_ttl_lookup, met_marks, mark } = state;
         let enquiry = Enquiry {
             ttl_lookup: !*skip_ttl_lookup,
             // A fenced lock is acquired by a script, which distinguishes shared holders in any case.
-            met_shared: *met_shared || self.fenced,
-            mark: mark.as_mut().filter(|_| *met_shared).map(Mark::set),
+            met_marks: *met_marks || self.fenced,
+            mark: mark.as_mut().filter(|_| *met_marks).map(OwnMark::set),
         };
         Attempt::new(&self.spec, self.keys.clone(), self.fenced, enquiry)
     }
@@ -124,7 +124,7 @@ impl Acquisition<'_> {
         };
         let key = self.keys.at(refused_key).clone();
         match refusal {
-            Refusal::Contended { key: _, remaining, is_shared: _, votes } => {
+            Refusal::Contended { key: _, remaining, takes_marks: _, votes } => {
                 LockError::Contended { key, remaining, votes }
             }
             Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::context::Context;
-use crate::lock::{LockSpec, Mode, WriterMark};
+use crate::lock::{LockSpec, Mark, Mode};
 
 /// The state that a caller keeps from one attempt to the next.
 #[derive(Default)]
@@ -11,36 +11,36 @@ pub(super) struct AskState<'a> {
     /// Whether a refusal does not need to report how long the other holder's lease lasts.
     pub(super) skip_ttl_lookup: bool,
     /// Whether shared holders have refused an exclusive lock.
-    pub(super) met_shared: bool,
+    pub(super) met_marks: bool,
     /// The mark of a caller that waits for an exclusive lock.
-    pub(super) mark: Option<Mark<'a>>,
+    pub(super) mark: Option<OwnMark<'a>>,
 }
 
 impl<'a> AskState<'a> {
     /// Returns the state of a caller that waits for the lock.
     pub(super) fn of_waiter(context: &'a Arc<Context>, spec: &'a LockSpec) -> Self {
         let is_exclusive = spec.mode() == Mode::Exclusive;
-        Self { mark: is_exclusive.then(|| Mark::new(context, spec)), ..Self::default() }
+        Self { mark: is_exclusive.then(|| OwnMark::new(context, spec)), ..Self::default() }
     }
 }
 
 /// The mark of a caller that waits for an exclusive lock. When dropped, withdraws the mark from the nodes that may have
 /// it.
-pub(super) struct Mark<'a> {
+pub(super) struct OwnMark<'a> {
     context: &'a Arc<Context>,
     spec: &'a LockSpec,
-    id: WriterMark,
+    id: Mark,
     is_set: bool,
 }
 
-impl<'a> Mark<'a> {
+impl<'a> OwnMark<'a> {
     /// Returns the mark of a caller that has not asked the nodes to set it yet.
     pub(super) fn new(context: &'a Arc<Context>, spec: &'a LockSpec) -> Self {
-        Self { context, spec, id: WriterMark::random(), is_set: false }
+        Self { context, spec, id: Mark::random(), is_set: false }
     }
 
     /// Returns the mark, to be set by the next attempt.
-    pub(super) fn set(&mut self) -> WriterMark {
+    pub(super) fn set(&mut self) -> Mark {
         self.is_set = true;
         self.id
     }
@@ -52,7 +52,7 @@ impl<'a> Mark<'a> {
     }
 }
 
-impl Drop for Mark<'_> {
+impl Drop for OwnMark<'_> {
     fn drop(&mut self) {
         if self.is_set {
             self.context.ballot.withdraw_in_background(self.spec, self.id);

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::error::{ForeignKind, Vote};
 #[cfg(test)]
 use crate::lock::LockSpec;
-use crate::lock::{Dialect, LockName, Token, WriterMark};
+use crate::lock::{Dialect, LockName, Mark, Token};
 use crate::node::{Action, Notify, Op, Reply, TURN};
 
 #[derive(Default)]
@@ -135,7 +135,7 @@ impl LockTable {
         now: Moment,
         lease: Duration,
         fenced: bool,
-        mark: Option<WriterMark>,
+        mark: Option<Mark>,
     ) -> Reply {
         let (mut refused, mut marked, mut until) = (None, Vec::new(), now.plus(lease));
         for (index, name) in op.spec.keys().iter().enumerate() {
@@ -169,11 +169,11 @@ impl LockTable {
                 if let (Some(StoredLock::Shared(set)), Some(mark)) =
                     (self.by_name.get_mut(name), mark)
                 {
-                    set.set_mark(mark, now.plus(WriterMark::LIFE_TIME));
+                    set.set_mark(mark, now.plus(Mark::LIFE_TIME));
                 }
             }
             let refused = Reply::new(Vote::Held { remaining: Some(now.time_until(end)) });
-            return refused.with_refused_key(index).with_shared_holders();
+            return refused.with_refused_key(index).with_marks();
         }
         self.sweep(now);
         let (token, dialect, end) = (op.token, op.spec.dialect(), until);
@@ -306,7 +306,7 @@ impl LockTable {
         }
     }
 
-    fn withdraw(&mut self, op: &Op, now: Moment, mark: WriterMark) -> (Reply, Vec<Notify>) {
+    fn withdraw(&mut self, op: &Op, now: Moment, mark: Mark) -> (Reply, Vec<Notify>) {
         let mut notified = Vec::new();
         for name in op.spec.keys() {
             let Some(StoredLock::Shared(set)) = self.living(name, now) else { continue };

@@ -225,13 +225,8 @@ mod tests {
     use crate::node::Action;
 
     const LEASE: Duration = Duration::from_secs(5);
-    const ACQUIRE: Action = Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup: true,
-        met_shared: false,
-        mark: None,
-    };
+    const ACQUIRE: Action =
+        Action::Acquire { lease: LEASE, fenced: false, lookup: true, met_marks: false, mark: None };
     const EXTEND: Action = Action::Extend { lease: LEASE };
     const RELEASE: Action = Action::Release { min_hold: None };
 
@@ -311,7 +306,7 @@ mod tests {
             lease: Duration::from_millis(10),
             fenced: false,
             lookup: true,
-            met_shared: false,
+            met_marks: false,
             mark: None,
         };
         for number in 0..10_000 {

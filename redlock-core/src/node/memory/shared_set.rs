@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::clock::Moment;
-use crate::lock::{Mode, Token, WriterMark};
+use crate::lock::{Mark, Mode, Token};
 
 /// The holders of a shared lock, the marks of waiting writers, and the turn of the readers. Each has its own end.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct SharedSet {
     by_end: BTreeSet<(Moment, Token)>,
     /// Whether the holders have permits. Readers and holders of permits exclude each other.
     has_permits: bool,
-    marks: HashMap<WriterMark, Moment>,
+    marks: HashMap<Mark, Moment>,
     turn: Option<Moment>,
 }
 
@@ -84,16 +84,16 @@ impl SharedSet {
         }
     }
 
-    pub(super) fn has_mark(&self, mark: WriterMark) -> bool {
+    pub(super) fn has_mark(&self, mark: Mark) -> bool {
         self.marks.contains_key(&mark)
     }
 
-    pub(super) fn set_mark(&mut self, mark: WriterMark, end: Moment) {
+    pub(super) fn set_mark(&mut self, mark: Mark, end: Moment) {
         self.marks.insert(mark, end);
     }
 
     /// Removes a mark. Returns whether it was the last one.
-    pub(super) fn remove_mark(&mut self, mark: WriterMark) -> bool {
+    pub(super) fn remove_mark(&mut self, mark: Mark) -> bool {
         self.marks.remove(&mark).is_some() && self.marks.is_empty()
     }
 

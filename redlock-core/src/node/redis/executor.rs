@@ -136,7 +136,7 @@ mod tests {
                 lease: LEASE,
                 fenced: false,
                 lookup: false,
-                met_shared: false,
+                met_marks: false,
                 mark: None,
             },
         )

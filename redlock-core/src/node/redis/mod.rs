@@ -357,7 +357,7 @@ mod tests {
             lease: LEASE,
             fenced: true,
             lookup: true,
-            met_shared: false,
+            met_marks: false,
             mark: None,
         };
         let extend = Action::Extend { lease: LEASE };
@@ -423,7 +423,7 @@ mod tests {
                 lease,
                 fenced: false,
                 lookup: true,
-                met_shared: false,
+                met_marks: false,
                 mark: None,
             };
             let refuse = serve(&mut server, "SET", "_\r\n", || {});

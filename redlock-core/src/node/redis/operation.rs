@@ -18,7 +18,7 @@ use super::connection::pending_acquisitions::PendingAcquisition;
 use super::script::{self, Script};
 use super::{encode, fencing, reply};
 use crate::error::Vote;
-use crate::lock::{Dialect, LockName, LockSpec, Mode, WriterMark};
+use crate::lock::{Dialect, LockName, LockSpec, Mark, Mode};
 use crate::node::{Action, Op, Reply};
 use crate::validity;
 
@@ -255,9 +255,9 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
 }
 
 /// Encodes the mark of a waiting writer and its time to live.
-fn encode_mark(command: &mut Cmd, mark: Option<WriterMark>) {
+fn encode_mark(command: &mut Cmd, mark: Option<Mark>) {
     match mark {
-        Some(mark) => command.arg(mark.to_string()).arg(encode::millis(WriterMark::LIFE_TIME)),
+        Some(mark) => command.arg(mark.to_string()).arg(encode::millis(Mark::LIFE_TIME)),
         None => command.arg("").arg(""),
     };
 }
@@ -281,7 +281,7 @@ mod tests {
             lease: LEASE,
             fenced: false,
             lookup: true,
-            met_shared: false,
+            met_marks: false,
             mark: None,
         };
         Op::new(&spec, Token::random(Dialect::Redisson), acquire)
@@ -348,7 +348,7 @@ mod tests {
             lease: LEASE,
             fenced: false,
             lookup: true,
-            met_shared: false,
+            met_marks: false,
             mark: None,
         };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
@@ -366,7 +366,7 @@ mod tests {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
         let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
         let acquire =
-            Action::Acquire { lease: LEASE, fenced: false, lookup, met_shared: false, mark: None };
+            Action::Acquire { lease: LEASE, fenced: false, lookup, met_marks: false, mark: None };
         Op::new(&spec, Token::random(Dialect::Plain), acquire)
     }
 

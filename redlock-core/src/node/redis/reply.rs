@@ -82,7 +82,7 @@ fn refused(list: &[Value]) -> Reply {
         _ => unexpected(),
     };
     let reply = Reply::new(vote).with_refused_key(key);
-    if is_shared { reply.with_shared_holders() } else { reply }
+    if is_shared { reply.with_marks() } else { reply }
 }
 
 /// Returns the vote of a reply of a script that compares the owner.

@@ -15,7 +15,7 @@ use crate::node::redis::{ConnectionState, NodeSettings};
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 pub(super) const HELD: Action =
-    Action::Acquire { lease: LEASE, fenced: false, lookup: false, met_shared: false, mark: None };
+    Action::Acquire { lease: LEASE, fenced: false, lookup: false, met_marks: false, mark: None };
 pub(super) const RELEASE: Action = Action::Release { min_hold: None };
 
 /// A cluster of two masters that the test plays.

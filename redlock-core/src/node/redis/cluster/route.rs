@@ -16,7 +16,7 @@ use super::Cluster;
 use super::redirect::{Redirect, RedirectKind, is_cluster_down};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
-use crate::lock::WriterMark;
+use crate::lock::Mark;
 use crate::node::redis::{RedisNode, fair, operation, uncounted};
 use crate::node::{
     Action, Node, NodeStatus, Op, QueueFuture, QueueOp, QueueReply, Reply, ReplyFuture,
@@ -273,7 +273,7 @@ fn most_important(replies: Vec<Reply>) -> Option<Reply> {
 fn longest_effect(action: &Action) -> Duration {
     match action {
         Action::Acquire { lease, .. } | Action::Extend { lease } => *lease,
-        Action::Withdraw { .. } => WriterMark::LIFE_TIME,
+        Action::Withdraw { .. } => Mark::LIFE_TIME,
         Action::Confirm { .. } | Action::Downgrade | Action::Release { .. } => Duration::ZERO,
     }
 }

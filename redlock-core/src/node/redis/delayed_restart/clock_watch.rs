@@ -290,7 +290,7 @@ mod tests {
                 lease: LEASE,
                 fenced: false,
                 lookup: false,
-                met_shared: false,
+                met_marks: false,
                 mark: None,
             };
             let op = Op::new(&spec, Token::random(Dialect::Plain), action);

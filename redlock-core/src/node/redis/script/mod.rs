@@ -73,10 +73,10 @@ impl Script {
     #[inline]
     pub(super) fn of(op: &Op) -> Option<Self> {
         Some(match (op.spec.dialect(), op.action) {
-            (Dialect::Plain, Action::Acquire { fenced, met_shared, .. }) => {
+            (Dialect::Plain, Action::Acquire { fenced, met_marks, .. }) => {
                 if op.spec.mode().is_shared() {
                     SHARE
-                } else if fenced || met_shared || op.spec.has_several_keys() {
+                } else if fenced || met_marks || op.spec.has_several_keys() {
                     ACQUIRE
                 } else {
                     return None;
@@ -134,7 +134,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::lock::WriterMark;
+    use crate::lock::Mark;
 
     #[test]
     fn every_script_is_at_its_index() {
@@ -165,7 +165,7 @@ mod tests {
     /// The scripts contain the life time of a mark and the duration of a turn as numbers.
     #[test]
     fn the_scripts_and_the_nodes_agree_on_marks_and_turns() {
-        let (mark, turn) = (WriterMark::LIFE_TIME.as_millis(), crate::node::TURN.as_millis());
+        let (mark, turn) = (Mark::LIFE_TIME.as_millis(), crate::node::TURN.as_millis());
         let constants = format!("local MARK, TURN = {mark}, {turn}\n");
         assert!(RELEASE.source().contains(&constants));
     }

@@ -1,4 +1,4 @@
-//! Turns a held exclusive lock into a shared one, and back.
+//! Downgrades of held locks, and marks that are withdrawn.
 
 use std::time::Duration;
 
@@ -6,14 +6,13 @@ use super::round::Round;
 use super::tally::Decision;
 use super::{Ballot, HeldLockRound};
 use crate::error::Votes;
-use crate::lock::{LockSpec, Token, WriterMark};
+use crate::lock::{LockSpec, Mark, Token};
 use crate::node::{Action, Op};
 
 impl Ballot {
-    /// Asks the nodes to share an exclusive lock, by the operation `downgrade`. `remaining` is the rest of its
-    /// validity. If no quorum confirms it, returns the votes, and whether so many nodes have lost the lock that no quorum
-    /// can hold it any more. Cancel safe: if the future is dropped, each node either shares the lock or leaves it
-    /// exclusive.
+    /// Asks the nodes to execute a downgrade. `remaining` is the rest of the validity. If no quorum confirms it, returns the
+    /// votes, and whether so many nodes have lost the lock that no quorum can hold it any more. Cancel safe: if the future
+    /// is dropped, each node either executes the downgrade or does not.
     pub(crate) async fn downgrade(
         &self,
         downgrade: &Op,
@@ -32,7 +31,7 @@ impl Ballot {
 
     /// Removes the mark of a caller that gives up waiting for an exclusive lock, in the background. A mark that a node
     /// keeps nevertheless runs out by itself.
-    pub(crate) fn withdraw_in_background(&self, spec: &LockSpec, mark: WriterMark) {
+    pub(crate) fn withdraw_in_background(&self, spec: &LockSpec, mark: Mark) {
         // No token holds the lock.
         let token = Token::random(spec.dialect());
         let withdraw = Op::new(spec, token, Action::Withdraw { mark });
