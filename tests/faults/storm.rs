@@ -24,6 +24,7 @@
 //! real, so the same seed repeats the storm but not the exact interleaving: to reproduce a rare failure, run
 //! its seed several times.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redlock_tests::{Client, Fault, Report, Schedule, Storm, overlapping_readers, seeds};
@@ -43,17 +44,29 @@ async fn breaks_no_promise(
     expected: impl Fn(&Report),
 ) {
     let _quiet = QUIET.write().await;
-    let (mut storms, mut grants, mut faults) = (0, 0, 0);
+    let (mut storms, mut grants, mut faults, mut steps) = (0, 0, 0, 0);
+    let mut longest_waits: BTreeMap<&str, Duration> = BTreeMap::new();
     for seed in seeds(name) {
         println!("REDLOCK_SEED={seed}");
         let report = storm(Client::Honest, schedule(seed)).rage().await;
         println!("{report}");
         assert!(report.violations.is_empty(), "REDLOCK_SEED={seed}\n{report}");
         expected(&report);
-        (storms, grants, faults) =
-            (storms + 1, grants + report.grants(), faults + report.fault_count());
+        storms += 1;
+        grants += report.grants();
+        faults += report.fault_count();
+        for step in [Fault::StepBack, Fault::StepForward] {
+            steps += report.faults.get(&format!("{step:?}")).map_or(0, |(count, _)| *count);
+        }
+        for (mode, wait) in report.findings.longest_waits {
+            let longest = longest_waits.entry(mode).or_default();
+            *longest = wait.max(*longest);
+        }
     }
-    println!("{storms} storms, {grants} grants, {faults} faults");
+    println!(
+        "{storms} storms, {grants} grants, {faults} faults, {steps} of them steps of a clock by 600 s"
+    );
+    println!("longest wait for a grant: {longest_waits:?}");
 }
 
 /// Checks that each fault was made. Returns during how many of them a lock was granted.

@@ -29,6 +29,15 @@ pub enum Sharing {
 }
 
 impl Sharing {
+    /// Returns the name of the mode.
+    pub(super) fn mode(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Readers => "shared",
+            Self::Permits(_) => "permits",
+        }
+    }
+
     /// Returns whether two holders may have the lock at the same time.
     pub fn allows(self, other: Self) -> bool {
         matches!(

@@ -49,6 +49,8 @@ pub struct Findings {
     pub longest_excess: Duration,
     /// The longest time that an attempt took.
     pub longest_wait: Duration,
+    /// The longest time that a granted attempt took, by the mode of its lock.
+    pub longest_waits: BTreeMap<&'static str, Duration>,
 }
 
 impl Findings {
@@ -113,6 +115,10 @@ impl Findings {
             let took = event.at.saturating_sub(asked).saturating_sub(excused);
             let took = Duration::from_nanos(took);
             self.longest_wait = self.longest_wait.max(took);
+            if let What::Granted { sharing, .. } = &event.what {
+                let longest = self.longest_waits.entry(sharing.mode()).or_default();
+                *longest = took.max(*longest);
+            }
             self.longest_excess = self.longest_excess.max(took.saturating_sub(within));
             if took > within + tolerance {
                 let (process, number) = attempt;

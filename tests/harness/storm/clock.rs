@@ -8,16 +8,26 @@ use std::time::Duration;
 
 use crate::redis_server::RedisServer;
 
-/// A step forward: beyond the end of every lease.
-pub(super) const FORWARD: Duration = Duration::from_secs(60);
-/// A step back.
-pub(super) const BACK: Duration = Duration::from_secs(1);
+/// A step in either direction: beyond the end of every lease.
+pub(super) const STEP: Duration = Duration::from_secs(600);
 
+// The scores of a shared lock are the times of its entries in milliseconds, those of a fair queue in microseconds. The
+// times of marks, turns and presences are negative.
 const MOVE: &str = "
+    local by = tonumber(ARGV[1])
     for _, key in ipairs(redis.call('KEYS', '*')) do
         local left = redis.call('PTTL', key)
+        if left > 0 and redis.call('TYPE', key).ok == 'zset' then
+            local unit = redis.call('ZSCORE', key, 'shared') and 1 or 1000
+            local entries = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+            for index = 1, #entries, 2 do
+                local time = tonumber(entries[index + 1])
+                local moved = time > 0 and time + by * unit or time < 0 and time - by * unit or 0
+                redis.call('ZADD', key, string.format('%.0f', moved), entries[index])
+            end
+        end
         if left > 0 then
-            left = left + tonumber(ARGV[1])
+            left = left + by
             if left > 0 then redis.call('PEXPIRE', key, left) else redis.call('DEL', key) end
         end
     end";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::clock::{BACK, FORWARD, lengthen_leases, shorten_leases};
+use super::clock::{STEP, lengthen_leases, shorten_leases};
 use super::mixed::{masters, strike_cluster, strike_group};
 use super::network::Network;
 use super::strike::strike_server;
@@ -59,22 +59,22 @@ impl Node {
             Servers::Cluster(cluster) => strike_cluster(cluster, fault, lasts, number).await,
             Servers::One(server) => match fault {
                 Fault::StepForward => {
-                    self.clock_ahead += FORWARD.as_secs().cast_signed();
+                    self.clock_ahead += STEP.as_secs().cast_signed();
                     // All clients are cut off during the step. Otherwise votes between the step and the clients' next
                     // reading of the clock would count, and no promise covers those.
                     let step = async {
                         sleep(lasts / 2).await;
                         network.set_clock_ahead(self.index, self.clock_ahead);
-                        shorten_leases(server, FORWARD).await;
+                        shorten_leases(server, STEP).await;
                         sleep(lasts / 2).await;
                     };
                     network.without_clients(self.index, step).await;
                 }
                 Fault::StepBack => {
-                    self.clock_ahead -= BACK.as_secs().cast_signed();
+                    self.clock_ahead -= STEP.as_secs().cast_signed();
                     network.set_clock_ahead(self.index, self.clock_ahead);
-                    lengthen_leases(server, BACK).await;
-                    self.lengthened += BACK;
+                    lengthen_leases(server, STEP).await;
+                    self.lengthened += STEP;
                 }
                 _ => return strike_server(server, fault, lasts, choice, &mut self.came_back).await,
             },

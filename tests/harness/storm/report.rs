@@ -90,6 +90,7 @@ impl fmt::Display for Report {
             "  longest wait {:?}, largest excess over the allowed time {:?}",
             findings.longest_wait, findings.longest_excess
         )?;
+        writeln!(f, "  longest wait for a grant {:?}", findings.longest_waits)?;
         writeln!(f, "  {} faults", self.fault_count())?;
         for (name, (count, granted)) in faults {
             writeln!(f, "    {count} {name} ({granted} grants while it lasted)")?;
