@@ -346,12 +346,16 @@ async fn a_reader_extends_its_lease_and_reports_its_loss(nodes: Nodes) {
     assert!(is_contended(exclusive(&two)).await);
     reader.release().await.unwrap();
 
-    let renewed = shared(&one).expire(RENEWED).renew(true).try_acquire().await.unwrap();
-    tokio::time::sleep(RENEWED * 3 / 2).await;
-    assert!(renewed.is_valid());
-    let other = exclusive(&two).try_acquire().await.unwrap_err();
-    assert!(other.is_contended());
-    renewed.release().await.unwrap();
+    // On a busy machine a renewal may come too late.
+    let renewed = eventually("renewals in time", SOON, async || {
+        let renewed = shared(&one).expire(RENEWED).renew(true).try_acquire().await.ok()?;
+        tokio::time::sleep(RENEWED * 3 / 2).await;
+        let is_refused = is_contended(exclusive(&two)).await;
+        renewed.is_valid().then_some((renewed, is_refused))
+    })
+    .await;
+    assert!(renewed.1);
+    renewed.0.release().await.unwrap();
 
     let lost = short(shared(&one)).await;
     timeout(SOON, lost.lost()).await.unwrap();
