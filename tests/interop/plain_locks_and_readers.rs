@@ -1,4 +1,4 @@
-//! The plain locks of redis-py and rslock beside shared locks: each side is refused while the other one holds.
+//! The plain locks of other libraries beside shared locks: each side is refused while the other one holds.
 
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,95 @@ async fn start_all(count: usize) -> (Servers, [LockManager; 2], Others) {
     let redis_py = if count == 1 { redis_py(servers[0].port()) } else { None };
     let rslock = rslock(&servers);
     (servers, [locks, other], Others { redis_py, rslock })
+}
+
+/// The commands by which a library without a program here acquires, extends and releases a lock.
+struct Commands {
+    name: &'static str,
+    acquire: &'static [&'static str],
+    refusal: redis::Value,
+    extend: &'static [&'static str],
+    release: &'static [&'static str],
+}
+
+/// redsync 4 acquires by a command; node-redlock 5 compares the existence of the key by a script.
+const COMMANDS: [Commands; 2] = [
+    Commands {
+        name: "redsync",
+        acquire: &["SET", KEY, "their token", "PX", "60000", "NX"],
+        refusal: redis::Value::Nil,
+        extend: &[
+            "EVAL",
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+            "1",
+            KEY,
+            "their token",
+            "90000",
+        ],
+        release: &[
+            "EVAL",
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])",
+            "1",
+            KEY,
+            "their token",
+        ],
+    },
+    Commands {
+        name: "node-redlock",
+        acquire: &[
+            "EVAL",
+            "return redis.call('EXISTS', KEYS[1]) == 0 and redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) and 1 or 0",
+            "1",
+            KEY,
+            "their token",
+            "60000",
+        ],
+        refusal: redis::Value::Int(0),
+        extend: &[
+            "EVAL",
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) and 1",
+            "1",
+            KEY,
+            "their token",
+            "90000",
+        ],
+        release: &[
+            "EVAL",
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])",
+            "1",
+            KEY,
+            "their token",
+        ],
+    },
+];
+
+#[tokio::test]
+async fn readers_and_the_commands_of_other_libraries_refuse_each_other() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    for Commands { name, acquire, refusal, extend, release } in COMMANDS {
+        for request in [shared(&locks), locks.lock(KEY).permits(2).expire(LONG)] {
+            let holder = request.clone().try_acquire().await.unwrap();
+            let before = entries(&mut probe, KEY).await;
+            assert_eq!(probe.command::<redis::Value>(acquire).await, refusal, "{name}");
+            for command in [extend, release] {
+                let error = probe.try_command::<redis::Value>(command).await.unwrap_err();
+                assert!(error.to_string().contains("WRONGTYPE"), "{name}: {error}");
+            }
+            assert_eq!(entries(&mut probe, KEY).await, before, "{name}");
+            holder.release().await.unwrap();
+
+            assert_ne!(probe.command::<redis::Value>(acquire).await, refusal, "{name}");
+            assert_refused_for(request.clone().try_acquire().await, MINUTE);
+            assert_eq!(probe.command::<redis::Value>(extend).await, redis::Value::Int(1));
+            assert_refused_for(request.clone().try_acquire().await, MINUTE * 3 / 2);
+            let value: String = probe.command(["GET", KEY]).await;
+            assert_eq!(value, "their token", "{name}");
+            assert_eq!(probe.command::<redis::Value>(release).await, redis::Value::Int(1));
+            request.try_acquire().await.unwrap().release().await.unwrap();
+        }
+    }
+    no_key_is_left(&servers).await;
 }
 
 fn shared(locks: &LockManager) -> LockRequest {
