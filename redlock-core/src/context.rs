@@ -1,28 +1,28 @@
 //! The state that a manager, its requests and its guards share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::ballot::Ballot;
 use crate::error::{InvalidOption, LockError};
+use crate::home::Home;
 use crate::lease::{CleanupTasks, LeaseKeeper};
 use crate::lock::{Dialect, Mode};
 use crate::log_limit::LogLimit;
 use crate::node::LeaseRange;
 use crate::queue::{FairKeeper, FairQueues, Queues};
-use crate::runtimes::Runtimes;
 use crate::validity;
 
 /// The state that a manager, its requests and its guards share.
 pub(crate) struct Context {
     pub(crate) ballot: Ballot,
     pub(crate) keeper: Arc<LeaseKeeper>,
-    pub(crate) runtimes: Arc<Runtimes>,
+    pub(crate) home: Arc<Home>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) fair: Arc<FairQueues>,
     /// Keeps this process present in its fair queues.
-    pub(crate) _fair_keeper: Arc<FairKeeper>,
+    pub(crate) fair_keeper: FairKeeper,
     pub(crate) cleanup_tasks: Arc<CleanupTasks>,
     pub(crate) prefix: Box<str>,
     pub(crate) dialect: Dialect,
@@ -42,8 +42,6 @@ pub(crate) struct Context {
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
-    /// The value of [`Runtimes::moves()`] up to which the reconnection of the nodes was awaited.
-    pub(crate) awaited_moves: AtomicU64,
 }
 
 impl Context {
@@ -82,25 +80,28 @@ impl Context {
         Ok(())
     }
 
-    /// Records that the runtime of this thread uses the manager. If the background work has moved to another
-    /// runtime, waits until a quorum of nodes is connected there, at most for the connect timeout. Returns
-    /// how often the work has moved.
-    ///
-    /// Dropping the future changes nothing.
-    pub(crate) async fn wait_after_move(&self) -> u64 {
-        self.runtimes.register_current();
-        let moves = self.runtimes.moves();
-        if self.awaited_moves.load(Ordering::Acquire) != moves {
-            // The nodes' statuses are reliable only after the move: from then on, each node is down until it
-            // has reconnected.
-            self.runtimes.finish_move();
-            // Boxed, because a move is rare and an unboxed future would enlarge every acquisition's future.
-            let recovered = Box::pin(self.ballot.quorum_recovered());
-            // A timeout is ignored here: without a quorum, the next ballot reports the error.
-            let _ = tokio::time::timeout(self.connect_timeout, recovered).await;
-            self.awaited_moves.fetch_max(moves, Ordering::Release);
-        }
-        moves
+    /// Starts the background work in the runtime of this thread, unless it runs already.
+    pub(crate) fn enter(&self) {
+        let Self { home, keeper, fair_keeper, queues, fair, .. } = self;
+        home.enter(|runtime| {
+            keeper.start(runtime);
+            fair_keeper.start(runtime);
+            let (keeper, queues) = (Arc::downgrade(keeper), Arc::downgrade(queues));
+            let fair = Arc::downgrade(fair);
+            move || {
+                // Nobody renews these locks any more, and nobody notices when they end.
+                let held = keeper.upgrade().map(|keeper| keeper.all());
+                for held in held.into_iter().flatten() {
+                    held.lose("the Tokio runtime of its manager has ended");
+                }
+                if let Some(queues) = queues.upgrade() {
+                    queues.close();
+                }
+                if let Some(fair) = fair.upgrade() {
+                    fair.close();
+                }
+            }
+        });
     }
 
     /// Refuses fenced locks if a node cannot number holders, or if the prefix contains a `{` without a hash
@@ -167,9 +168,15 @@ impl Context {
         Ok(())
     }
 
-    /// Returns an error after a shutdown.
-    pub(crate) fn check_not_shut_down(&self) -> Result<(), LockError> {
-        if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
+    /// Returns an error after a shutdown, and after the end of the runtime.
+    pub(crate) fn check_open(&self) -> Result<(), LockError> {
+        if self.closed.load(Ordering::SeqCst) {
+            Err(LockError::ShutDown)
+        } else if self.home.has_ended() {
+            Err(LockError::RuntimeEnded)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -93,7 +93,7 @@
 //!
 //! | name | kind | labels |
 //! |---|---|---|
-//! | `redlock_acquire_seconds` | histogram: the duration of acquisitions, including the time of waiting, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `dropped` |
+//! | `redlock_acquire_seconds` | histogram: the duration of acquisitions, including the time of waiting, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `runtime_ended`, `dropped` |
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, including losses by a shutdown | |
 //! | `redlock_extensions_total` | counter: extensions of leases, including renewals | `outcome`: `extended`, `unavailable`, `lost` |
 //! | `redlock_node_up` | gauge, for nodes that are Redis or Valkey servers only: 1 if the manager has a usable connection to the node, otherwise 0; updated while the manager lives | `node`: host and port |
@@ -124,6 +124,7 @@ mod context;
 mod error;
 mod fencing_token;
 mod guard;
+mod home;
 mod jitter;
 mod key;
 mod lease;
@@ -136,7 +137,6 @@ mod queue;
 mod quorum;
 mod random;
 mod request;
-mod runtimes;
 #[cfg(any(test, feature = "unstable-simulation"))]
 mod seeded;
 #[cfg(feature = "unstable-simulation")]

@@ -38,6 +38,7 @@ impl AcquisitionTimer {
             Err(LockError::ForeignKey { .. }) => "foreign_key",
             Err(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
             Err(LockError::ShutDown) => "shut_down",
+            Err(LockError::RuntimeEnded) => "runtime_ended",
         };
     }
 

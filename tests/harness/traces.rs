@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::eventually::eventually;
 use crate::nodes::Nodes;
 use crate::probe::Probe;
+use crate::sentinel_group::FailoverGroup;
 
 /// The longest time for clean-up in the background, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,6 +39,11 @@ impl<'a> Traces<'a> {
             }
         }
         nodes.become_empty().await;
+        if let Nodes::Sentinel(groups) = nodes {
+            for group in groups {
+                are_watched(group).await;
+            }
+        }
         let mut traces = Self { nodes, probes, connections: Vec::new(), tasks: 0, foreign: None };
         // Take the minimum over 100 ms, because a connection or a task may just be ending.
         let (mut connections, mut tasks) = (traces.count_connections().await, tasks());
@@ -133,6 +140,23 @@ impl<'a> Traces<'a> {
         }
         counts
     }
+}
+
+/// Waits until the managers, which connect to the first sentinel that answers, watch all sentinels.
+async fn are_watched(group: &FailoverGroup) {
+    let mut probes = Vec::new();
+    for sentinel in &group.sentinels {
+        probes.push(sentinel.probe().await);
+    }
+    eventually("the sentinels are watched", PATIENCE, async || {
+        let mut watchers = Vec::new();
+        for probe in &mut probes {
+            let clients: String = probe.command(["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+            watchers.push(clients.lines().count());
+        }
+        watchers.iter().all(|count| *count > 0 && *count == watchers[0]).then_some(())
+    })
+    .await;
 }
 
 fn tasks() -> usize {

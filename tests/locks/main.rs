@@ -8,7 +8,7 @@ mod fair;
 mod fencing;
 mod holding;
 mod keeping;
-mod runtimes;
+mod runtime;
 mod sets_of_many_processes;
 mod several_keys;
 mod shared;

@@ -192,7 +192,8 @@ impl LockRejection {
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
                 | LockError::TooManyWaiters { .. }
-                | LockError::ShutDown => RejectionKind::Unavailable,
+                | LockError::ShutDown
+                | LockError::RuntimeEnded => RejectionKind::Unavailable,
                 LockError::AlreadyHeld { .. } => RejectionKind::AlreadyHeld,
                 LockError::InvalidKey(error) => match error.of_key() {
                     KeyError::UnknownPlaceholder { .. } | KeyError::Reserved => {
@@ -413,6 +414,7 @@ mod tests {
             LockError::already_held(key.clone()),
             LockError::too_many_waiters(key.clone(), 9),
             LockError::ShutDown,
+            LockError::RuntimeEnded,
             unknown.unwrap_err().into(),
             KeyError::Empty.into(),
             KeyError::Reserved.into(),

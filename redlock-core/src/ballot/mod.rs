@@ -23,6 +23,7 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{Vote, Votes};
+use crate::home::Home;
 use crate::node::{Node, NodeStatus, ReplyFuture, StatusReceiver};
 use crate::quorum::quorum;
 use crate::{telemetry, validity};
@@ -43,6 +44,7 @@ pub(crate) struct Ballot {
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cleanup: Arc<dyn Cleanup>,
+    pub(crate) home: Arc<Home>,
 }
 
 /// Finishes the work that a ballot still has in flight when it is decided, or when its future is dropped.
@@ -122,9 +124,10 @@ impl Ballot {
         node_timeout: Duration,
         clock: Arc<dyn Clock>,
         cleanup: Arc<dyn Cleanup>,
+        home: Arc<Home>,
     ) -> Self {
         let statuses = nodes.iter().map(|node| node.status()).collect();
-        Self { nodes: nodes.into(), statuses, node_timeout, clock, cleanup }
+        Self { nodes: nodes.into(), statuses, node_timeout, clock, cleanup, home }
     }
 
     /// Asks the nodes to extend the attempt's lease. Cancel safe: if the future is dropped, each node either
@@ -192,8 +195,8 @@ impl Ballot {
         }
     }
 
-    fn limits(&self, max_time: Duration) -> RoundLimits {
-        RoundLimits { max_silence: self.node_timeout, max_time }
+    fn limits(&self, max_time: Duration) -> RoundLimits<'_> {
+        RoundLimits { home: &self.home, max_silence: self.node_timeout, max_time }
     }
 
     /// Returns whether the nodes' statuses report a quorum of nodes as up.

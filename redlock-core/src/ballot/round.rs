@@ -13,6 +13,7 @@ use super::round_timer::RoundTimer;
 use super::tally::{Decision, Tally};
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
+use crate::home::Home;
 use crate::node::{Node, ReplyFuture, Silence};
 
 /// How many times a round checks the nodes without a reply before the silence limit is over. A server that
@@ -25,7 +26,9 @@ const MIN_CHECK_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a round waits for nodes that have not replied.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RoundLimits {
+pub(crate) struct RoundLimits<'a> {
+    /// The runtime of the nodes' connections. While it is not driven, the nodes are not silent, but no reply can come.
+    pub(crate) home: &'a Home,
     /// A node counts as failed once it has been silent for this time. A reply that is late only because this
     /// process was held up does not count as silence.
     pub(crate) max_silence: Duration,
@@ -84,10 +87,10 @@ impl Round {
     pub(crate) async fn decide(
         &mut self,
         nodes: &[Arc<dyn Node>],
-        limits: RoundLimits,
+        limits: RoundLimits<'_>,
     ) -> Decision {
-        let RoundLimits { max_silence, max_time } = limits;
-        let mut timer = None;
+        let RoundLimits { home, max_silence, max_time } = limits;
+        let (mut timer, mut pulse, mut missed) = (None, None, 0);
         std::future::poll_fn(|cx| {
             if let Some(decision) = self.poll(cx) {
                 return Poll::Ready(decision);
@@ -115,6 +118,13 @@ impl Round {
                     if self.fan_out.is_pending(index) {
                         self.tally.count(index, Vote::Failed(NodeError::NoReply(waited)));
                     }
+                }
+                let pulse = pulse.get_or_insert_with(|| home.pulse());
+                missed += u32::from(pulse.as_ref().is_some_and(|pulse| !pulse.is_finished()));
+                if missed > SILENCE_CHECKS && waited >= max_silence {
+                    let pending = (0..nodes.len()).filter(|index| self.fan_out.is_pending(*index));
+                    let idle = || Vote::Failed(NodeError::RuntimeIdle);
+                    pending.for_each(|index| self.tally.count(index, idle()));
                 }
                 if let Some(decision) = self.tally.decision() {
                     return Poll::Ready(decision);

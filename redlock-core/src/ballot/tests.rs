@@ -17,10 +17,10 @@ use super::{
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
+use crate::home::Home;
 use crate::lease::CleanupTasks;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
-use crate::runtimes::Runtimes;
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -39,10 +39,10 @@ impl Setup {
     pub(super) fn with_clock(nodes: usize, clock: Arc<dyn Clock>) -> Self {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
-        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &Runtimes::new());
+        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &Home::new());
         let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
         let cleanup = Arc::<CleanupTasks>::clone(&cleanup_tasks);
-        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, cleanup);
+        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, cleanup, Home::new());
         Self { nodes, ballot, cleanup_tasks }
     }
 

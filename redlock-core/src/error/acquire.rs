@@ -22,6 +22,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`AlreadyHeld`](Self::AlreadyHeld) | the same scope, such as the same web request, holds the lock | no |
 /// | [`TooManyWaiters`](Self::TooManyWaiters) | too many callers of this process wait for the lock | yes, later |
 /// | [`ShutDown`](Self::ShutDown) | the manager was shut down | no |
+/// | [`RuntimeEnded`](Self::RuntimeEnded) | the Tokio runtime of the manager has ended | no |
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -101,6 +102,10 @@ pub enum LockError {
     /// [`LockManager::shutdown`](crate::LockManager::shutdown) was called. No node was asked.
     #[error("the lock manager was shut down")]
     ShutDown,
+    /// The [runtime](crate::LockManager#runtime) that ran the connections and renewals of the manager has ended. Use one
+    /// manager for each runtime: in tests, one for each test. No node was asked.
+    #[error("the Tokio runtime of the lock manager has ended; use one manager for each runtime")]
+    RuntimeEnded,
 }
 
 impl LockError {
@@ -169,7 +174,9 @@ impl LockError {
             | Self::ForeignKey { key, .. }
             | Self::AlreadyHeld { key }
             | Self::TooManyWaiters { key, .. } => Some(key),
-            Self::InvalidKey(_) | Self::InvalidOption(_) | Self::ShutDown => None,
+            Self::InvalidKey(_) | Self::InvalidOption(_) | Self::ShutDown | Self::RuntimeEnded => {
+                None
+            }
         }
     }
 
@@ -184,7 +191,8 @@ impl LockError {
             | Self::InvalidOption(_)
             | Self::AlreadyHeld { .. }
             | Self::TooManyWaiters { .. }
-            | Self::ShutDown => None,
+            | Self::ShutDown
+            | Self::RuntimeEnded => None,
         }
     }
 

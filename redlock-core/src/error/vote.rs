@@ -87,6 +87,10 @@ pub enum NodeError {
     /// The node did not reply in time.
     #[error("no reply within {0:?}")]
     NoReply(Duration),
+    /// The node did not reply, because no thread drives the [runtime](crate::LockManager#runtime) that runs the
+    /// connections of the manager: a `current_thread` runtime outside of `block_on`.
+    #[error("no reply, because the Tokio runtime of the lock manager is not driven")]
+    RuntimeIdle,
     /// There is no connection to the node, and nothing was sent to it. The manager reconnects in the
     /// background.
     #[error("not connected: {0}")]

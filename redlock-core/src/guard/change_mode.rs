@@ -46,7 +46,6 @@ impl LockGuard {
             return Err(not_shared("a lock of several keys"));
         }
         let _gate = attempt.downgrade_gate.write().await;
-        context.wait_after_move().await;
         let key = || attempt.key().clone();
         let remaining = held.remaining();
         if remaining.is_zero() {

@@ -133,13 +133,7 @@ impl LockHandle {
         if !held.is_valid() {
             return Err(HoldError::Lost { key: key(), votes: Votes::default() });
         }
-        let moves = context.wait_after_move().await;
-        let mut extension = held.extend(&context.ballot, expire).await;
-        if matches!(extension, Extension::Unavailable(_)) && context.runtimes.moves() != moves {
-            context.wait_after_move().await;
-            extension = held.extend(&context.ballot, expire).await;
-        }
-        match extension {
+        match held.extend(&context.ballot, expire).await {
             Extension::Extended(since) if held.record_extension(since, expire) => Ok(()),
             Extension::Extended(_) => Err(HoldError::Lost { key: key(), votes: Votes::default() }),
             Extension::Lost(votes) => {

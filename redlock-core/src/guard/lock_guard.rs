@@ -23,10 +23,9 @@ use crate::lease::{Held, Renewal};
 /// step, or race the work with [`lost`](LockHandle::lost).
 ///
 /// Dropping the guard releases the lock in the background. [`release`](Self::release) also waits for the
-/// release and returns its result. A guard may be dropped in a runtime that ends right afterwards, as
-/// long as another [runtime](crate::LockManager#runtimes) uses the manager. Before the last runtime
-/// ends, await [`LockManager::shutdown`](crate::LockManager::shutdown): a guard that is dropped while
-/// the last runtime ends cannot release its lock.
+/// release and returns its result. Before the [runtime](crate::LockManager#runtime) of the manager ends, await
+/// [`LockManager::shutdown`](crate::LockManager::shutdown): a guard that is dropped while that runtime ends, or
+/// afterwards, cannot release its lock.
 #[must_use = "the lock is released as soon as the guard is dropped; bind it by `let guard = ..`, because `let _ = ..` drops it at once"]
 pub struct LockGuard {
     handle: LockHandle,
@@ -94,27 +93,14 @@ impl LockGuard {
         let Self { handle, released } = &mut self;
         let LockHandle { context, held } = &*handle;
         let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
-        // If this future is dropped while it waits here, it drops the guard, which releases the lock in
-        // the background.
-        let moves = context.wait_after_move().await;
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
         // `None` while another guard of the same scope has joined the lock.
         let Some(ended) = end(handle, released) else { return Ok(()) };
         let Some(permit) = context.queues.hand_over_or_permit(held) else { return Ok(()) };
         let latest_expiry = held.latest_expiry();
-        let ballot = &context.ballot;
-        let mut release = ballot.release(Arc::clone(held.attempt()), ended, latest_expiry).await;
-        if matches!(release, Release::Unavailable(_)) && context.runtimes.moves() != moves {
-            context.wait_after_move().await;
-            let now = ballot.clock.now();
-            release = ballot.release(Arc::clone(held.attempt()), now, latest_expiry).await;
-            if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
-                // The first release continued in the background and removed the lock before the second
-                // one.
-                release = Release::Released { subscribers: Some(0) };
-            }
-        }
+        let release =
+            context.ballot.release(Arc::clone(held.attempt()), ended, latest_expiry).await;
         let key = || held.attempt().key().clone();
         match release {
             Release::Released { subscribers } => {

@@ -1,14 +1,12 @@
 //! Completes releases and awaits replies that no caller waits for.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,8 +15,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::ballot::{Attempt, BackgroundRelease, Cleanup, FanOut, InFlight, RestoreRequest};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
+use crate::home::Home;
 use crate::node::{Node, NodeStatus, Reply, ReplyFuture, poll_periodically};
-use crate::runtimes::{BackgroundService, Runtimes};
 
 /// The pause before a release that failed on a node is repeated. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -28,26 +26,15 @@ const LONGEST_PAUSE_UNSENT: Duration = Duration::from_millis(500);
 
 /// Completes the releases of abandoned locks, in the background.
 ///
-/// Commands are sent at once, in the caller's thread, even in a `Drop` outside of a runtime; a task only
-/// waits for the replies. The releases belong to this type and not to their tasks, for two reasons: a command
-/// whose reply future is dropped may not be sent, and a runtime may end with its tasks right after it has
-/// dropped a guard.
+/// Commands are sent at once, in the caller's thread, even in a `Drop` outside of a runtime; a task only waits for the
+/// replies. A command whose reply future is dropped may not be sent.
+#[derive(Debug)]
 pub(crate) struct CleanupTasks {
     clock: Arc<dyn Clock>,
-    runtimes: Arc<Runtimes>,
-    releases: Mutex<Releases>,
+    home: Arc<Home>,
     tasks: TaskTracker,
     /// Ends the remaining tasks when `shutdown` has waited long enough.
     abandon_all: CancellationToken,
-    this: Weak<Self>,
-}
-
-/// The releases that are not confirmed yet.
-#[derive(Default)]
-struct Releases {
-    /// The pending releases. A shutdown waits for each of them until it is removed from this map.
-    by_id: BTreeMap<u64, (Arc<PendingRelease>, TaskTrackerToken)>,
-    next_id: u64,
 }
 
 /// An attempt that is being released on the nodes that may hold the lock.
@@ -58,17 +45,9 @@ struct PendingRelease {
 }
 
 impl CleanupTasks {
-    pub(crate) fn new(clock: Arc<dyn Clock>, runtimes: &Arc<Runtimes>) -> Arc<Self> {
-        let cleanup_tasks = Arc::new_cyclic(|this: &Weak<Self>| Self {
-            clock,
-            runtimes: Arc::clone(runtimes),
-            releases: Mutex::default(),
-            tasks: TaskTracker::new(),
-            abandon_all: CancellationToken::new(),
-            this: Weak::clone(this),
-        });
-        runtimes.add_service(&cleanup_tasks);
-        cleanup_tasks
+    pub(crate) fn new(clock: Arc<dyn Clock>, home: &Arc<Home>) -> Arc<Self> {
+        let (tasks, abandon_all) = (TaskTracker::new(), CancellationToken::new());
+        Arc::new(Self { clock, home: Arc::clone(home), tasks, abandon_all })
     }
 
     /// Waits up to `time_limit` for the pending releases and tasks, then abandons them. The locks of abandoned
@@ -81,7 +60,6 @@ impl CleanupTasks {
                 "abandoned releases that nodes did not confirm; those locks expire with their leases"
             );
             self.abandon_all.cancel();
-            self.releases.lock().by_id.clear();
         }
     }
 
@@ -92,72 +70,22 @@ impl CleanupTasks {
 
     /// Runs a task that a shutdown waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Some((runtime, _)) = self.runtime() else { return };
-        let abandon_all = self.abandon_all.clone();
-        let task = async move {
-            tokio::select! {
-                biased;
-                () = task => {}
-                () = abandon_all.cancelled() => {}
-            }
-        };
+        let Some(runtime) = self.home.runtime() else { return };
+        let task = self.abandon_all.clone().run_until_cancelled_owned(task).map(drop);
         self.tasks.spawn_on(task, &runtime);
-    }
-
-    /// Returns the runtime for background tasks, and the token that is cancelled when the background work
-    /// moves to another runtime. Returns `None` if no runtime has used the manager: then all nodes are in
-    /// memory and reply at once.
-    fn runtime(&self) -> Option<(Handle, CancellationToken)> {
-        self.runtimes.register_current();
-        self.runtimes.home()
-    }
-
-    /// Waits for a release in a task.
-    fn await_release(
-        &self,
-        id: u64,
-        release: Arc<PendingRelease>,
-        runtime: &Handle,
-        stop: CancellationToken,
-    ) {
-        // The task keeps the connections open, because the manager may be dropped before the release is
-        // confirmed.
-        let Some(cleanup_tasks) = self.this.upgrade() else { return };
-        runtime.spawn(async move {
-            tokio::select! {
-                biased;
-                () = release.finish(&*cleanup_tasks.clock) => {}
-                () = cleanup_tasks.abandon_all.cancelled() => {}
-                // Another task, in another runtime, waits for the release by now.
-                () = stop.cancelled() => return,
-            }
-            cleanup_tasks.releases.lock().by_id.remove(&id);
-        });
-    }
-}
-
-impl BackgroundService for CleanupTasks {
-    fn start(&self, runtime: &Handle, stop: &CancellationToken) {
-        let releases = self.releases.lock();
-        let pending: Vec<_> =
-            releases.by_id.iter().map(|(id, (release, _))| (*id, Arc::clone(release))).collect();
-        drop(releases);
-        for (id, release) in pending {
-            self.await_release(id, release, runtime, stop.clone());
-        }
     }
 }
 
 impl Cleanup for CleanupTasks {
     fn await_replies(&self, replies: FanOut) {
         // A shutdown does not wait for these replies: nothing is lost without them.
-        if let Some((runtime, _)) = self.runtime() {
+        if let Some(runtime) = self.home.runtime() {
             runtime.spawn(replies.await_all(|_, _| {}));
         }
     }
 
     fn restore(&self, request: RestoreRequest) {
-        let Some((runtime, _)) = self.runtime() else { return };
+        let Some(runtime) = self.home.runtime() else { return };
         let RestoreRequest { attempt, expire, nodes, mut nodes_without_lock, replies } = request;
         runtime.spawn(async move {
             let forgot = |index, reply: Reply| {
@@ -218,18 +146,15 @@ impl Cleanup for CleanupTasks {
         if nodes.is_empty() {
             return;
         }
-        let release = Arc::new(PendingRelease { attempt, until, nodes });
-        let mut releases = self.releases.lock();
-        let id = releases.next_id;
-        releases.next_id += 1;
-        releases.by_id.insert(id, (Arc::clone(&release), self.tasks.token()));
-        drop(releases);
-        // The runtime is read only after the release was inserted: if the work moves later, the new runtime's
-        // task finds the release.
-        match self.runtime() {
-            Some((runtime, stop)) => self.await_release(id, release, &runtime, stop),
-            None => drop(self.releases.lock().by_id.remove(&id)),
+        if self.home.has_ended() {
+            tracing::warn!(
+                key = %attempt.key(),
+                "the Tokio runtime of a manager has ended, so a lock is not released; it ends with its lease"
+            );
+            return;
         }
+        let (release, clock) = (PendingRelease { attempt, until, nodes }, Arc::clone(&self.clock));
+        self.spawn(async move { release.finish(&*clock).await });
     }
 }
 
@@ -265,8 +190,7 @@ impl NodeRelease {
             replies.acquiring = None;
         }
         let reply = std::task::ready!(Pin::new(&mut replies.reply).poll(cx));
-        // The reply may be polled again: once when the release is sent, and once by each task that waits for
-        // it.
+        // The reply may be polled again: when the release is sent, and by the task that waits for it.
         replies.reply = ReplyFuture::ready(reply.clone());
         Poll::Ready(reply.vote)
     }
@@ -304,14 +228,6 @@ impl NodeRelease {
     }
 }
 
-impl fmt::Debug for CleanupTasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CleanupTasks")
-            .field("releases", &self.releases.lock().by_id.len())
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,7 +238,7 @@ mod tests {
     /// The connection has just broken, and not every part of the node has noticed.
     #[tokio::test(start_paused = true)]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
-        let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());
+        let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Home::new());
         let attempt = attempt("a");
         let fake = FakeNode::start("node");
         assert_eq!(
@@ -343,7 +259,7 @@ mod tests {
     /// A Redis Cluster is up while the master of the lock is down.
     #[tokio::test(start_paused = true)]
     async fn a_release_without_connection_is_repeated_after_growing_pauses_while_its_node_is_up() {
-        let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());
+        let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Home::new());
         let attempt = attempt("a");
         let fake = FakeNode::start("node");
         fake.set(FakeMode::Unreachable);

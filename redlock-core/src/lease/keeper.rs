@@ -15,7 +15,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::held::{Due, Held, HoldState};
 use crate::ballot::{Ballot, Extension};
 use crate::jitter::jitter;
-use crate::runtimes::BackgroundService;
 
 /// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -40,6 +39,8 @@ pub(crate) struct LeaseKeeper {
 #[derive(Debug, Default)]
 struct Schedule {
     entries: Mutex<ScheduledLocks>,
+    /// Wakes the task.
+    wake: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -48,9 +49,6 @@ struct ScheduledLocks {
     next_id: u64,
     /// When the task's own timer wakes it, or will wake it once the task has run.
     wakes_at: Option<Instant>,
-    /// Wakes the task. Each task has its own `Notify`, because an earlier task may still wait for a
-    /// notification although its runtime no longer polls it.
-    wake: Arc<Notify>,
 }
 
 #[derive(Debug, Clone)]
@@ -99,26 +97,16 @@ impl LeaseKeeper {
         self.schedule.lose_all(held);
     }
 
+    /// Starts the task.
+    pub(crate) fn start(&self, runtime: &Handle) {
+        let run = run(Arc::clone(&self.schedule), self.ballot.clone());
+        runtime.spawn(self.end.clone().run_until_cancelled_owned(run));
+    }
+
     /// Returns every held lock.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         let entries = self.schedule.entries.lock();
         entries.by_due.values().map(|entry| Arc::clone(&entry.held)).collect()
-    }
-}
-
-impl BackgroundService for LeaseKeeper {
-    fn start(&self, runtime: &Handle, stop: &CancellationToken) {
-        let wake = self.schedule.restart();
-        let run = run(Arc::clone(&self.schedule), self.ballot.clone(), wake);
-        let (stop, end) = (stop.clone(), self.end.clone());
-        runtime.spawn(async move {
-            tokio::select! {
-                biased;
-                () = end.cancelled() => {}
-                () = stop.cancelled() => {}
-                () = run => {}
-            }
-        });
     }
 }
 
@@ -150,7 +138,7 @@ impl Schedule {
         entries.by_due.insert((due, id), entry);
         if entries.wakes_at.is_none_or(|wakes_at| due < wakes_at) {
             entries.wakes_at = Some(due);
-            entries.wake.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -180,15 +168,6 @@ impl Schedule {
             held.lose(DENIED);
         }
         held.lose(DENIED);
-    }
-
-    /// Prepares for a new task, and returns the `Notify` that wakes it. The earlier task is not woken any
-    /// more.
-    fn restart(&self) -> Arc<Notify> {
-        let mut entries = self.entries.lock();
-        entries.wakes_at = None;
-        entries.wake = Arc::default();
-        Arc::clone(&entries.wake)
     }
 
     /// Removes and returns the entries that are due.
@@ -222,7 +201,7 @@ impl Schedule {
     }
 }
 
-async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
+async fn run(schedule: Arc<Schedule>, ballot: Ballot) {
     let mut renewals = FuturesUnordered::new();
     loop {
         for mut entry in schedule.take_due() {
@@ -254,7 +233,7 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
             biased;
             // Renewals come first, because the other branches may be ready again and again.
             Some(()) = renewals.next() => {}
-            () = wake.notified() => {}
+            () = schedule.wake.notified() => {}
             () = timer => {}
         }
     }

@@ -359,40 +359,6 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
     assert!(node.is_empty(), "a node in memory needs no runtime");
 }
 
-/// The renewal task of the first runtime, which no thread drives any more, must not consume the
-/// wake-up.
-#[test]
-fn a_lock_that_is_acquired_after_a_move_to_another_runtime_is_renewed() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (first, second) = (runtime(), runtime());
-    let clock = Arc::new(RuntimeClock::new());
-    let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
-    let manager = || {
-        let mut builder = LockManager::builder().memory_node(&node);
-        builder.clock = Arc::<RuntimeClock>::clone(&clock);
-        builder.connect()
-    };
-    let locks = first.block_on(async {
-        let locks = manager().await.unwrap();
-        // The renewal task runs until it waits for a first lock.
-        settle().await;
-        locks
-    });
-    second.block_on(async {
-        let others = manager().await.unwrap();
-        let _held = others.lock("held").try_acquire().await.unwrap();
-        assert!(locks.lock("held").try_acquire().await.unwrap_err().is_contended());
-        while locks.moves() == 0 {
-            sleep(Duration::from_millis(10)).await;
-        }
-        tokio::time::pause();
-        settle().await;
-        let request = locks.lock("after").expire(30 * SECOND).renew(true);
-        let guard = request.try_acquire().await.unwrap();
-        assert!(tokio::time::timeout(60 * SECOND, guard.lost()).await.is_err(), "not renewed");
-    });
-}
-
 /// A node that is down was not asked for the lock, so there is nothing to release.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_down_leaves_no_release_pending() {

@@ -2,11 +2,12 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::LockManager;
@@ -18,13 +19,13 @@ use crate::ballot::{Ballot, Cleanup};
 use crate::clock::{Clock, SystemClock};
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
+use crate::home::Home;
 use crate::lease::{CleanupTasks, LeaseKeeper};
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::{Capabilities, LeaseRange, Node, NodeStatus, StatusReceiver};
 use crate::queue::{FairKeeper, FairQueues, Queues};
 use crate::quorum::quorum;
-use crate::runtimes::Runtimes;
 use crate::telemetry;
 
 /// Once a quorum is up, `connect` waits for the other nodes for the connect timeout divided by this
@@ -85,14 +86,14 @@ impl LockManagerBuilder {
     pub(super) async fn start(
         self,
         nodes: Vec<Arc<dyn Node>>,
-        serve: impl FnOnce(&Runtimes),
+        serve: impl FnOnce(&Handle),
         clock: Arc<dyn Clock>,
     ) -> Result<LockManager, ConnectError> {
         check_memory_nodes(&self.nodes)?;
         let connect_timeout = self.connect_timeout;
         let manager = self.build(nodes, clock);
         manager.context.check_expire(manager.context.expire)?;
-        serve(&manager.context.runtimes);
+        serve(&Handle::current());
         wait_for_quorum(&manager.context.ballot, connect_timeout).await?;
         Ok(manager)
     }
@@ -127,9 +128,8 @@ impl LockManagerBuilder {
             clock: _,
         } = self;
         telemetry::describe();
-        let runtimes = Runtimes::new();
-        runtimes.register_current();
-        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &runtimes);
+        let home = Home::new();
+        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &home);
         let cleanup: Arc<dyn Cleanup> = Arc::<CleanupTasks>::clone(&cleanup_tasks);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
@@ -140,20 +140,18 @@ impl LockManagerBuilder {
         let node_without_shared = first_without(|capabilities| capabilities.shared);
         let node_of_one_key = first_without(|capabilities| capabilities.several_keys);
         let node_without_fair = first_without(|capabilities| capabilities.fair);
-        let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
+        let ballot = Ballot::new(nodes, node_timeout, clock, cleanup, Arc::clone(&home));
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
-        runtimes.add_service(&keeper);
         let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
         let (tasks, limit) = (Arc::clone(&cleanup_tasks), Arc::clone(&log_limit));
         let fair = FairQueues::new(ballot.clone(), tasks, limit);
-        let fair_keeper = Arc::new(FairKeeper::new(&fair, &queues));
-        runtimes.add_service(&fair_keeper);
+        let fair_keeper = FairKeeper::new(&fair, &queues);
         let context = Context {
             keeper,
-            runtimes,
+            home,
             queues,
             fair,
-            _fair_keeper: fair_keeper,
+            fair_keeper,
             ballot,
             cleanup_tasks,
             prefix: prefix.into(),
@@ -168,8 +166,8 @@ impl LockManagerBuilder {
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),
-            awaited_moves: AtomicU64::new(0),
         };
+        context.enter();
         LockManager { context: Arc::new(context) }
     }
 }

@@ -35,18 +35,20 @@ pub use config::LockManagerConfig;
 ///
 /// A service needs one manager. Cloning is cheap, and the clones share everything.
 ///
-/// # Runtimes
+/// # Runtime
 ///
-/// Several Tokio runtimes may use one manager, at the same time or one after another (a `static` manager
-/// under several `#[tokio::test]`s). The connections, renewals and releases of the manager run in the
-/// first of these runtimes. When that runtime ends, or is not driven for 250 ms (a `current_thread`
-/// runtime outside of `block_on`), they move to another runtime that uses the manager. Acquisitions that
-/// are in progress during the move wait for the new connections, at most for the
-/// [`connect_timeout`](LockManagerBuilder::connect_timeout).
+/// The connections, renewals and releases of a manager run in one Tokio runtime: the first that uses the manager. Other
+/// runtimes may use the manager too, as long as that one is driven.
 ///
-/// Background work continues as long as one runtime that uses the manager is driven. Before the last one
-/// ends, await [`shutdown`](Self::shutdown): otherwise a release that was not sent, or a lease that is
-/// no longer renewed, leaves the lock on the servers until the lease runs out.
+/// * When it has ended, every request fails with [`LockError::RuntimeEnded`](crate::LockError::RuntimeEnded), and the
+///   locks that are still held are lost. So each runtime needs a manager of its own, and each `#[tokio::test]`, which
+///   has a runtime of its own.
+/// * While it is not driven (a `current_thread` runtime outside of `block_on`), requests in other runtimes fail with
+///   [`LockError::Unavailable`](crate::LockError::Unavailable) and [`NodeError::RuntimeIdle`](crate::NodeError::RuntimeIdle),
+///   leases are not renewed, and guards end with their leases.
+///
+/// Before it ends, await [`shutdown`](Self::shutdown): otherwise locks that are still held stay on the servers until their
+/// leases run out.
 ///
 /// # Examples
 ///
@@ -142,7 +144,7 @@ impl LockManager {
     ///
     /// Cancel safe.
     pub async fn wait_available(&self) {
-        self.context.runtimes.register_current();
+        self.context.enter();
         self.context.ballot.quorum_recovered().await;
     }
 
@@ -166,7 +168,7 @@ impl LockManager {
     /// releases in progress, at most for the [`connect_timeout`](LockManagerBuilder::connect_timeout).
     ///
     /// Call it last, when the server has stopped and no handler runs. The lock of a guard that is
-    /// dropped while the last [runtime](Self#runtimes) of the manager ends stays on the servers until
+    /// dropped while the [runtime](Self#runtime) of the manager ends stays on the servers until
     /// its lease runs out.
     ///
     /// # Cancel safety
@@ -177,7 +179,7 @@ impl LockManager {
             keeper, ballot, queues, fair, cleanup_tasks, closed, connect_timeout, ..
         } = &*self.context;
         closed.store(true, Ordering::SeqCst);
-        self.context.runtimes.register_current();
+        self.context.enter();
         for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("the manager was shut down");
             keeper.remove(&held);
@@ -191,14 +193,6 @@ impl LockManager {
 /// Returns a request for the lock of these keys, with the guard of a lock of one key. No public API.
 pub fn request_of(locks: &LockManager, keys: Result<KeySet, KeyError>) -> LockRequest {
     LockRequest::new(Arc::clone(&locks.context), keys)
-}
-
-#[cfg(test)]
-impl LockManager {
-    /// Returns how often the background work has moved to another runtime.
-    pub(crate) fn moves(&self) -> u64 {
-        self.context.runtimes.moves()
-    }
 }
 
 #[cfg(any(test, feature = "unstable-simulation"))]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
@@ -12,7 +14,6 @@ use crate::node::redis::{
     ClusterNode, Endpoint, NodeSettings, RedisNode, RedisUrl, Route, SentinelGroup, Servers,
     ShardSettings,
 };
-use crate::runtimes::Runtimes;
 
 impl LockManager {
     /// Connects to the nodes with these URLs, with the defaults of [`LockManagerBuilder`]. One URL makes
@@ -128,12 +129,12 @@ impl LockManagerBuilder {
                 }
             });
         }
-        let serve = |runtimes: &Runtimes| {
-            for node in &redis_nodes {
-                runtimes.add_service(node);
+        let serve = |runtime: &Handle| {
+            for node in redis_nodes {
+                node.start(runtime);
             }
-            for node in &clusters {
-                runtimes.add_service(node);
+            for node in clusters {
+                node.start(runtime);
             }
         };
         self.start(nodes, serve, clock).await

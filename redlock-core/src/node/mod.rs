@@ -237,7 +237,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// this order reports this in its [capabilities](Capabilities::ordered).
     ///
     /// The manager polls the future of an acquisition or an extension until it completes, even after the
-    /// caller has dropped its own future, unless the manager is shut down or its last runtime ends. The
+    /// caller has dropped its own future, unless the manager is shut down or its runtime ends. The
     /// manager repeats only releases, until the node confirms the release or the lease has run out.
     ///
     /// A node without a connection should reply with [`Vote::Failed`](crate::Vote::Failed) at once, so that

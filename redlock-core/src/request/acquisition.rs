@@ -90,7 +90,7 @@ impl Acquisition<'_> {
         if guard.remaining() < min_lease
             && let Err(error) = guard.extend(self.options.expire).await
         {
-            self.context.check_not_shut_down()?;
+            self.context.check_open()?;
             return Err(match error {
                 HoldError::Lost { key, votes } => {
                     LockError::Contended { key, remaining: None, votes }
@@ -104,7 +104,7 @@ impl Acquisition<'_> {
 
     /// Acquires the lock, or shares a lock of the same scope without extending it.
     async fn acquire_or_share(&self) -> Result<LockGuard, LockError> {
-        self.context.check_not_shut_down()?;
+        self.context.check_open()?;
         if let Some(guard) = self.share_in_scope()? {
             return Ok(guard);
         }

@@ -13,23 +13,16 @@ use crate::guard::LockGuard;
 use crate::lease::Held;
 
 impl Acquisition<'_> {
-    /// Asks the nodes. Asks them again if the connections moved to another runtime meanwhile, or if shared holders
-    /// refuse the lock for the first time.
+    /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
     pub(super) async fn ask_nodes(&self, state: &mut AskState<'_>) -> Result<LockGuard, LockError> {
-        let context = self.context;
-        let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
-        loop {
-            let moves = context.wait_after_move().await;
-            let had_met_marks = state.met_marks;
-            let result = self.ask_once(state).await;
-            if state.met_marks && !had_met_marks && (!self.fenced || state.mark.is_some()) {
-                continue;
-            }
-            let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
-            if !is_unavailable || context.runtimes.moves() == moves {
-                return result;
-            }
+        self.context.enter();
+        let _shutdown_waits = self.context.cleanup_tasks.delay_shutdown();
+        let had_met_marks = state.met_marks;
+        let result = self.ask_once(state).await;
+        if state.met_marks && !had_met_marks && (!self.fenced || state.mark.is_some()) {
+            return self.ask_once(state).await;
         }
+        result
     }
 
     /// Leaves the mark of a caller that waits until other callers of this process stop sharing the lock, so that the
@@ -42,7 +35,7 @@ impl Acquisition<'_> {
     ) -> Option<LockGuard> {
         let Self { context, options, .. } = self;
         let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
-        context.wait_after_move().await;
+        context.enter();
         state.met_marks = true;
         let attempt = self.new_attempt(state);
         let asked = context.ballot.acquire(&attempt, options.expire);
@@ -63,7 +56,7 @@ impl Acquisition<'_> {
 
     /// Makes one attempt, with a token of its own.
     async fn ask_once(&self, state: &mut AskState<'_>) -> Result<LockGuard, LockError> {
-        self.context.check_not_shut_down()?;
+        self.context.check_open()?;
         let attempt = self.new_attempt(state);
         match self.context.ballot.acquire(&attempt, self.options.expire).await {
             Ok(grant) => {
@@ -111,7 +104,7 @@ impl Acquisition<'_> {
         // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
         // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
         // abandoned attempt leaves nothing behind).
-        self.context.check_not_shut_down().inspect_err(|_| attempt.cancel_min_hold())?;
+        self.context.check_open().inspect_err(|_| attempt.cancel_min_hold())?;
         Ok(guard)
     }
 

@@ -139,7 +139,7 @@ impl Acquisition<'_> {
         let unconfirmed = match self.take_over(held).await {
             Ok(Some(guard)) => {
                 // If the manager was shut down meanwhile, the shutdown has released the lock.
-                self.context.check_not_shut_down()?;
+                self.context.check_open()?;
                 return Ok(Some(guard));
             }
             Ok(None) => None,

@@ -146,6 +146,10 @@ fn an_error_gives_access_to_its_key_and_its_votes() {
         (InvalidOption::new("expire", "1ms", "longer").into(), "expire is 1ms, but must be longer"),
         (LockKey::new("").unwrap_err().into(), "invalid lock key: the lock key is empty"),
         (LockError::ShutDown, "the lock manager was shut down"),
+        (
+            LockError::RuntimeEnded,
+            "the Tokio runtime of the lock manager has ended; use one manager for each runtime",
+        ),
     ] {
         assert!(error.votes().is_none(), "{error:?}");
         assert_eq!(error.to_string(), text);

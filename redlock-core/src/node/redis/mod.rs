@@ -21,7 +21,6 @@ mod subscriptions;
 mod url;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -37,7 +36,6 @@ use super::{
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
-use crate::runtimes::BackgroundService;
 use crate::telemetry;
 
 pub(crate) use cluster::{ClusterNode, ShardSettings};
@@ -71,8 +69,6 @@ pub(crate) struct RedisNode {
     /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
     current: ArcSwap<ConnectionState>,
     status: StatusSender,
-    /// Whether a supervisor was started, in any runtime.
-    is_started: AtomicBool,
     /// Cancelled when the node is dropped, which ends the supervisor.
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
@@ -83,9 +79,6 @@ pub(crate) struct RedisNode {
     clock_watch: Arc<ClockWatch>,
     /// Limits the log lines about this node's connections.
     log_limit: Arc<LogLimit>,
-    /// Stops the current supervisor. Cancelled when another supervisor takes over in another
-    /// runtime.
-    stop: Mutex<CancellationToken>,
     weak_self: Weak<Self>,
 }
 
@@ -108,7 +101,6 @@ impl RedisNode {
             settings,
             current: ArcSwap::from_pointee(down),
             status: StatusSender::new(NodeStatus::Connecting),
-            is_started: AtomicBool::new(false),
             _cancel_on_drop: dropped.clone().drop_guard(),
             dropped,
             subscriptions: Arc::default(),
@@ -116,7 +108,6 @@ impl RedisNode {
             taken_over: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
             log_limit,
-            stop: Mutex::default(),
             weak_self: Weak::clone(weak_self),
         })
     }
@@ -145,17 +136,6 @@ impl RedisNode {
         if let ConnectionState::Up(connection) = &**self.current.load() {
             connection.start_all(*taken_over);
         }
-    }
-
-    /// Changes the connection, unless the calling supervisor was stopped. Returns whether the
-    /// connection was changed.
-    fn set_unless_stopped(&self, stop: &CancellationToken, state: ConnectionState) -> bool {
-        let _current = self.stop.lock();
-        let is_current = !stop.is_cancelled();
-        if is_current {
-            self.set(state);
-        }
-        is_current
     }
 
     fn connection(&self) -> Result<Arc<Connection>, NodeError> {
@@ -199,43 +179,13 @@ impl RedisNode {
     }
 }
 
-impl BackgroundService for RedisNode {
-    /// Keeps the node connected. Replaces a connection that another runtime has driven.
-    fn start(&self, runtime: &Handle, _: &CancellationToken) {
-        if self.is_started.swap(true, Ordering::SeqCst) {
-            self.end_connection("the connection's Tokio runtime has ended or stalled");
-        }
-        let stop = self.stop.lock().clone();
-        if let Route::Sentinel(group) = &self.route {
-            group.start(runtime, &stop, &self.dropped);
-        }
-        let (node, ends) = (Weak::clone(&self.weak_self), stop.clone());
-        let keep_connected = async move {
-            if let Some(supervisor) = node.upgrade().map(|node| Supervisor::new(&node, stop)) {
-                supervisor.keep_connected().await;
-            }
-        };
-        runtime.spawn(async move {
-            tokio::select! {
-                biased;
-                () = ends.cancelled() => {}
-                () = keep_connected => {}
-            }
-        });
-    }
-}
-
 impl RedisNode {
-    /// Ends the connection and its supervisor, so that new ones can replace them.
-    fn end_connection(&self, reason: &str) {
-        // The mutex is held until the end, so that the old supervisor cannot set a connection in between.
-        let mut stop = self.stop.lock();
-        std::mem::take(&mut *stop).cancel();
-        if let ConnectionState::Up(connection) = &**self.current.load() {
-            self.incarnations.lock().disconnected(connection.identity.generation().as_deref());
-            connection.end(reason);
+    /// Keeps the node connected in this runtime, until the node is dropped.
+    pub(crate) fn start(&self, runtime: &Handle) {
+        if let Route::Sentinel(group) = &self.route {
+            group.start(runtime, &self.dropped);
         }
-        self.set(ConnectionState::Down(NodeError::NotConnected(reason.into())));
+        runtime.spawn(Supervisor::new(self).keep_connected());
     }
 }
 
@@ -392,20 +342,6 @@ mod tests {
         assert_eq!(extend(":0\r\n").await, Vote::NotHeld, "a lock that it does not have is lost");
         tokio::time::sleep(LEASE / 10).await;
         assert_eq!(extend(":1\r\n").await, Vote::Granted);
-    }
-
-    /// Two supervisors would open two connections.
-    #[tokio::test(start_paused = true)]
-    async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
-        let route = Route::Server(Box::new(Endpoint::parse("redis://localhost")));
-        let node = RedisNode::new(route, NodeSettings::for_tests(LEASE, LEASE));
-        let (runtime, stop) = (Handle::current(), CancellationToken::new());
-        node.start(&runtime, &stop);
-        let first = node.stop.lock().clone();
-        assert!(!first.is_cancelled());
-        node.start(&runtime, &stop);
-        assert!(first.is_cancelled());
-        assert!(!node.stop.lock().is_cancelled());
     }
 
     /// The refusal is certain at this point. The look-up of the remaining TTL must not make the

@@ -128,8 +128,9 @@ impl FairQueues {
         others.map(|(_, queue)| queue.due()).min()
     }
 
-    pub(super) fn restart(&self) -> Arc<Notify> {
-        self.shared.restart()
+    /// Returns the `Notify` that wakes the keeper's task.
+    pub(super) fn wake(&self) -> Arc<Notify> {
+        self.shared.wake()
     }
 
     #[cfg(test)]

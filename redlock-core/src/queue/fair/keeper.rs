@@ -8,14 +8,13 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::REFRESH;
 use super::fair_queue::FairQueue;
 use super::fair_queues::FairQueues;
 use crate::lock::{LockSpec, Mode, QueueKey};
 use crate::queue::queues::Queues;
-use crate::runtimes::BackgroundService;
 
 /// Refreshes the presence of this process in all of its fair queues, in one task.
 ///
@@ -24,26 +23,23 @@ use crate::runtimes::BackgroundService;
 pub(crate) struct FairKeeper {
     fair: Arc<FairQueues>,
     queues: Arc<Queues>,
+    /// Ends the task when the manager and its last guard have been dropped.
+    end: CancellationToken,
+    _end_on_drop: DropGuard,
 }
 
 impl FairKeeper {
     pub(crate) fn new(fair: &Arc<FairQueues>, queues: &Arc<Queues>) -> Self {
-        Self { fair: Arc::clone(fair), queues: Arc::clone(queues) }
+        let end = CancellationToken::new();
+        let (fair, queues) = (Arc::clone(fair), Arc::clone(queues));
+        Self { fair, queues, _end_on_drop: end.clone().drop_guard(), end }
     }
-}
 
-impl BackgroundService for FairKeeper {
-    fn start(&self, runtime: &Handle, stop: &CancellationToken) {
-        let wake = self.fair.restart();
+    /// Starts the task.
+    pub(crate) fn start(&self, runtime: &Handle) {
         let (fair, queues) = (Arc::downgrade(&self.fair), Arc::downgrade(&self.queues));
-        let stop = stop.clone();
-        runtime.spawn(async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                () = keep(fair, queues, wake) => {}
-            }
-        });
+        let keep = keep(fair, queues, self.fair.wake());
+        runtime.spawn(self.end.clone().run_until_cancelled_owned(keep));
     }
 }
 

@@ -34,8 +34,7 @@ pub(super) struct FairShared {
 #[derive(Default)]
 struct Urgent {
     keys: Vec<QueueKey>,
-    /// Wakes the keeper's task. Each task has its own `Notify`, because an earlier task may still wait for a
-    /// notification although its runtime no longer polls it.
+    /// Wakes the keeper's task.
     wake: Arc<Notify>,
 }
 
@@ -88,11 +87,9 @@ impl FairShared {
         std::mem::take(&mut self.urgent.lock().keys)
     }
 
-    /// Returns the `Notify` that wakes a new task of the keeper. The tasks before are not woken any more.
-    pub(super) fn restart(&self) -> Arc<Notify> {
-        let wake = Arc::default();
-        self.urgent.lock().wake = Arc::clone(&wake);
-        wake
+    /// Returns the `Notify` that wakes the keeper's task.
+    pub(super) fn wake(&self) -> Arc<Notify> {
+        Arc::clone(&self.urgent.lock().wake)
     }
 
     /// Executes an operation on a node. Returns an error if the node is silent for the node timeout.

@@ -46,7 +46,6 @@ use crate::node::{
     Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
     ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
-use crate::runtimes::BackgroundService;
 use pending_ops::PendingShardOps;
 pub(crate) use shards::ShardSettings;
 use shards::Shards;
@@ -58,8 +57,6 @@ use subscriptions::{ChannelKind, ShardSubscriptions};
 /// all other locks work.
 pub(crate) struct ClusterNode {
     cluster: Arc<Cluster>,
-    /// Stops the refresher of the current runtime.
-    stop: Mutex<CancellationToken>,
     /// Cancelled when the node is dropped, which ends the refresher.
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
@@ -88,12 +85,7 @@ impl ClusterNode {
             status: StatusSender::new(NodeStatus::Connecting),
             problem: Mutex::new(NodeError::NotConnected("not connected yet".into())),
         });
-        Arc::new(Self {
-            cluster,
-            stop: Mutex::default(),
-            _cancel_on_drop: dropped.clone().drop_guard(),
-            dropped,
-        })
+        Arc::new(Self { cluster, _cancel_on_drop: dropped.clone().drop_guard(), dropped })
     }
 }
 
@@ -112,21 +104,12 @@ impl Cluster {
     }
 }
 
-impl BackgroundService for ClusterNode {
-    /// Keeps the map of the slots up to date, and the masters connected.
-    fn start(&self, runtime: &Handle, _: &CancellationToken) {
-        let mut stop = self.stop.lock();
-        let next = self.dropped.child_token();
-        std::mem::replace(&mut *stop, next.clone()).cancel();
+impl ClusterNode {
+    /// Keeps the map of the slots up to date, and the masters connected, until the node is dropped.
+    pub(crate) fn start(&self, runtime: &Handle) {
         self.cluster.shards.start(runtime);
-        let weak = Arc::downgrade(&self.cluster);
-        runtime.spawn(async move {
-            tokio::select! {
-                biased;
-                () = next.cancelled() => {}
-                () = refresh::keep_up_to_date(weak) => {}
-            }
-        });
+        let refresh = refresh::keep_up_to_date(Arc::downgrade(&self.cluster));
+        runtime.spawn(self.dropped.clone().run_until_cancelled_owned(refresh));
     }
 }
 

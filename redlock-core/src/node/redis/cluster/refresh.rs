@@ -319,7 +319,6 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::runtime::Handle;
-    use tokio_util::sync::CancellationToken;
 
     use super::super::ClusterNode;
     use super::super::played_cluster::{HELD, LEASE, call, settings};
@@ -327,7 +326,6 @@ mod tests {
     use crate::access::Provider;
     use crate::error::Vote;
     use crate::node::redis::url::RedisUrl;
-    use crate::runtimes::BackgroundService;
 
     /// The provider has to return before the attempt to connect ends.
     #[tokio::test(start_paused = true)]
@@ -337,7 +335,7 @@ mod tests {
         let hang = Arc::new(|_| std::future::pending().boxed());
         settings.url.login.provider = Some(Provider::Function(hang, "a:1".into()));
         let node = ClusterNode::new(settings);
-        node.start(&Handle::current(), &CancellationToken::new());
+        node.start(&Handle::current());
         let status = node.status();
         let down = status.wait_for(|status| matches!(status, NodeStatus::Down(_)));
         let status = timeout(LEASE, down).await.unwrap();
@@ -381,7 +379,7 @@ mod tests {
             settings.url = RedisUrl::parse(&url).unwrap();
             let node = ClusterNode::new(settings);
             let begun = Instant::now();
-            node.start(&Handle::current(), &CancellationToken::new());
+            node.start(&Handle::current());
             let count = || connections.load(Ordering::Relaxed);
             while count() < at_least || begun.elapsed() < 2 * PAUSE_WHILE_DOWN {
                 let vote = call(&node, HELD).await.vote;

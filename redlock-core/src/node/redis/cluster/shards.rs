@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::generation::ClusterMembership;
 use super::redirect::Redirect;
@@ -18,7 +17,6 @@ use super::take_over::take_over;
 use super::topology::Topology;
 use crate::node::redis::url::{HostPort, RedisUrl, Servers};
 use crate::node::redis::{Endpoint, NodeSettings, RedisNode, Route};
-use crate::runtimes::BackgroundService;
 
 /// How long a shard without slots stays connected after its last use. A server without slots takes part in the
 /// cluster while slots move to it.
@@ -97,7 +95,7 @@ impl Shards {
         let mut state = self.state.lock();
         state.runtime = Some(runtime.clone());
         for known in state.by_server.values() {
-            known.shard.start(runtime, &CancellationToken::new());
+            known.shard.start(runtime);
         }
     }
 
@@ -198,7 +196,7 @@ impl Shards {
         }
         let shard = self.settings.shard(server, &self.membership);
         if let Some(runtime) = &state.runtime {
-            shard.start(runtime, &CancellationToken::new());
+            shard.start(runtime);
         }
         let known = KnownShard { shard: Arc::clone(&shard), used };
         state.by_server.insert(server.clone(), known);

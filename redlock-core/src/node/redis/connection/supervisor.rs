@@ -7,7 +7,6 @@ use std::time::Duration;
 use bb8_redis::bb8;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
 
 use super::outage_log::OutageLog;
 use super::pauses::Pauses;
@@ -26,7 +25,7 @@ const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// that is longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Keeps one node connected in one runtime. State that outlasts the runtime belongs to the node.
+/// Keeps one node connected.
 pub(crate) struct Supervisor {
     node: Weak<RedisNode>,
     name: Arc<str>,
@@ -34,12 +33,10 @@ pub(crate) struct Supervisor {
     pool: bb8::Pool<Connector>,
     /// The errors of the pool. Without this channel, `get` reports no error before the timeout of the pool.
     errors: mpsc::UnboundedReceiver<NodeError>,
-    /// Cancelled when another supervisor has taken over.
-    stop: CancellationToken,
 }
 
 impl Supervisor {
-    pub(crate) fn new(node: &RedisNode, stop: CancellationToken) -> Self {
+    pub(crate) fn new(node: &RedisNode) -> Self {
         let (sink, errors) = mpsc::unbounded_channel();
         let pool = bb8::Pool::builder()
             // One connection, which is multiplexed, so that commands keep their order (an abandoned attempt
@@ -61,7 +58,7 @@ impl Supervisor {
                 reads_in_slices: node.settings.is_only_server,
             });
         let (route, name) = (node.route.clone(), Arc::clone(node.route.name()));
-        Self { node: Weak::clone(&node.weak_self), name, route, pool, errors, stop }
+        Self { node: Weak::clone(&node.weak_self), name, route, pool, errors }
     }
 
     /// Gets the connection of the pool, which makes a new one if the last one has broken.
@@ -83,17 +80,10 @@ impl Supervisor {
         let Some(node) = self.node.upgrade() else {
             return Err(NodeError::NotConnected("the manager was dropped".into()));
         };
-        if self.stop.is_cancelled() {
-            let reason = "the work has moved to another runtime";
-            connection.end(reason);
-            return Err(NodeError::NotConnected(reason.into()));
-        }
         // A refused connection must end. Otherwise the pool would return it again at the next attempt.
         admission::admit(&node, &connection)
             .inspect_err(|error| connection.end(&error.to_string()))?;
-        if !node.set_unless_stopped(&self.stop, ConnectionState::Up(Arc::clone(&connection))) {
-            connection.end("the work has moved to another runtime");
-        }
+        node.set(ConnectionState::Up(Arc::clone(&connection)));
         Ok(connection)
     }
 
@@ -124,7 +114,7 @@ impl Supervisor {
                         .disconnected(connection.identity.generation().as_deref());
                     drop(connection);
                     let down = ConnectionState::Down(NodeError::NotConnected(Arc::clone(&reason)));
-                    node.set_unless_stopped(&self.stop, down);
+                    node.set(down);
                     log.down(&reason);
                     drop(node);
                     if since.elapsed() >= SHORT_LIVED {
@@ -140,7 +130,7 @@ impl Supervisor {
                     tracing::debug!(node = %self.name, %error, "cannot connect to a node");
                     log.still_down(&error);
                     let pause = pauses.after(&error);
-                    node.set_unless_stopped(&self.stop, ConnectionState::Down(error));
+                    node.set(ConnectionState::Down(error));
                     drop(node);
                     self.pause(pause, address.as_ref()).await;
                 }

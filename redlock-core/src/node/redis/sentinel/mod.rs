@@ -91,19 +91,13 @@ impl SentinelGroup {
         Endpoint::of(&self.url, server)
     }
 
-    /// Watches the sentinels in this runtime until one of the tokens is cancelled.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        runtime: &Handle,
-        stop: &CancellationToken,
-        dropped: &CancellationToken,
-    ) {
+    /// Watches the sentinels in this runtime until the node is dropped.
+    pub(crate) fn start(self: &Arc<Self>, runtime: &Handle, dropped: &CancellationToken) {
         for index in 0..self.sentinels.len() {
-            let (group, stop, dropped) = (Arc::clone(self), stop.clone(), dropped.clone());
+            let (group, dropped) = (Arc::clone(self), dropped.clone());
             runtime.spawn(async move {
                 tokio::select! {
                     biased;
-                    () = stop.cancelled() => {}
                     () = dropped.cancelled() => {}
                     () = watch::watch(&group, index) => {}
                 }
