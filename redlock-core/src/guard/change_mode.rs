@@ -1,5 +1,7 @@
 //! Turning a held exclusive lock into a shared one.
 
+use tokio::time::timeout;
+
 use super::handle::LockHandle;
 use super::lock_guard::LockGuard;
 use crate::error::{HoldError, InvalidOption, Votes};
@@ -45,11 +47,17 @@ impl LockGuard {
         if attempt.spec().has_several_keys() {
             return Err(not_shared("a lock of several keys"));
         }
-        let _gate = attempt.downgrade_gate.write().await;
         let key = || attempt.key().clone();
+        let lost = || HoldError::Lost { key: key(), votes: Votes::default() };
+        // A renewal holds the gate, and does not end while its runtime is not driven.
+        let gate = timeout(held.remaining(), attempt.downgrade_gate.write()).await;
+        let _gate = gate.map_err(|_| lost())?;
+        if attempt.spec().mode().is_shared() {
+            return Ok(());
+        }
         let remaining = held.remaining();
         if remaining.is_zero() {
-            return Err(HoldError::Lost { key: key(), votes: Votes::default() });
+            return Err(lost());
         }
         // From now on, a release covers a shared lock too.
         let downgrade = attempt.downgrade(attempt.spec().with_mode(Mode::SHARED));

@@ -134,7 +134,7 @@ impl LockManager {
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
     /// readiness probe. Sends nothing to the nodes.
     pub fn is_available(&self) -> bool {
-        self.context.ballot.has_quorum()
+        !self.context.home.has_ended() && self.context.ballot.has_quorum()
     }
 
     /// Waits until a quorum of nodes is available, as far as this process knows. Returns at once if it

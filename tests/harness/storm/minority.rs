@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::history::{Event, Sharing, What};
+use crate::history::{Event, PATIENT_KEYS, Sharing, What};
 
 /// A period in which a client could not reach a quorum of the nodes, on the clock of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub(super) struct CutOff {
     pub(super) until: u64,
 }
 
-/// For how long after the last answer of the nodes the readers of a process share a lock without asking them, in
-/// nanoseconds, with a margin for the time that the answer takes.
-const JOINS: u64 = 100_000_000;
+/// For how long after their grant a process hands an exclusive lock over to its next waiter without asking the nodes, in
+/// nanoseconds. Only the patient keys have several waiters in a process.
+const HAND_OVER: u64 = 100_000_000;
 
 /// Returns a violation for each lock that a client requested and got while it was cut off. `clients` maps
 /// process ids to clients. A lock requested before the cut does not count: it may have been granted before
@@ -35,9 +35,11 @@ pub(super) fn granted_on_the_minority_side(
             What::Granted { key, sharing, .. } => {
                 let Some(asked) = asked.get(&attempt) else { continue };
                 let Some(client) = clients.get(&event.process) else { continue };
-                let joins = if *sharing == Sharing::Readers { JOINS } else { 0 };
+                let is_handed_over =
+                    *sharing == Sharing::Exclusive && key.starts_with(PATIENT_KEYS);
+                let hand_over = if is_handed_over { HAND_OVER } else { 0 };
                 let without_quorum = |cut: &&CutOff| {
-                    let since = cut.since.saturating_add(joins);
+                    let since = cut.since.saturating_add(hand_over);
                     cut.client == *client && since <= *asked && event.at <= cut.until
                 };
                 if let Some(cut) = cut_off.iter().find(without_quorum) {
@@ -58,8 +60,8 @@ mod tests {
 
     #[test]
     fn a_lock_requested_and_granted_without_a_quorum_is_found() {
-        let attempt = |asked, granted| {
-            let key = "a".to_owned();
+        let attempt = |key: &str, asked, granted| {
+            let key = key.to_owned();
             let asking = What::Asked { within: Duration::ZERO, key: key.clone() };
             let granting = What::Granted {
                 believed_until: 100,
@@ -75,13 +77,16 @@ mod tests {
             })
         };
         let clients = HashMap::from([(7, 2)]);
-        let found = |asked, granted, client| {
-            let cut_off = [CutOff { client, since: 10, until: 20 }];
-            granted_on_the_minority_side(&attempt(asked, granted), &clients, &cut_off).len()
+        let found_at = |key, asked, granted, client| {
+            let cut_off = [CutOff { client, since: 10, until: 20 + HAND_OVER }];
+            granted_on_the_minority_side(&attempt(key, asked, granted), &clients, &cut_off).len()
         };
+        let found = |asked, granted, client| found_at("a", asked, granted, client);
         assert_eq!(found(10, 20, 2), 1);
         assert_eq!(found(9, 20, 2), 0, "requested before the cut");
-        assert_eq!(found(10, 21, 2), 0, "granted after the cut");
+        assert_eq!(found(10, 21 + HAND_OVER, 2), 0, "granted after the cut");
+        assert_eq!(found_at("patient:0", 10, 20, 2), 0, "perhaps handed over");
+        assert_eq!(found_at("patient:0", 10 + HAND_OVER, 20 + HAND_OVER, 2), 1);
         assert_eq!(found(10, 20, 1), 0, "another client is cut off");
     }
 }
