@@ -38,7 +38,7 @@ pub use config::LockManagerConfig;
 /// # Runtime
 ///
 /// The connections, renewals and releases of a manager run in one Tokio runtime: the first that uses the manager. Other
-/// runtimes may use the manager too, as long as that one is driven.
+/// runtimes may use the manager too, as long as a thread drives the first one.
 ///
 /// * When it has ended, every request fails with [`LockError::RuntimeEnded`](crate::LockError::RuntimeEnded), and the
 ///   locks that are still held are lost. So each runtime needs a manager of its own, and each `#[tokio::test]`, which
