@@ -50,8 +50,8 @@ async fn add(
     format!("{add} is added\n")
 }
 
-/// A writer that becomes a reader: what it has written stays as it is while it checks the result, and others may read
-/// it already. The layers have no such lock, so the handler acquires it.
+/// Imports an article as a writer, and then becomes a reader to check it. Nobody changes the catalogue during the check,
+/// but others may read it. The layers have no such lock, so the handler acquires it.
 async fn import(
     locks: Locks,
     State(catalogue): State<Catalogue>,

@@ -37,7 +37,7 @@ impl Load {
     async fn call(self: Arc<Self>, locks: LockManager, caller: usize) {
         let key = caller % KEYS;
         while !self.is_over.load(Ordering::SeqCst) {
-            // A waiter polls if it misses a message. One that waits for so long is an error.
+            // A waiter polls if it misses a message. A waiter that needs this long is an error.
             let request = locks.lock(format!("{{slot}}:{key}")).expire(SOON).wait_time(SOON);
             // A fenced lock has two keys, so that the servers answer `TRYAGAIN` while only one of them has moved.
             let is_fenced = !key.is_multiple_of(2);

@@ -56,6 +56,15 @@ struct Commands {
     release: &'static [&'static str],
 }
 
+/// Both libraries compare the token before they delete the key.
+const RELEASE: [&str; 5] = [
+    "EVAL",
+    "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])",
+    "1",
+    KEY,
+    "their token",
+];
+
 /// redsync 4 acquires by a command; node-redlock 5 compares the existence of the key by a script.
 const COMMANDS: [Commands; 2] = [
     Commands {
@@ -70,13 +79,7 @@ const COMMANDS: [Commands; 2] = [
             "their token",
             "90000",
         ],
-        release: &[
-            "EVAL",
-            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])",
-            "1",
-            KEY,
-            "their token",
-        ],
+        release: &RELEASE,
     },
     Commands {
         name: "node-redlock",
@@ -97,13 +100,7 @@ const COMMANDS: [Commands; 2] = [
             "their token",
             "90000",
         ],
-        release: &[
-            "EVAL",
-            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])",
-            "1",
-            KEY,
-            "their token",
-        ],
+        release: &RELEASE,
     },
 ];
 

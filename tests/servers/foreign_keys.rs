@@ -16,7 +16,7 @@ use ForeignKind::{NoTimeToLive, TimeToLiveTooLong, WrongType};
 async fn a_foreign_key_is_distinguished_from_a_held_lock_by_every_lock() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
-    // What a plain lock or a set finds, and what a lock of Redisson finds.
+    // The value; the finding of a plain lock or of a set; the finding of a lock of Redisson.
     for (command, plain, redisson) in [
         (&["SET", KEY, "for ever"][..], NoTimeToLive, WrongType),
         (&["SET", KEY, "for nine days", "PX", "777600000"], TimeToLiveTooLong, WrongType),
@@ -55,7 +55,7 @@ async fn a_foreign_key_on_a_minority_of_nodes_has_no_effect() {
     .await;
 }
 
-/// What the former holder does.
+/// A call of the former holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Extend,

@@ -33,7 +33,7 @@ pub(crate) struct Attempt {
     asked: AtomicU64,
     fencing: Option<FencingState>,
     enquiry: Enquiry,
-    /// What a downgrade makes of the lock. It counts while `is_downgraded` is set.
+    /// The lock after a downgrade. It counts while `is_downgraded` is set.
     downgraded: OnceLock<LockSpec>,
     is_downgraded: AtomicBool,
     /// Held for reading by extensions, and for writing by downgrades. An extension that overtakes a downgrade
