@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::ballot::Ballot;
 use crate::error::{InvalidOption, LockError};
-use crate::home::Home;
-use crate::lease::{CleanupTasks, LeaseKeeper};
+use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, Mode};
 use crate::log_limit::LogLimit;
 use crate::node::LeaseRange;
@@ -18,12 +17,10 @@ use crate::validity;
 pub(crate) struct Context {
     pub(crate) ballot: Ballot,
     pub(crate) keeper: Arc<LeaseKeeper>,
-    pub(crate) home: Arc<Home>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) fair: Arc<FairQueues>,
     /// Keeps this process present in its fair queues.
     pub(crate) fair_keeper: FairKeeper,
-    pub(crate) cleanup_tasks: Arc<CleanupTasks>,
     pub(crate) prefix: Box<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
@@ -82,8 +79,8 @@ impl Context {
 
     /// Starts the background work in the runtime of this thread, unless it runs already.
     pub(crate) fn enter(&self) {
-        let Self { home, keeper, fair_keeper, queues, fair, .. } = self;
-        home.enter(|runtime| {
+        let Self { ballot, keeper, fair_keeper, queues, fair, .. } = self;
+        ballot.home.enter(|runtime| {
             keeper.start(runtime);
             fair_keeper.start(runtime);
             let (keeper, queues) = (Arc::downgrade(keeper), Arc::downgrade(queues));
@@ -172,7 +169,7 @@ impl Context {
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
         if self.closed.load(Ordering::SeqCst) {
             Err(LockError::ShutDown)
-        } else if self.home.has_ended() {
+        } else if self.ballot.home.has_ended() {
             Err(LockError::RuntimeEnded)
         } else {
             Ok(())

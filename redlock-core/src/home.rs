@@ -1,11 +1,21 @@
-//! The Tokio runtime of a manager.
+//! The Tokio runtime of a manager, and its background tasks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use futures_util::FutureExt;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// How often the runtime is checked within the time after which it counts as idle. A process that was stopped for long
+/// misses one check only.
+pub(crate) const IDLE_CHECKS: u32 = 4;
 
 /// The runtime that runs the background work of a manager: the first that uses the manager. Connections, renewals and
 /// releases run there.
@@ -13,9 +23,24 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub(crate) struct Home {
     runtime: OnceLock<Handle>,
     has_ended: Arc<AtomicBool>,
+    pulse: Mutex<Option<Pulse>>,
+    was_idle: AtomicBool,
     /// Ends the task that notices the end of the runtime.
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
+    /// The tasks that a shutdown waits for.
+    tasks: TaskTracker,
+    /// Ends these tasks when the shutdown has waited long enough.
+    abandon_all: CancellationToken,
+}
+
+/// A task that the home finishes at once, as long as a thread drives the home.
+#[derive(Debug)]
+struct Pulse {
+    task: JoinHandle<()>,
+    /// How often the task was checked and had not run.
+    missed: u32,
+    checked: Instant,
 }
 
 /// Reports the end of the runtime when the runtime drops the task that holds this value.
@@ -39,8 +64,12 @@ impl Home {
         Arc::new(Self {
             runtime: OnceLock::new(),
             has_ended: Arc::default(),
+            pulse: Mutex::default(),
+            was_idle: AtomicBool::new(false),
             _cancel_on_drop: dropped.clone().drop_guard(),
             dropped,
+            tasks: TaskTracker::new(),
+            abandon_all: CancellationToken::new(),
         })
     }
 
@@ -74,11 +103,66 @@ impl Home {
         self.runtime.get().cloned().or_else(|| Handle::try_current().ok())
     }
 
-    /// Sends a task to the home, which is finished at once as long as a thread drives the home. `None` in the home itself.
-    pub(crate) fn pulse(&self) -> Option<JoinHandle<()>> {
-        let home = self.runtime.get()?;
-        let is_elsewhere = Handle::try_current().is_ok_and(|current| current.id() != home.id());
-        is_elsewhere.then(|| home.spawn(std::future::ready(())))
+    /// Returns whether no thread has driven the home for about `limit`. False in the home itself. Notices this only if it
+    /// is called several times within `limit`.
+    pub(crate) fn is_idle(&self, limit: Duration) -> bool {
+        let Some(home) = self.runtime.get() else { return false };
+        if Handle::try_current().is_ok_and(|current| current.id() == home.id()) {
+            return false;
+        }
+        let (mut pulse, now) = (self.pulse.lock(), Instant::now());
+        let is_idle = match &mut *pulse {
+            Some(pulse) if !pulse.task.is_finished() => {
+                if now.duration_since(pulse.checked) >= limit / IDLE_CHECKS {
+                    pulse.missed += 1;
+                    pulse.checked = now;
+                }
+                pulse.missed >= IDLE_CHECKS
+            }
+            _ => {
+                let task = home.spawn(std::future::ready(()));
+                *pulse = Some(Pulse { task, missed: 0, checked: now });
+                false
+            }
+        };
+        self.was_idle.store(is_idle, Ordering::Relaxed);
+        is_idle
+    }
+
+    /// Returns the result of the latest [`is_idle`](Self::is_idle).
+    pub(crate) fn was_idle(&self) -> bool {
+        self.was_idle.load(Ordering::Relaxed)
+    }
+
+    /// Resolves when no thread has driven the home for about `limit`.
+    pub(crate) async fn idle(&self, limit: Duration) {
+        while !self.is_idle(limit) {
+            sleep(limit / IDLE_CHECKS).await;
+        }
+    }
+
+    /// Runs a task that a shutdown waits for. Drops the task if there is no runtime.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(runtime) = self.runtime() else { return };
+        let task = self.abandon_all.clone().run_until_cancelled_owned(task).map(drop);
+        self.tasks.spawn_on(task, &runtime);
+    }
+
+    /// Returns a token that makes a shutdown wait until the token is dropped.
+    pub(crate) fn delay_shutdown(&self) -> TaskTrackerToken {
+        self.tasks.token()
+    }
+
+    /// Waits up to `time_limit` for the tasks, then abandons them. The locks of abandoned releases run out on the servers.
+    pub(crate) async fn finish_tasks(&self, time_limit: Duration) {
+        self.tasks.close();
+        if tokio::time::timeout(time_limit, self.tasks.wait()).await.is_err() {
+            tracing::warn!(
+                tasks = self.tasks.len(),
+                "abandoned releases that nodes did not confirm; those locks expire with their leases"
+            );
+            self.abandon_all.cancel();
+        }
     }
 
     pub(crate) fn has_ended(&self) -> bool {

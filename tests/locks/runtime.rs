@@ -87,10 +87,10 @@ fn a_guard_that_is_dropped_after_its_runtime_has_ended_is_logged() {
     assert_eq!(other.block_on(servers.keys()).len(), 1);
 }
 
-/// The connections stand still, but callers of other runtimes do not.
+/// The connections stand still, but callers of other runtimes do not: each waiter ends, without waiting for the others.
 #[test]
 fn requests_and_guards_end_while_the_runtime_is_not_driven() {
-    const GRACE: Duration = Duration::from_millis(300);
+    const GRACE: Duration = Duration::from_millis(600);
     let other = multi_thread();
     for count in [1, 3] {
         let nodes = other.block_on(Nodes::redis(count));
@@ -101,13 +101,27 @@ fn requests_and_guards_end_while_the_runtime_is_not_driven() {
         let [held, kept] =
             ["held", "kept"].map(|key| home.block_on(request(key).try_acquire()).unwrap());
         other.block_on(async {
-            for request in [request("new"), request("held").wait_forever()] {
+            let fair = request("fair").fair();
+            let short = request("new").expire(GRACE / 6);
+            let requests = [
+                request("new"),
+                request("held").wait_forever(),
+                fair.clone().wait_forever(),
+                fair,
+                short,
+            ];
+            let waiters = (0..900).map(|_| request("held").wait_forever());
+            let waiters: Vec<_> = waiters.map(|waiter| other.spawn(waiter.acquire())).collect();
+            for request in requests {
                 let error = timeout(SOON, request.acquire()).await.unwrap().unwrap_err();
                 let is_named = error.diagnostics().to_string().contains("runtime");
                 assert!(matches!(error, LockError::Unavailable { .. }) && is_named, "{error:?}");
                 let votes = error.votes().unwrap();
                 let idle = Vote::Failed(NodeError::RuntimeIdle);
                 assert!(votes.iter().any(|(_, vote)| vote == Some(&idle)), "{votes}");
+            }
+            for waiter in waiters {
+                timeout(SOON, waiter).await.unwrap().unwrap().unwrap_err();
             }
             eventually("the guard ends", SOON, async || (!held.is_valid()).then_some(())).await;
             drop(held);
@@ -116,7 +130,7 @@ fn requests_and_guards_end_while_the_runtime_is_not_driven() {
         home.block_on(async {
             timeout(SOON, kept.lost()).await.unwrap();
             drop(kept);
-            for key in ["held", "kept", "new"] {
+            for key in ["held", "kept", "new", "fair"] {
                 let request = request(key).wait_forever().acquire();
                 timeout(SOON, request).await.unwrap().unwrap().release().await.unwrap();
             }

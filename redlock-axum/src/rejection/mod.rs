@@ -26,7 +26,7 @@ use crate::value_source::ValueFault;
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
 /// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
-/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down | 503 | 1 |
+/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down or its Tokio runtime has ended | 503 | 1 |
 /// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
 /// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is missing, repeated, empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
 /// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |

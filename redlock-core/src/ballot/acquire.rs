@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::round::Round;
 use super::tally::{Decision, Tally};
-use super::{Attempt, BackgroundRelease, Ballot, InFlight};
+use super::{Attempt, Ballot, NodeRelease};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
@@ -189,23 +189,17 @@ impl Drop for CleanupGuard<'_> {
         self.attempt.abandon();
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
-            let in_flight = match self.round.take_pending(index) {
-                Some(reply) => InFlight::Acquiring(reply),
-                None if self.attempt.was_asked(index)
-                    && self.round.vote(index).is_some_and(may_hold) =>
-                {
-                    InFlight::None
-                }
-                None => continue,
-            };
-            nodes.push((Arc::clone(node), in_flight));
+            let acquiring = self.round.take_pending(index);
+            let may_hold = || self.round.vote(index).is_some_and(may_hold);
+            if acquiring.is_some() || (self.attempt.was_asked(index) && may_hold()) {
+                nodes.push(NodeRelease::new(node, self.attempt, acquiring));
+            }
         }
         if !nodes.is_empty() {
             // A node's lease begins when the command arrives there. If the reply is still pending, the
             // command may arrive later than now.
             let until = self.ballot.clock.now().plus(self.expire);
-            let attempt = Arc::clone(self.attempt);
-            self.ballot.cleanup.release(BackgroundRelease { attempt, until, nodes });
+            self.ballot.complete_release(Arc::clone(self.attempt), until, nodes);
         }
     }
 }

@@ -8,8 +8,7 @@
 
 mod acquire;
 pub(crate) mod attempt;
-mod downgrade;
-mod fan_out;
+mod cleanup;
 mod granted_lease;
 mod round;
 mod round_timer;
@@ -24,13 +23,14 @@ use futures_util::stream::FuturesUnordered;
 use crate::clock::{Clock, Moment};
 use crate::error::{Vote, Votes};
 use crate::home::Home;
-use crate::node::{Node, NodeStatus, ReplyFuture, StatusReceiver};
+use crate::lock::{LockSpec, Mark, Token};
+use crate::node::{Action, Node, NodeStatus, Op, ReplyFuture, StatusReceiver};
 use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use attempt::{Attempt, Enquiry, MinHold};
-pub(crate) use fan_out::FanOut;
+use cleanup::NodeRelease;
 pub(crate) use granted_lease::GrantedLease;
 use round::{Round, RoundLimits};
 use tally::Decision;
@@ -43,56 +43,7 @@ pub(crate) struct Ballot {
     /// How long a node may be silent before it counts as failed.
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) cleanup: Arc<dyn Cleanup>,
     pub(crate) home: Arc<Home>,
-}
-
-/// Finishes the work that a ballot still has in flight when it is decided, or when its future is dropped.
-pub(crate) trait Cleanup: std::fmt::Debug + Send + Sync + 'static {
-    /// Waits for replies that no longer affect the decision. If the reply future of a command is dropped, the
-    /// command may never be sent, and the node would not have the lock.
-    fn await_replies(&self, replies: FanOut);
-
-    /// Sets the lock again on nodes that have lost it, unless the attempt is abandoned.
-    fn restore(&self, request: RestoreRequest);
-
-    /// Releases the attempt on the nodes that may hold its lock. Repeats the release until each node has
-    /// confirmed it, or the lease has run out there.
-    fn release(&self, release: BackgroundRelease);
-}
-
-/// A request to set a lock again on nodes that may not have it: they were restarted, or could not be reached
-/// when the lock was acquired. A quorum has confirmed an extension of the lock.
-#[derive(Debug)]
-pub(crate) struct RestoreRequest {
-    pub(crate) attempt: Arc<Attempt>,
-    pub(crate) expire: Duration,
-    pub(crate) nodes: Arc<[Arc<dyn Node>]>,
-    /// The indexes of the nodes that have reported that they do not hold the lock.
-    pub(crate) nodes_without_lock: Vec<usize>,
-    /// The replies that are still pending.
-    pub(crate) replies: FanOut,
-}
-
-/// The release of an attempt whose lock some nodes may still hold.
-#[derive(Debug)]
-pub(crate) struct BackgroundRelease {
-    pub(crate) attempt: Arc<Attempt>,
-    /// The time at which the lease has run out on every node.
-    pub(crate) until: Moment,
-    /// The nodes that may hold the lock, each with the command that is still in flight.
-    pub(crate) nodes: Vec<(Arc<dyn Node>, InFlight)>,
-}
-
-/// The command that is still in flight to a node.
-#[derive(Debug)]
-pub(crate) enum InFlight {
-    /// No command. The release still has to be sent.
-    None,
-    /// The acquisition. The release still has to be sent.
-    Acquiring(ReplyFuture),
-    /// The release.
-    Releasing(ReplyFuture),
 }
 
 /// The outcome of an extension.
@@ -123,36 +74,32 @@ impl Ballot {
         nodes: Vec<Arc<dyn Node>>,
         node_timeout: Duration,
         clock: Arc<dyn Clock>,
-        cleanup: Arc<dyn Cleanup>,
         home: Arc<Home>,
     ) -> Self {
         let statuses = nodes.iter().map(|node| node.status()).collect();
-        Self { nodes: nodes.into(), statuses, node_timeout, clock, cleanup, home }
+        Self { nodes: nodes.into(), statuses, node_timeout, clock, home }
     }
 
     /// Asks the nodes to extend the attempt's lease. Cancel safe: if the future is dropped, each node either
     /// extends the lease or leaves it unchanged.
     pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
         let since = self.clock.now();
-        let mut extending = HeldLockRound { ballot: self, round: Round::new(&self.nodes, false) };
-        let round = &mut extending.round;
-        round.send(&self.nodes, |_, node| node.call(attempt.extend_op(expire)));
+        let mut extending = HeldLockRound::new(self);
         // After this time the new lease would be over.
         let max_time = validity::remaining(expire, Duration::ZERO);
-        let decision = round.decide(&self.nodes, self.limits(max_time)).await;
-        match decision {
-            Decision::Granted => {
+        match extending.decide(&attempt.extend_op(expire), max_time).await {
+            Ok(()) => {
                 telemetry::extension("extended");
-                self.restore(attempt, expire, round);
+                self.restore(attempt, expire, &mut extending.round);
                 Extension::Extended(since)
             }
-            Decision::Denied if round.tally().is_refused() => {
+            Err((true, votes)) => {
                 telemetry::extension("lost");
-                Extension::Lost(round.votes(&self.nodes))
+                Extension::Lost(votes)
             }
-            Decision::Denied | Decision::OutOfTime => {
+            Err((false, votes)) => {
                 telemetry::extension("unavailable");
-                Extension::Unavailable(round.votes(&self.nodes))
+                Extension::Unavailable(votes)
             }
         }
     }
@@ -195,6 +142,28 @@ impl Ballot {
         }
     }
 
+    /// Asks the nodes to execute a downgrade. `remaining` is the rest of the validity. If no quorum confirms it, returns the
+    /// votes, and whether so many nodes have lost the lock that no quorum can hold it any more. Cancel safe: if the future
+    /// is dropped, each node either executes the downgrade or does not.
+    pub(crate) async fn downgrade(
+        &self,
+        downgrade: &Op,
+        remaining: Duration,
+    ) -> Result<(), (bool, Votes)> {
+        HeldLockRound::new(self).decide(downgrade, remaining).await
+    }
+
+    /// Removes the mark of a caller that gives up waiting for an exclusive lock, in the background. A mark that a node
+    /// keeps nevertheless runs out by itself.
+    pub(crate) fn withdraw_in_background(&self, spec: &LockSpec, mark: Mark) {
+        // No token holds the lock.
+        let token = Token::random(spec.dialect());
+        let withdraw = Op::new(spec, token, Action::Withdraw { mark });
+        let mut round = Round::new(&self.nodes, false);
+        round.send(&self.nodes, |_, node| node.call(withdraw.clone()));
+        self.await_pending(&mut round);
+    }
+
     fn limits(&self, max_time: Duration) -> RoundLimits<'_> {
         RoundLimits { home: &self.home, max_silence: self.node_timeout, max_time }
     }
@@ -220,32 +189,8 @@ impl Ballot {
             return;
         }
         let asked = self.nodes.iter().enumerate().filter(|(index, _)| attempt.was_asked(*index));
-        let nodes = asked.map(|(_, node)| (Arc::clone(node), InFlight::None)).collect();
-        self.cleanup.release(BackgroundRelease { attempt, until, nodes });
-    }
-
-    fn restore(&self, attempt: &Arc<Attempt>, expire: Duration, round: &mut Round) {
-        let nodes_without_lock: Vec<usize> = (0..self.nodes.len())
-            .filter(|index| matches!(round.vote(*index), Some(Vote::NotHeld)))
-            .collect();
-        let replies = round.take_all_pending();
-        if !nodes_without_lock.is_empty() || replies.is_some() {
-            let replies = replies.unwrap_or_default();
-            let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(&self.nodes));
-            self.cleanup.restore(RestoreRequest {
-                attempt,
-                expire,
-                nodes,
-                nodes_without_lock,
-                replies,
-            });
-        }
-    }
-
-    fn await_pending(&self, round: &mut Round) {
-        if let Some(rest) = round.take_all_pending() {
-            self.cleanup.await_replies(rest);
-        }
+        let nodes = asked.map(|(_, node)| NodeRelease::new(node, &attempt, None)).collect();
+        self.complete_release(attempt, until, nodes);
     }
 }
 
@@ -255,6 +200,24 @@ impl Ballot {
 struct HeldLockRound<'a> {
     ballot: &'a Ballot,
     round: Round,
+}
+
+impl<'a> HeldLockRound<'a> {
+    fn new(ballot: &'a Ballot) -> Self {
+        Self { ballot, round: Round::new(&ballot.nodes, false) }
+    }
+
+    /// Asks all nodes. If no quorum confirms the operation, returns the votes, and whether so many nodes have lost the lock
+    /// that no quorum can hold it any more.
+    async fn decide(&mut self, op: &Op, max_time: Duration) -> Result<(), (bool, Votes)> {
+        let Self { ballot: Ballot { nodes, .. }, round } = self;
+        round.send(nodes, |_, node| node.call(op.clone()));
+        match round.decide(nodes, self.ballot.limits(max_time)).await {
+            Decision::Granted => Ok(()),
+            Decision::Denied => Err((round.tally().is_refused(), round.votes(nodes))),
+            Decision::OutOfTime => Err((false, round.votes(nodes))),
+        }
+    }
 }
 
 impl Drop for HeldLockRound<'_> {
@@ -275,16 +238,16 @@ impl Drop for ReleaseGuard<'_> {
     fn drop(&mut self) {
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
-            let in_flight = match (self.round.take_pending(index), self.round.vote(index)) {
-                (Some(reply), _) => InFlight::Releasing(reply),
-                (None, Some(Vote::Failed(_)) | None) => InFlight::None,
-                (None, Some(_)) => continue,
-            };
-            nodes.push((Arc::clone(node), in_flight));
+            match (self.round.take_pending(index), self.round.vote(index)) {
+                (Some(reply), _) => nodes.push(NodeRelease::pending(node, reply)),
+                (None, Some(Vote::Failed(_)) | None) => {
+                    nodes.push(NodeRelease::new(node, &self.attempt, None));
+                }
+                (None, Some(_)) => {}
+            }
         }
         if !nodes.is_empty() {
-            let attempt = Arc::clone(&self.attempt);
-            self.ballot.cleanup.release(BackgroundRelease { attempt, until: self.until, nodes });
+            self.ballot.complete_release(Arc::clone(&self.attempt), self.until, nodes);
         }
     }
 }

@@ -1,20 +1,20 @@
 //! One round: the same command to all nodes, and the wait for their votes.
 
 use std::cmp::Reverse;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::fan_out::FanOut;
 use super::round_timer::RoundTimer;
 use super::tally::{Decision, Tally};
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
 use crate::home::Home;
-use crate::node::{Node, ReplyFuture, Silence};
+use crate::node::{Node, Reply, ReplyFuture, Silence};
 
 /// How many times a round checks the nodes without a reply before the silence limit is over. A server that
 /// went silent between two replies may owe a reply without the node noticing; a check makes the node find out
@@ -36,11 +36,16 @@ pub(crate) struct RoundLimits<'a> {
     pub(crate) max_time: Duration,
 }
 
+/// Replies that are still pending, each with the index of its node.
+pub(crate) type PendingReplies = SmallVec<[(usize, ReplyFuture); 2]>;
+
 /// One command to all nodes, and the votes so far.
 #[derive(Debug)]
 pub(crate) struct Round {
     begun: Instant,
-    fan_out: FanOut,
+    /// The replies that are still pending, by node. Polled together in the caller's task: for a handful of nodes this is
+    /// faster than a task or a waker for each.
+    replies: SmallVec<[Option<ReplyFuture>; 1]>,
     tally: Tally,
     /// Whether a grant counts only if it comes with a number.
     is_fenced: bool,
@@ -60,7 +65,7 @@ impl Round {
     pub(crate) fn new(nodes: &[Arc<dyn Node>], is_fenced: bool) -> Self {
         Self {
             begun: Instant::now(),
-            fan_out: FanOut::with_capacity(nodes.len()),
+            replies: SmallVec::with_capacity(nodes.len()),
             tally: Tally::new(nodes.len()),
             is_fenced,
             number: None,
@@ -78,7 +83,7 @@ impl Round {
         command: impl Fn(usize, &Arc<dyn Node>) -> ReplyFuture,
     ) {
         for (index, node) in nodes.iter().enumerate() {
-            self.fan_out.push(command(index, node));
+            self.replies.push(Some(command(index, node)));
         }
     }
 
@@ -90,21 +95,24 @@ impl Round {
         limits: RoundLimits<'_>,
     ) -> Decision {
         let RoundLimits { home, max_silence, max_time } = limits;
-        let (mut timer, mut pulse, mut missed) = (None, None, 0);
+        let mut timer = None;
         std::future::poll_fn(|cx| {
             if let Some(decision) = self.poll(cx) {
                 return Poll::Ready(decision);
             }
             // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
             if timer.is_none() {
-                let pause = (max_silence / SILENCE_CHECKS).min(max_time);
+                let is_idle = home.was_idle();
+                let pause = if is_idle { MIN_CHECK_PAUSE } else { max_silence / SILENCE_CHECKS };
+                let pause = pause.min(max_time);
                 timer = Some(RoundTimer::until(self.begun + pause));
             }
             while let Some(timer) = &mut timer
                 && timer.poll(cx).is_ready()
             {
                 let waited = self.begun.elapsed();
-                if waited >= max_time {
+                let is_idle = home.is_idle(max_silence);
+                if waited >= max_time && !is_idle {
                     // The remaining nodes are not known to be silent, so they get no vote.
                     return Poll::Ready(Decision::OutOfTime);
                 }
@@ -114,17 +122,14 @@ impl Round {
                 if let Some(decision) = self.poll(cx) {
                     return Poll::Ready(decision);
                 }
-                for (index, waited) in silent {
-                    if self.fan_out.is_pending(index) {
-                        self.tally.count(index, Vote::Failed(NodeError::NoReply(waited)));
+                let silent =
+                    silent.into_iter().map(|(index, waited)| (index, NodeError::NoReply(waited)));
+                let all = (0..nodes.len()).filter(|_| is_idle);
+                for (index, error) in silent.chain(all.map(|index| (index, NodeError::RuntimeIdle)))
+                {
+                    if self.replies[index].is_some() {
+                        self.tally.count(index, Vote::Failed(error));
                     }
-                }
-                let pulse = pulse.get_or_insert_with(|| home.pulse());
-                missed += u32::from(pulse.as_ref().is_some_and(|pulse| !pulse.is_finished()));
-                if missed > SILENCE_CHECKS && waited >= max_silence {
-                    let pending = (0..nodes.len()).filter(|index| self.fan_out.is_pending(*index));
-                    let idle = || Vote::Failed(NodeError::RuntimeIdle);
-                    pending.for_each(|index| self.tally.count(index, idle()));
                 }
                 if let Some(decision) = self.tally.decision() {
                     return Poll::Ready(decision);
@@ -158,33 +163,32 @@ impl Round {
         (silent, pause)
     }
 
-    fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
-        let Self {
-            begun: _,
-            fan_out,
-            tally,
-            is_fenced,
-            number,
-            subscribers,
-            takes_marks,
-            refused_keys,
-        } = self;
-        fan_out.poll_all(cx, |index, reply| {
-            let is_numbered =
-                reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
-            if *is_fenced && reply.vote == Vote::Granted && !is_numbered {
-                tally.count(index, Vote::Failed(NodeError::UnexpectedReply));
-                return;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Option<Decision> {
+        for index in 0..self.replies.len() {
+            if let Some(reply) = &mut self.replies[index]
+                && let Poll::Ready(reply) = Pin::new(reply).poll(cx)
+            {
+                self.replies[index] = None;
+                self.count(index, reply);
             }
-            *number = reply.number.max(*number);
-            *subscribers = reply.subscribers.max(*subscribers);
-            *takes_marks |= reply.takes_marks;
-            if let Some(key) = reply.refused_key.and_then(|key| u16::try_from(key).ok()) {
-                refused_keys.push(key);
-            }
-            tally.count(index, reply.vote);
-        });
-        tally.decision()
+        }
+        self.tally.decision()
+    }
+
+    fn count(&mut self, index: usize, reply: Reply) {
+        let is_numbered =
+            reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
+        if self.is_fenced && reply.vote == Vote::Granted && !is_numbered {
+            self.tally.count(index, Vote::Failed(NodeError::UnexpectedReply));
+            return;
+        }
+        self.number = reply.number.max(self.number);
+        self.subscribers = reply.subscribers.max(self.subscribers);
+        self.takes_marks |= reply.takes_marks;
+        if let Some(key) = reply.refused_key.and_then(|key| u16::try_from(key).ok()) {
+            self.refused_keys.push(key);
+        }
+        self.tally.count(index, reply.vote);
     }
 
     /// Returns when the round began.
@@ -231,12 +235,13 @@ impl Round {
 
     /// Takes a node's reply future, if it is still pending.
     pub(crate) fn take_pending(&mut self, index: usize) -> Option<ReplyFuture> {
-        self.fan_out.take(index)
+        self.replies.get_mut(index)?.take()
     }
 
-    /// Takes all pending reply futures; `None` if there are none.
-    pub(crate) fn take_all_pending(&mut self) -> Option<FanOut> {
-        (!self.fan_out.is_empty()).then(|| std::mem::take(&mut self.fan_out))
+    /// Takes all pending reply futures, each with the index of its node.
+    pub(crate) fn take_all_pending(&mut self) -> PendingReplies {
+        let pending = self.replies.iter_mut().enumerate();
+        pending.filter_map(|(index, reply)| Some((index, reply.take()?))).collect()
     }
 
     /// Returns a node's vote, if it has one. A node that was not asked has the vote that `send` got for

@@ -1,24 +1,18 @@
 //! The ballot, on nodes that the test controls, in paused time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::attempt::Attempt;
 use super::attempt::tests::attempt as new_attempt;
-use super::{
-    BackgroundRelease, Ballot, Cleanup, Extension, FanOut, Grant, Refusal, Release, RestoreRequest,
-    validity,
-};
+use super::{Ballot, Extension, Grant, Refusal, Release, validity};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
 use crate::home::Home;
-use crate::lease::CleanupTasks;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
 
@@ -28,7 +22,6 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) struct Setup {
     pub(super) nodes: Vec<Arc<FakeNode>>,
     pub(super) ballot: Ballot,
-    cleanup_tasks: Arc<CleanupTasks>,
 }
 
 impl Setup {
@@ -39,11 +32,9 @@ impl Setup {
     pub(super) fn with_clock(nodes: usize, clock: Arc<dyn Clock>) -> Self {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
-        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &Home::new());
         let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-        let cleanup = Arc::<CleanupTasks>::clone(&cleanup_tasks);
-        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, cleanup, Home::new());
-        Self { nodes, ballot, cleanup_tasks }
+        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, Home::new());
+        Self { nodes, ballot }
     }
 
     pub(super) fn set(&self, modes: &[FakeMode]) {
@@ -193,7 +184,7 @@ async fn a_node_that_was_sent_no_acquisition_is_sent_no_release() {
     let setup = Setup::new(1);
     setup.set(&[FakeMode::Quarantined]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
-    setup.cleanup_tasks.finish(Duration::from_secs(1)).await;
+    setup.ballot.home.finish_tasks(Duration::from_secs(1)).await;
     assert_eq!(setup.nodes[0].log(), []);
 }
 
@@ -202,7 +193,7 @@ async fn a_node_that_refused_is_sent_no_release() {
     let setup = Setup::new(3);
     setup.nodes[..2].iter().for_each(|node| node.occupy(Duration::from_secs(3)));
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
-    setup.cleanup_tasks.finish(Duration::from_secs(1)).await;
+    setup.ballot.home.finish_tasks(Duration::from_secs(1)).await;
     let releases: Vec<_> = setup.nodes.iter().map(|node| node.releases()).collect();
     assert_eq!(releases, [0, 0, 1]);
 }
@@ -315,7 +306,7 @@ async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let release = setup.ballot.release(attempt, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Unavailable(_)), "{release:?}");
     let start = Instant::now();
-    setup.cleanup_tasks.finish(Duration::from_secs(60)).await;
+    setup.ballot.home.finish_tasks(Duration::from_secs(60)).await;
     assert!(start.elapsed() <= EXPIRE, "{:?}", start.elapsed());
 }
 
@@ -413,41 +404,16 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
     }
 }
 
-/// Records the work that a ballot hands to the background tasks.
-#[derive(Debug, Default)]
-struct RecordedCleanup {
-    awaited: Mutex<Vec<FanOut>>,
-    released: AtomicUsize,
-}
-
-impl Cleanup for RecordedCleanup {
-    fn await_replies(&self, replies: FanOut) {
-        self.awaited.lock().push(replies);
-    }
-
-    fn restore(&self, _: RestoreRequest) {}
-
-    fn release(&self, _: BackgroundRelease) {
-        self.released.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// If no task awaits a reply any more, its command may never be sent. The node would not have the
 /// lock.
 #[tokio::test(start_paused = true)]
 async fn the_late_replies_of_a_granted_round_are_awaited() {
-    let mut setup = Setup::new(3);
-    let recorded = Arc::new(RecordedCleanup::default());
-    setup.ballot.cleanup = Arc::<RecordedCleanup>::clone(&recorded);
+    let setup = Setup::new(3);
     setup.set(&[UP, UP, FROZEN]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
-    let awaited = std::mem::take(&mut *recorded.awaited.lock());
-    assert_eq!(awaited.len(), 1);
+    sleep(NODE_TIMEOUT).await;
+    assert_eq!(setup.nodes[2].abandoned(), 0);
     setup.set(&[UP; 3]);
-    for replies in awaited {
-        let mut votes = Vec::new();
-        replies.await_all(|index, reply| votes.push((index, reply.vote))).await;
-        assert_eq!(votes, [(2, Vote::Granted)]);
-    }
-    assert_eq!(recorded.released.load(Ordering::Relaxed), 0);
+    sleep(NODE_TIMEOUT).await;
+    assert!(setup.nodes.iter().all(|node| node.is_held() && node.releases() == 0));
 }

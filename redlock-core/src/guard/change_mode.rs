@@ -1,11 +1,15 @@
 //! Turning a held exclusive lock into a shared one.
 
+use std::sync::Arc;
+
 use tokio::time::timeout;
 
 use super::handle::LockHandle;
 use super::lock_guard::LockGuard;
 use crate::error::{HoldError, InvalidOption, Votes};
+use crate::lease::Held;
 use crate::lock::Mode;
+use crate::queue::Queues;
 
 impl LockGuard {
     /// Turns an exclusive lock into a [shared](crate::LockRequest::shared) one, in one step: no other exclusive holder
@@ -16,7 +20,8 @@ impl LockGuard {
     ///
     /// * [`HoldError::Lost`] if the lock is lost.
     /// * [`HoldError::Unavailable`] if no quorum of nodes confirmed the change in time. The lock counts as shared from
-    ///   now on. On the nodes that have not executed the change, it stays exclusive until it is released.
+    ///   now on. On the nodes that have not executed the change, it stays exclusive until it is released;
+    ///   another call of this method does not ask them again.
     /// * [`HoldError::InvalidOption`] if the lock has several keys, or if another guard of the same
     ///   [scope](crate::scope()) has joined the exclusive lock, and relies on it. The lock stays exclusive.
     ///
@@ -59,6 +64,7 @@ impl LockGuard {
         if remaining.is_zero() {
             return Err(lost());
         }
+        let _wake_readers = WakeReaders(&context.queues, held);
         // From now on, a release covers a shared lock too.
         let downgrade = attempt.downgrade(attempt.spec().with_mode(Mode::SHARED));
         // A guard that joins the lock is counted before it looks at the mode.
@@ -66,16 +72,23 @@ impl LockGuard {
             attempt.undo_downgrade();
             return Err(not_shared("a lock on which another guard of the same scope relies"));
         }
-        let result = match context.ballot.downgrade(&downgrade, remaining).await {
+        match context.ballot.downgrade(&downgrade, remaining).await {
             Ok(()) => Ok(()),
             Err((true, votes)) => {
                 context.keeper.lose_all(held);
                 Err(HoldError::Lost { key: key(), votes })
             }
             Err((false, votes)) => Err(HoldError::Unavailable { key: key(), votes }),
-        };
-        context.queues.wake_readers(held);
-        result
+        }
+    }
+}
+
+/// Wakes the readers of this process when a downgrade ends, or its future is dropped.
+struct WakeReaders<'a>(&'a Queues, &'a Arc<Held>);
+
+impl Drop for WakeReaders<'_> {
+    fn drop(&mut self) {
+        self.0.wake_readers(self.1);
     }
 }
 

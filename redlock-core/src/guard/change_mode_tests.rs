@@ -3,6 +3,9 @@
 #[cfg(feature = "test-util")]
 use std::time::Duration;
 
+#[cfg(feature = "test-util")]
+use futures_util::FutureExt;
+
 use super::LockHandle;
 #[cfg(feature = "test-util")]
 use super::LockState;
@@ -39,6 +42,36 @@ async fn a_guard_that_joins_before_the_downgrade_keeps_the_lock_exclusive() {
         assert!(matches!(again, Err(LockError::AlreadyHeld { .. })), "{again:?}");
     };
     scope(body).await;
+}
+
+/// A caller may stop polling the future of a downgrade, which keeps the extension out.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn an_extension_does_not_wait_longer_than_the_lease_for_a_downgrade() {
+    let test = TestLocks::new(1);
+    let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
+    let LockHandle { held, .. } = writer.handle();
+    let _downgrade = held.attempt().downgrade_gate.write().await;
+    let error = writer.extend(SECOND).await.unwrap_err();
+    assert!(matches!(error, HoldError::Unavailable { .. }), "{error:?}");
+    assert!(!writer.is_valid());
+}
+
+/// The lock counts as shared from the first poll on.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_dropped_downgrade_wakes_the_readers() {
+    let test = TestLocks::new(1);
+    let (locks, node) = (test.manager(), &test.nodes()[0]);
+    let writer = locks.lock(KEY).expire(600 * SECOND).try_acquire().await.unwrap();
+    let mut reader = Box::pin(locks.lock(KEY).shared().wait_forever().acquire());
+    assert!(futures_util::poll!(&mut reader).is_pending());
+    node.delay(SECOND);
+    assert!(writer.downgrade().now_or_never().is_none());
+    assert!(writer.is_shared());
+    node.recover();
+    let reader = tokio::time::timeout(60 * SECOND, reader).await.expect("the reader was woken");
+    assert!(reader.unwrap().is_shared());
 }
 
 #[cfg(feature = "test-util")]

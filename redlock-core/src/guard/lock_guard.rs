@@ -92,7 +92,7 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Self { handle, released } = &mut self;
         let LockHandle { context, held } = &*handle;
-        let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
+        let _shutdown_waits = context.ballot.home.delay_shutdown();
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
         // `None` while another guard of the same scope has joined the lock.

@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::ballot::{Attempt, Ballot, Extension, GrantedLease, MinHold};
 use crate::clock::{Clock, Moment};
+use crate::error::Votes;
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::telemetry;
@@ -206,7 +207,9 @@ impl Held {
             }
         }
 
-        let _gate = self.attempt.downgrade_gate.read().await;
+        // A downgrade holds the gate as long as its future is not polled, and at most until the lease ends.
+        let gate = timeout(self.remaining(), self.attempt.downgrade_gate.read()).await;
+        let Ok(_gate) = gate else { return Extension::Unavailable(Votes::default()) };
         let latest = self.clock.now().plus(ballot.node_timeout).plus(expire);
         self.attempt.lease().raise_latest_expiry(latest);
         let _record_expiry = RecordExpiry(self, expire);

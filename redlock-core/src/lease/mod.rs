@@ -1,13 +1,11 @@
-//! Held locks, their renewal, and their release in the background.
+//! Held locks and their renewal.
 //!
 //! A guard, its views and the [`LeaseKeeper`] share one [`Held`]. The keeper renews leases and detects leases that
-//! have run out. [`CleanupTasks`] completes the releases that no caller waits for.
+//! have run out.
 
-mod cleanup;
 mod held;
 mod keeper;
 
-pub(crate) use cleanup::CleanupTasks;
 pub(crate) use held::{Held, HoldState};
 pub(crate) use keeper::{LeaseKeeper, Renewal};
 
@@ -20,4 +18,4 @@ mod outage_tests;
 #[cfg(test)]
 mod shutdown_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

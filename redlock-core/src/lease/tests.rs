@@ -11,10 +11,10 @@ use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
 
-pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const UP: FakeMode = FakeMode::Up(Duration::ZERO);
 
-pub(super) fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+pub(crate) fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (1..=nodes).map(|n| FakeNode::start(&format!("node-{n}"))).collect();
     let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     (LockManagerBuilder::with_nodes(dynamic, Arc::new(RuntimeClock::new())), nodes)

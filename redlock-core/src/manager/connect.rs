@@ -15,12 +15,12 @@ use super::builder::LockManagerBuilder;
 #[cfg(not(feature = "redis"))]
 use super::builder::NodeConfig;
 use super::check::check_memory_nodes;
-use crate::ballot::{Ballot, Cleanup};
+use crate::ballot::Ballot;
 use crate::clock::{Clock, SystemClock};
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::home::Home;
-use crate::lease::{CleanupTasks, LeaseKeeper};
+use crate::lease::LeaseKeeper;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::{Capabilities, LeaseRange, Node, NodeStatus, StatusReceiver};
@@ -128,9 +128,6 @@ impl LockManagerBuilder {
             clock: _,
         } = self;
         telemetry::describe();
-        let home = Home::new();
-        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &home);
-        let cleanup: Arc<dyn Cleanup> = Arc::<CleanupTasks>::clone(&cleanup_tasks);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
         let first_without = |has: fn(Capabilities) -> bool| {
@@ -140,20 +137,17 @@ impl LockManagerBuilder {
         let node_without_shared = first_without(|capabilities| capabilities.shared);
         let node_of_one_key = first_without(|capabilities| capabilities.several_keys);
         let node_without_fair = first_without(|capabilities| capabilities.fair);
-        let ballot = Ballot::new(nodes, node_timeout, clock, cleanup, Arc::clone(&home));
+        let ballot = Ballot::new(nodes, node_timeout, clock, Home::new());
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
-        let (tasks, limit) = (Arc::clone(&cleanup_tasks), Arc::clone(&log_limit));
-        let fair = FairQueues::new(ballot.clone(), tasks, limit);
+        let fair = FairQueues::new(ballot.clone(), Arc::clone(&log_limit));
         let fair_keeper = FairKeeper::new(&fair, &queues);
         let context = Context {
             keeper,
-            home,
             queues,
             fair,
             fair_keeper,
             ballot,
-            cleanup_tasks,
             prefix: prefix.into(),
             dialect,
             expire,

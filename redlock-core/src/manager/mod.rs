@@ -134,11 +134,11 @@ impl LockManager {
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
     /// readiness probe. Sends nothing to the nodes.
     pub fn is_available(&self) -> bool {
-        !self.context.home.has_ended() && self.context.ballot.has_quorum()
+        !self.context.ballot.home.has_ended() && self.context.ballot.has_quorum()
     }
 
     /// Waits until a quorum of nodes is available, as far as this process knows. Returns at once if it
-    /// is available now.
+    /// is available now. Never returns after the end of the [runtime](Self#runtime) of the manager.
     ///
     /// # Cancel safety
     ///
@@ -146,6 +146,9 @@ impl LockManager {
     pub async fn wait_available(&self) {
         self.context.enter();
         self.context.ballot.quorum_recovered().await;
+        if self.context.ballot.home.has_ended() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Returns the names of the nodes in the order of the configuration. The name of a Redis server is
@@ -175,9 +178,7 @@ impl LockManager {
     ///
     /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down.
     pub async fn shutdown(&self) {
-        let Context {
-            keeper, ballot, queues, fair, cleanup_tasks, closed, connect_timeout, ..
-        } = &*self.context;
+        let Context { keeper, ballot, queues, fair, closed, connect_timeout, .. } = &*self.context;
         closed.store(true, Ordering::SeqCst);
         self.context.enter();
         for held in keeper.all().into_iter().chain(queues.close()) {
@@ -186,7 +187,7 @@ impl LockManager {
             ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());
         }
         fair.close();
-        cleanup_tasks.finish(*connect_timeout).await;
+        ballot.home.finish_tasks(*connect_timeout).await;
     }
 }
 

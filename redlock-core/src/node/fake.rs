@@ -37,6 +37,8 @@ pub(crate) struct FakeNode {
     first_look: Mutex<Option<Instant>>,
     /// How many operations have failed because the node was unreachable.
     unsent: AtomicUsize,
+    /// How many replies nobody received: their futures were dropped before.
+    abandoned: Arc<AtomicUsize>,
     /// The store of the fair queues.
     pub(crate) queues: MemoryNode,
 }
@@ -170,6 +172,7 @@ impl FakeNode {
             measures_from_first_look: AtomicBool::new(false),
             first_look: Mutex::default(),
             unsent: AtomicUsize::new(0),
+            abandoned: Arc::default(),
             queues: MemoryNode::with_clock(Arc::new(RuntimeClock::new())),
         })
     }
@@ -236,6 +239,11 @@ impl FakeNode {
         self.unsent.load(Ordering::Relaxed)
     }
 
+    /// Returns how many replies nobody received, because their futures were dropped before.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
     /// Returns the operations that the node has executed.
     pub(crate) fn log(&self) -> Vec<Operation> {
         self.store.lock().log.clone()
@@ -265,10 +273,13 @@ impl FakeNode {
         }
         let operations = self.operations.clone();
         let counts_subscribers = self.counts_subscribers.load(Ordering::Relaxed);
+        let unread = Unread(Some(Arc::clone(&self.abandoned)));
         ReplyFuture::new(async move {
             let (sender, answer) = oneshot::channel();
             let _ = operations.send((operation, sender));
-            let Ok((vote, number)) = answer.await else {
+            let answer = answer.await;
+            unread.received();
+            let Ok((vote, number)) = answer else {
                 return Vote::Failed(NodeError::ConnectionBroke("gone".into())).into();
             };
             let is_numbered = vote == Vote::Granted && is_acquisition;
@@ -276,6 +287,23 @@ impl FakeNode {
             let reply = if counts_subscribers { reply.with_subscribers(0) } else { reply };
             if is_numbered { reply.with_number(number) } else { reply }
         })
+    }
+}
+
+/// A reply that nobody has received yet. Counts as abandoned when it is dropped.
+struct Unread(Option<Arc<AtomicUsize>>);
+
+impl Unread {
+    fn received(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        if let Some(abandoned) = &self.0 {
+            abandoned.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -332,6 +360,9 @@ impl Node for FakeNode {
             Action::Extend { lease } => Operation::Extend(token, lease),
             Action::Confirm { number } => Operation::Confirm(token, number),
             Action::Release { .. } => Operation::Release(token),
+            Action::Downgrade if *self.mode.borrow() == FakeMode::Frozen => {
+                return ReplyFuture::new(std::future::pending());
+            }
             Action::Downgrade | Action::Withdraw { .. } => {
                 let error = NodeError::Server("unknown action".into());
                 return ReplyFuture::ready(Vote::Failed(error));

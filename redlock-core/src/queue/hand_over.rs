@@ -15,8 +15,8 @@
 //! The other rules have no figure, see [`meets_requirements`]. The consequences for callers are documented at
 //! [`LockRequest::acquire`](crate::LockRequest::acquire).
 //!
-//! This module applies the rules. [`Held::hand_over`] passes the lease on to the next holder, and
-//! `LockRequest::take_over` creates the next holder's guard, assigns a fencing token to a fenced holder, and
+//! This module applies the rules. [`Held::for_next_holder`] passes the lease on to the next holder, and
+//! `request/take_over.rs` creates the next holder's guard, assigns a fencing token to a fenced holder, and
 //! extends the lease.
 
 use std::sync::Arc;

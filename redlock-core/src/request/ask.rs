@@ -16,7 +16,7 @@ impl Acquisition<'_> {
     /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
     pub(super) async fn ask_nodes(&self, state: &mut AskState<'_>) -> Result<LockGuard, LockError> {
         self.context.enter();
-        let _shutdown_waits = self.context.cleanup_tasks.delay_shutdown();
+        let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         let had_met_marks = state.met_marks;
         let result = self.ask_once(state).await;
         if state.met_marks && !had_met_marks && (!self.fenced || state.mark.is_some()) {
@@ -34,7 +34,7 @@ impl Acquisition<'_> {
         deadline: Option<Instant>,
     ) -> Option<LockGuard> {
         let Self { context, options, .. } = self;
-        let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
+        let _shutdown_waits = context.ballot.home.delay_shutdown();
         context.enter();
         state.met_marks = true;
         let attempt = self.new_attempt(state);

@@ -55,7 +55,7 @@ impl Acquisition<'_> {
             // Until the extension is confirmed, the guard has the rest of the old lease.
             let (handle, ballot) = (guard.handle(), ballot.clone());
             let log_limit = Arc::clone(&self.context.log_limit);
-            self.context.cleanup_tasks.spawn(async move {
+            self.context.ballot.home.spawn(async move {
                 if held.is_left_to_expire() {
                     // The new holder has ended already, and its lock stays on the nodes until the lease
                     // runs out: for as long as if the lock were still held.

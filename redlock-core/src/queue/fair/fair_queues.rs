@@ -14,7 +14,6 @@ use super::shared::FairShared;
 use crate::ballot::Ballot;
 use crate::error::{LockError, Vote, Votes};
 use crate::key::LockKey;
-use crate::lease::CleanupTasks;
 use crate::lock::{LockSpec, QueueKey};
 use crate::log_limit::LogLimit;
 use crate::node::{NodeStatus, QueueAction, QueueOp};
@@ -28,12 +27,8 @@ pub(crate) struct FairQueues {
 }
 
 impl FairQueues {
-    pub(crate) fn new(
-        ballot: Ballot,
-        cleanup_tasks: Arc<CleanupTasks>,
-        log_limit: Arc<LogLimit>,
-    ) -> Arc<Self> {
-        let shared = FairShared::new(ballot, cleanup_tasks, log_limit);
+    pub(crate) fn new(ballot: Ballot, log_limit: Arc<LogLimit>) -> Arc<Self> {
+        let shared = FairShared::new(ballot, log_limit);
         let by_key = Mutex::new(HashMap::with_hasher(hash_state()));
         Arc::new(Self { shared, by_key })
     }

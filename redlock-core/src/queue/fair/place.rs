@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::fair_queue::{FairQueue, Turn};
 use super::fair_queues::FairQueues;
-use crate::error::Votes;
+use crate::error::{NodeError, Vote, Votes};
 use crate::lock::LockSpec;
+use crate::node::Node;
 
 /// The place of one waiter in a fair queue. A dropped place leaves the queue.
 #[derive(Debug)]
@@ -54,8 +55,10 @@ impl FairPlace {
     ///
     /// # Errors
     ///
-    /// Returns the reasons of the nodes if none of them keeps the order.
+    /// Returns the reasons of the nodes if none of them keeps the order, or the runtime that keeps the place is idle.
     pub(crate) async fn turn(&self) -> Result<(), Votes> {
+        let ballot = &self.queues.shared.ballot;
+        let mut idle = pin!(ballot.home.idle(ballot.node_timeout));
         loop {
             let mut changed = pin!(self.queue.changed().notified());
             changed.as_mut().enable();
@@ -69,7 +72,14 @@ impl FairPlace {
                     self.queue.wake_keeper();
                 }
             }
-            changed.await;
+            tokio::select! {
+                () = changed => {}
+                () = &mut idle => {
+                    let idle = Vote::Failed(NodeError::RuntimeIdle);
+                    let votes = |node: &Arc<dyn Node>| (Arc::clone(node.name()), Some(idle.clone()));
+                    return Err(ballot.nodes.iter().map(votes).collect());
+                }
+            }
         }
     }
 

@@ -1,17 +1,17 @@
 //! The state that the fair queues of a manager share.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::ballot::Ballot;
 use crate::error::NodeError;
-use crate::lease::CleanupTasks;
 use crate::lock::QueueKey;
 use crate::log_limit::LogLimit;
 use crate::node::{Node, ProcessId, QueueFuture, QueueOp, QueueReply, Silence};
@@ -21,7 +21,6 @@ use crate::telemetry;
 pub(super) struct FairShared {
     pub(super) process: ProcessId,
     pub(super) ballot: Ballot,
-    cleanup_tasks: Arc<CleanupTasks>,
     log_limit: Arc<LogLimit>,
     /// The index of the last conductor of any queue.
     last_conductor: AtomicUsize,
@@ -39,15 +38,10 @@ struct Urgent {
 }
 
 impl FairShared {
-    pub(super) fn new(
-        ballot: Ballot,
-        cleanup_tasks: Arc<CleanupTasks>,
-        log_limit: Arc<LogLimit>,
-    ) -> Arc<Self> {
+    pub(super) fn new(ballot: Ballot, log_limit: Arc<LogLimit>) -> Arc<Self> {
         Arc::new(Self {
             process: ProcessId::random(),
             ballot,
-            cleanup_tasks,
             log_limit,
             last_conductor: AtomicUsize::new(0),
             next_ticket: AtomicU64::new(0),
@@ -103,13 +97,18 @@ impl FairShared {
         node: &dyn Node,
         mut reply: QueueFuture,
     ) -> Result<QueueReply, NodeError> {
+        let Ballot { home, node_timeout, .. } = &self.ballot;
         let begun = Instant::now();
-        let mut pause = self.ballot.node_timeout;
+        let mut pause = *node_timeout;
+        let mut idle = pin!(home.idle(*node_timeout));
         loop {
-            if let Ok(reply) = timeout(pause, &mut reply).await {
-                return reply;
+            tokio::select! {
+                biased;
+                reply = &mut reply => return reply,
+                () = &mut idle => return Err(NodeError::RuntimeIdle),
+                () = sleep(pause) => {}
             }
-            match node.silence(self.ballot.node_timeout, begun.elapsed()) {
+            match node.silence(*node_timeout, begun.elapsed()) {
                 Silence::Silent(time) => return Err(NodeError::NoReply(time)),
                 Silence::CheckAgainAfter(rest) => pause = rest,
             }
@@ -130,7 +129,7 @@ impl FairShared {
             return on_reply(reply);
         }
         let shared = Arc::clone(self);
-        self.cleanup_tasks.spawn(async move {
+        self.ballot.home.spawn(async move {
             let node = Arc::clone(&shared.ballot.nodes[index]);
             on_reply(shared.reply(&*node, reply).await);
         });

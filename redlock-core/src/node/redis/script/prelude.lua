@@ -43,9 +43,9 @@ end
 -- Returns the token of an exclusive lock, false for a free lock, -4 for a shared lock, -1 for a shared lock without a time
 -- to live, and -3 for anything else. Returns an error as a table.
 --
--- Removes the entries of a shared lock that have ended, and those that end later than they can: they were set before the
--- clock was stepped back. If it has no marks and no turn, the next results are its first two
--- holders.
+-- Removes the entries of a shared lock that have ended. Marks and a turn are also removed if they end later than they can:
+-- they were set before the clock was stepped back. If there are neither marks nor a turn, the next results are the first
+-- two holders.
 local function read(key, kind)
   if kind == 'x' then
     local value = redis.pcall('GET', key)

@@ -1,0 +1,297 @@
+//! Completes releases and awaits replies that no caller waits for.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::round::{PendingReplies, Round};
+use super::{Attempt, Ballot};
+use crate::clock::{Clock, Moment};
+use crate::error::{NodeError, Vote};
+use crate::node::{Node, NodeStatus, ReplyFuture, poll_periodically};
+
+/// The pause before a release that failed on a node is repeated. It doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause while a node that is up has no connection for the lock. The attempts cost little.
+const LONGEST_PAUSE_UNSENT: Duration = Duration::from_millis(500);
+
+impl Ballot {
+    /// Waits for the replies of a round that no longer affect the decision. If the reply future of a command is dropped, the
+    /// command may never be sent, and the node would not have the lock. A shutdown does not wait for these replies: nothing
+    /// is lost without them.
+    pub(super) fn await_pending(&self, round: &mut Round) {
+        let replies = round.take_all_pending();
+        if !replies.is_empty()
+            && let Some(runtime) = self.home.runtime()
+        {
+            runtime.spawn(await_all(replies));
+        }
+    }
+
+    /// Sets the lock again on nodes that may not have it: they were restarted, or could not be reached when the lock was
+    /// acquired. A quorum has confirmed an extension of the lock to `expire` in this round.
+    pub(super) fn restore(&self, attempt: &Arc<Attempt>, expire: Duration, round: &mut Round) {
+        let mut nodes_without_lock: Vec<usize> = (0..self.nodes.len())
+            .filter(|index| matches!(round.vote(*index), Some(Vote::NotHeld)))
+            .collect();
+        let replies = round.take_all_pending();
+        if nodes_without_lock.is_empty() && replies.is_empty() {
+            return;
+        }
+        let Some(runtime) = self.home.runtime() else { return };
+        let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(&self.nodes));
+        runtime.spawn(async move {
+            let begun = Instant::now();
+            let late = await_all(replies).await.into_iter();
+            nodes_without_lock
+                .extend(late.filter(|(_, vote)| *vote == Vote::NotHeld).map(|(index, _)| index));
+            for index in nodes_without_lock {
+                // Skipped if the lease is over soon, or the holder has released the lock.
+                if attempt.is_abandoned() || begun.elapsed() > expire / 3 {
+                    return;
+                }
+                restore_on(&attempt, index, &*nodes[index], expire).await;
+            }
+        });
+    }
+
+    /// Completes a release in the background: repeats it until each node has confirmed it, or its lease has run out there at
+    /// `until`.
+    ///
+    /// The commands are sent at once, in the caller's thread, even in a `Drop` outside of a runtime; a task only waits for
+    /// the replies. A command whose reply future is dropped may not be sent.
+    pub(super) fn complete_release(
+        &self,
+        attempt: Arc<Attempt>,
+        until: Moment,
+        mut nodes: Vec<NodeRelease>,
+    ) {
+        // The first poll sends the commands, whatever happens to the runtime.
+        let mut cx = Context::from_waker(Waker::noop());
+        nodes.retain_mut(|node| {
+            matches!(node.poll(&mut cx), Poll::Pending | Poll::Ready(Vote::Failed(_)))
+        });
+        if nodes.is_empty() {
+            return;
+        }
+        if self.home.has_ended() {
+            tracing::warn!(
+                key = %attempt.key(),
+                "the Tokio runtime of a manager has ended, so a lock is not released; it ends with its lease"
+            );
+            return;
+        }
+        let (unconfirmed, clock) = (Unconfirmed(Some(attempt)), Arc::clone(&self.clock));
+        self.home.spawn(unconfirmed.finish(nodes, until, clock));
+    }
+}
+
+async fn await_all(replies: PendingReplies) -> Vec<(usize, Vote)> {
+    let votes = replies.into_iter().map(async |(index, reply)| (index, reply.await.vote));
+    poll_periodically(join_all(votes)).await
+}
+
+async fn restore_on(attempt: &Attempt, index: usize, node: &dyn Node, expire: Duration) {
+    attempt.record_asked(index);
+    let reply = poll_periodically(node.call(attempt.restore_op(expire))).await;
+    let (key, name) = (attempt.key(), node.name());
+    if reply.vote == Vote::Granted {
+        tracing::debug!(%key, node = %name, "restored a lock that was missing on a node");
+    } else {
+        tracing::debug!(
+            %key, node = %name, vote = %reply.vote,
+            "could not restore a lock that was missing on a node"
+        );
+    }
+    if let Some(number) = attempt.number() {
+        let _ = poll_periodically(node.call(attempt.confirm_op(number))).await;
+    }
+    // The release may have overtaken the acquisition.
+    if attempt.is_abandoned() {
+        let _ = poll_periodically(node.call(attempt.release_op())).await;
+    }
+}
+
+/// A release that some nodes have not confirmed. `None` when it has ended.
+struct Unconfirmed(Option<Arc<Attempt>>);
+
+impl Unconfirmed {
+    /// Waits until every node has confirmed the release, or the lease has run out there.
+    async fn finish(mut self, nodes: Vec<NodeRelease>, until: Moment, clock: Arc<dyn Clock>) {
+        let Some(attempt) = &self.0 else { return };
+        let left = clock.now().time_until(until);
+        let nodes = nodes.into_iter().map(|node| node.finish(attempt, until, &*clock));
+        // A command that was sent by then takes effect even if the node receives it later.
+        let _ = tokio::time::timeout(left, join_all(nodes)).await;
+        self.0 = None;
+    }
+}
+
+impl Drop for Unconfirmed {
+    fn drop(&mut self) {
+        if let Some(attempt) = &self.0 {
+            tracing::debug!(
+                key = %attempt.key(),
+                "a release was abandoned before all nodes confirmed it; there, the lock may last until its lease ends"
+            );
+        }
+    }
+}
+
+/// The release of one attempt on one node.
+#[derive(Debug)]
+pub(super) struct NodeRelease {
+    node: Arc<dyn Node>,
+    /// The acquisition that precedes the release, if it is still pending. It is polled first, so that it is sent first.
+    acquiring: Option<ReplyFuture>,
+    reply: ReplyFuture,
+}
+
+impl NodeRelease {
+    /// Releases an attempt on a node, after its acquisition if that is still pending.
+    pub(super) fn new(
+        node: &Arc<dyn Node>,
+        attempt: &Attempt,
+        acquiring: Option<ReplyFuture>,
+    ) -> Self {
+        Self { node: Arc::clone(node), acquiring, reply: node.call(attempt.release_op()) }
+    }
+
+    /// Continues a release that is pending.
+    pub(super) fn pending(node: &Arc<dyn Node>, reply: ReplyFuture) -> Self {
+        Self { node: Arc::clone(node), acquiring: None, reply }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Vote> {
+        if let Some(acquiring) = &mut self.acquiring
+            && Pin::new(acquiring).poll(cx).is_ready()
+        {
+            self.acquiring = None;
+        }
+        let reply = std::task::ready!(Pin::new(&mut self.reply).poll(cx));
+        // The reply may be polled again: when the release is sent, and by the task that waits for it.
+        self.reply = ReplyFuture::ready(reply.clone());
+        Poll::Ready(reply.vote)
+    }
+
+    /// Repeats the release until the node has confirmed that it does not hold the lock, or its lease has run
+    /// out. Waits without a timeout for a node that does not reply: the caller limits the wait.
+    async fn finish(mut self, attempt: &Attempt, until: Moment, clock: &dyn Clock) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let vote = poll_periodically(std::future::poll_fn(|cx| self.poll(cx))).await;
+            let Vote::Failed(error) = vote else { return };
+            let left = clock.now().time_until(until);
+            if left.is_zero() {
+                return;
+            }
+            tracing::debug!(
+                key = %attempt.key(), node = %self.node.name(), %error,
+                "a release was not confirmed; retrying"
+            );
+            let (status, is_sent) =
+                (self.node.status(), !matches!(error, NodeError::NotConnected(_)));
+            if is_sent || status.get().is_up() {
+                // A node may be up for other locks only, and for a moment after its connection has broken.
+                tokio::time::sleep(pause.min(left)).await;
+                let longest = if is_sent { LONGEST_PAUSE } else { LONGEST_PAUSE_UNSENT };
+                pause = (pause * 2).min(longest);
+                status.wait_for(NodeStatus::is_up).await;
+            } else {
+                pause = FIRST_PAUSE;
+                status.wait_for(NodeStatus::is_up).await;
+                tokio::time::sleep(FIRST_PAUSE.min(left)).await;
+            }
+            self.reply = self.node.call(attempt.release_op());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attempt::tests::attempt;
+    use super::super::tests::Setup;
+    use super::*;
+    use crate::node::fake::FakeMode;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// The connection has just broken, and not every part of the node has noticed.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_that_fails_at_its_first_poll_is_repeated() {
+        let setup = Setup::new(1);
+        let attempt = attempt("a");
+        setup.ballot.acquire(&attempt, LEASE).await.unwrap();
+        let failed = ReplyFuture::new(async {
+            Vote::Failed(NodeError::ConnectionBroke("closed".into())).into()
+        });
+        let until = setup.ballot.clock.now().plus(LEASE);
+        let nodes = vec![NodeRelease::pending(&setup.ballot.nodes[0], failed)];
+        setup.ballot.complete_release(attempt, until, nodes);
+        setup.ballot.home.finish_tasks(Duration::from_secs(5)).await;
+        assert!(!setup.nodes[0].is_held());
+    }
+
+    /// A Redis Cluster is up while the master of the lock is down.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_without_connection_is_repeated_after_growing_pauses_while_its_node_is_up() {
+        let setup = Setup::new(1);
+        setup.set(&[FakeMode::Unreachable]);
+        let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
+        let until = setup.ballot.clock.now().plus(LEASE);
+        let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
+        setup.ballot.complete_release(attempt, until, nodes);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let calls = fake.unsent();
+        assert!((5..=40).contains(&calls), "{calls} calls");
+        setup.set(&[FakeMode::Up(Duration::ZERO)]);
+        setup.ballot.home.finish_tasks(Duration::from_secs(1)).await;
+        assert!(fake.releases() > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_abandoned_release_is_logged() {
+        const ABANDONED: &str = "a release was abandoned";
+        let logs = redlock_logs::Logs::collect();
+        for (mode, time_limit, expected) in
+            [(FakeMode::Up(Duration::ZERO), LEASE, 0), (FakeMode::Frozen, LEASE / 2, 1)]
+        {
+            let setup = Setup::new(1);
+            setup.set(&[mode]);
+            let attempt = attempt("a");
+            let until = setup.ballot.clock.now().plus(LEASE);
+            let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
+            setup.ballot.complete_release(attempt, until, nodes);
+            setup.ballot.home.finish_tasks(time_limit).await;
+            // The runtime drops an abandoned task when it runs the next time.
+            tokio::task::yield_now().await;
+            assert_eq!(logs.count("DEBUG", ABANDONED), expected, "{mode:?}");
+        }
+    }
+
+    /// The log says that a lock is restored only if the node has set it.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_restore_is_not_logged_as_a_restore() {
+        use crate::lease::tests::{SECOND, manager};
+
+        let logs = redlock_logs::Logs::collect();
+        let (restored, could_not) = ("restored a lock", "could not restore a lock");
+        let (locks, nodes) = manager(3);
+        let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
+        nodes[0].set(FakeMode::Quarantined);
+        nodes[0].forget();
+        tokio::time::sleep(SECOND * 3 / 2).await;
+        assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (0, 1));
+
+        nodes[0].set(FakeMode::Up(Duration::ZERO));
+        tokio::time::sleep(SECOND).await;
+        assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (1, 1));
+        assert!(nodes[0].is_held());
+        guard.release().await.unwrap();
+    }
+}
