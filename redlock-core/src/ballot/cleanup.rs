@@ -237,6 +237,28 @@ mod tests {
         assert!(!setup.nodes[0].is_held());
     }
 
+    /// The acquisition reached the node long after its caller had sent it, and the lease begins there.
+    #[tokio::test(start_paused = true)]
+    async fn an_abandoned_acquisition_is_released_until_its_lease_is_over_after_a_late_arrival() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let setup = Setup::new(1);
+        setup.nodes[0].set_reports_silence(false);
+        setup.set(&[FakeMode::Frozen]);
+        let attempt = attempt("a");
+        {
+            let mut acquire = Box::pin(setup.ballot.acquire(&attempt, 5 * SECOND));
+            tokio::select! {
+                result = &mut acquire => panic!("{result:?}"),
+                () = tokio::time::sleep(4 * SECOND) => setup.set(&[FakeMode::Unreachable]),
+            }
+        }
+        tokio::time::sleep(4 * SECOND).await;
+        assert!(setup.nodes[0].is_held());
+        setup.set(&[FakeMode::Up(Duration::ZERO)]);
+        tokio::time::sleep(SECOND * 3 / 4).await;
+        assert!(!setup.nodes[0].is_held());
+    }
+
     /// A Redis Cluster is up while the master of the lock is down.
     #[tokio::test(start_paused = true)]
     async fn a_release_without_connection_is_repeated_after_growing_pauses_while_its_node_is_up() {

@@ -54,11 +54,14 @@ async fn a_denial_for_the_previous_holder_ends_the_lock_of_the_current_holder() 
             held = next.now_or_never().expect("handed over").unwrap();
         }
         assert!(held.is_valid());
-        let lost = held.lost();
+        let (lost, logs) = (held.lost(), redlock_logs::Logs::collect());
         let denied = extend.await.unwrap();
         assert!(matches!(denied, Err(HoldError::Lost { .. })), "{denied:?}");
         assert!(!held.is_valid(), "after {hand_overs} hand-overs");
         lost.now_or_never().expect("the holder is notified");
+        drop(held);
+        sleep(SECOND).await;
+        assert_eq!(logs.count("WARN", "a lock was lost"), 1, "after {hand_overs} hand-overs");
     }
 }
 

@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::tests::{SECOND, UP, manager, set, settle};
-use crate::LockError;
 use crate::node::fake::FakeMode;
+use crate::{LockError, LockState};
 
 const SLOW: FakeMode = FakeMode::Up(Duration::from_millis(20));
 
@@ -68,4 +68,20 @@ async fn a_shutdown_waits_for_a_pending_release() {
         let held: Vec<_> = nodes.iter().map(|node| node.is_held()).collect();
         assert_eq!(held, [false; 3], "dropped: {dropped}, {others:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_a_lock_whose_renewal_is_in_flight() {
+    let (locks, nodes) = manager(1);
+    let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
+    nodes[0].set_reports_silence(false);
+    set(&nodes, &[FakeMode::Frozen]);
+    // The renewal is due 0.9 s to 1 s after the acquisition.
+    sleep(SECOND * 3 / 2).await;
+    let shutdown = tokio::spawn(async move { locks.shutdown().await });
+    settle().await;
+    assert_eq!(guard.state(), LockState::Lost);
+    set(&nodes, &[UP]);
+    shutdown.await.unwrap();
+    assert_eq!((nodes[0].is_held(), nodes[0].releases()), (false, 1));
 }

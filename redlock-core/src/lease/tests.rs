@@ -6,7 +6,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
+use super::{Held, LeaseKeeper};
+use crate::ballot::attempt::tests::attempt;
+use crate::ballot::{Ballot, GrantedLease};
+use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
+use crate::home::Home;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
@@ -414,4 +419,39 @@ async fn the_release_of_an_extended_lease_is_repeated() {
         sleep(SECOND).await;
         assert!(!nodes[0].is_held(), "renewed: {renewed}");
     }
+}
+
+/// The extension reaches the node long after the holder has sent it, and the lease begins there.
+#[tokio::test(start_paused = true)]
+async fn the_release_is_repeated_until_the_lease_of_a_dropped_extension_is_over() {
+    const LATE: Duration = Duration::from_millis(2800);
+    let (locks, nodes) = manager(1);
+    let guard = locks.lock("a").expire(3 * SECOND).try_acquire().await.unwrap();
+    nodes[0].set_reports_silence(false);
+    set(&nodes, &[FakeMode::Frozen]);
+    tokio::select! {
+        result = guard.extend(10 * SECOND) => panic!("{result:?}"),
+        () = sleep(LATE) => set(&nodes, &[FakeMode::Unreachable]),
+    }
+    drop(guard);
+    // Without the dropped extension, the lease would be over on the node by now.
+    sleep(9 * SECOND).await;
+    assert!(nodes[0].is_held());
+    set(&nodes, &[UP]);
+    sleep(SECOND * 3 / 4).await;
+    assert!(!nodes[0].is_held());
+}
+
+#[test]
+fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
+    let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
+    let keeper = LeaseKeeper::new(Ballot::new(vec![], SECOND, Arc::clone(&clock), Home::new()));
+    let lease = GrantedLease::new(clock.now(), clock.now(), 3 * SECOND);
+    let held = Held::new(attempt("a"), clock, lease, None);
+    keeper.add(&held, None, Instant::now(), 3 * SECOND);
+    assert_eq!(keeper.all().len(), 1);
+    keeper.remove(&held);
+    held.end_by_holder();
+    keeper.add(&held, None, Instant::now(), 3 * SECOND);
+    assert!(keeper.all().is_empty());
 }

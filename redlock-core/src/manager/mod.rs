@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use crate::context::Context;
 use crate::key::{IntoLockKey, KeyError, KeySet};
+use crate::lease::HoldState;
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::{FairQueues, Queues};
@@ -181,7 +182,9 @@ impl LockManager {
         let Context { keeper, ballot, queues, fair, closed, connect_timeout, .. } = &*self.context;
         closed.store(true, Ordering::SeqCst);
         self.context.enter();
-        for held in keeper.all().into_iter().chain(queues.close()) {
+        // A holder is in the keeper and in the queue of each of its keys.
+        let holders = keeper.all().into_iter().chain(queues.close());
+        for held in holders.filter(|held| held.state() == HoldState::Held) {
             held.lose("the manager was shut down");
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());

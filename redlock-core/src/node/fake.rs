@@ -37,6 +37,8 @@ pub(crate) struct FakeNode {
     first_look: Mutex<Option<Instant>>,
     /// How many operations have failed because the node was unreachable.
     unsent: AtomicUsize,
+    /// How many acquisitions asked for the rest of the present lease.
+    lookups: AtomicUsize,
     /// How many replies nobody received: their futures were dropped before.
     abandoned: Arc<AtomicUsize>,
     /// The store of the fair queues.
@@ -172,6 +174,7 @@ impl FakeNode {
             measures_from_first_look: AtomicBool::new(false),
             first_look: Mutex::default(),
             unsent: AtomicUsize::new(0),
+            lookups: AtomicUsize::new(0),
             abandoned: Arc::default(),
             queues: MemoryNode::with_clock(Arc::new(RuntimeClock::new())),
         })
@@ -237,6 +240,11 @@ impl FakeNode {
     /// Returns how many operations have failed because the node was unreachable.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many acquisitions asked for the rest of the present lease.
+    pub(crate) fn lookups(&self) -> usize {
+        self.lookups.load(Ordering::Relaxed)
     }
 
     /// Returns how many replies nobody received, because their futures were dropped before.
@@ -355,6 +363,9 @@ impl Node for FakeNode {
 
     fn call(&self, op: Op) -> ReplyFuture {
         let token = op.token.as_str().to_owned();
+        if matches!(op.action, Action::Acquire { lookup: true, .. }) {
+            self.lookups.fetch_add(1, Ordering::Relaxed);
+        }
         self.send(match op.action {
             Action::Acquire { lease, .. } => Operation::Acquire(token, lease),
             Action::Extend { lease } => Operation::Extend(token, lease),

@@ -370,3 +370,23 @@ async fn the_winner_of_a_select_is_the_only_holder() {
     })
     .await;
 }
+
+/// The caller has stopped polling its future, so nobody works under the lock.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_handed_over_is_renewed_only_when_its_waiter_has_taken_it() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let (locks, there, nodes) = two_processes(1);
+    let request = || request(&locks).expire(LEASE).renew(true);
+    let first = request().acquire().await.unwrap();
+    let mut second = Box::pin(request().acquire());
+    assert!(second.as_mut().now_or_never().is_none());
+    first.release().await.unwrap();
+    let left = nodes[0].time_to_live("a").expect("handed over");
+    sleep(left - Duration::from_millis(1)).await;
+    assert_eq!(nodes[0].time_to_live("a"), Some(Duration::from_millis(1)));
+    sleep(Duration::from_millis(1)).await;
+    let other = there.lock("a").expire(LEASE).try_acquire().await.expect("nobody renews it");
+    assert!(second.as_mut().now_or_never().is_none());
+    other.release().await.unwrap();
+    assert!(second.await.unwrap().is_valid());
+}

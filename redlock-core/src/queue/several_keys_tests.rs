@@ -1,6 +1,7 @@
 //! Waiting for locks of several keys, in paused time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -10,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::tests::{SECOND, acquisitions, nodes, settle, two_processes, wait};
 use crate::clock::fake::RuntimeClock;
-use crate::node::Node;
+use crate::node::deferring::DeferringNode;
 use crate::node::fake::FakeMode;
+use crate::node::{Action, Node};
 #[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
 use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
@@ -133,6 +135,27 @@ async fn a_caller_that_comes_from_another_queue_keeps_the_place_of_its_arrival()
     later.await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// Otherwise two waiters of one queue would ask the nodes.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_comes_from_another_queue_stands_behind_a_waiter_that_asks_the_nodes() {
+    let (here, there, _) = two_processes(1);
+    let [a, b] = [wait(&there, "a").await.unwrap(), wait(&there, "b").await.unwrap()];
+    let set = wait_for_all(&here, ["a", "b"]);
+    sleep(MILLI).await;
+    let asking = {
+        let locks = here.clone();
+        tokio::spawn(async move { wait(&locks, "b").await })
+    };
+    sleep(MILLI).await;
+    a.release().await.unwrap();
+    sleep(MILLI).await;
+    b.release().await.unwrap();
+    let first = timeout(SECOND / 100, asking).await.expect("it is the first").unwrap().unwrap();
+    assert!(!set.is_finished());
+    first.release().await.unwrap();
+    acquired(set).await.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_a_set_and_is_named() {
     let clock = Arc::new(RuntimeClock::new());
@@ -204,6 +227,36 @@ async fn a_set_for_which_each_node_names_another_key_waits_until_its_wait_time_i
     let error = request.acquire().await.unwrap_err();
     assert!(error.is_contended() && begun.elapsed() >= SECOND, "{error:?}");
     assert!(here.queues().is_empty() && there.queues().is_empty());
+}
+
+/// Each question sends the caller to the queue of the other key, where nobody waits.
+#[tokio::test(start_paused = true)]
+async fn a_set_pauses_while_the_nodes_name_one_key_and_then_another() {
+    let (mut locks, mut questions) = (LockManager::builder(), Vec::new());
+    for key in ["a", "b"] {
+        let (mut node, mut sent) = DeferringNode::new();
+        (node.capabilities.ordered, node.capabilities.several_keys) = (true, true);
+        let stale = LockManager::builder().memory_node(&node.store).connect().await.unwrap();
+        stale.lock(key).expire(60 * SECOND).try_acquire().await.unwrap().keep_until_expiry();
+        let asked = Arc::new(AtomicUsize::new(0));
+        questions.push(Arc::clone(&asked));
+        locks = locks.node(node);
+        tokio::spawn(async move {
+            while let Some(op) = sent.recv().await {
+                asked.fetch_add(
+                    usize::from(matches!(op.op.action, Action::Acquire { .. })),
+                    Ordering::SeqCst,
+                );
+                sleep(MILLI).await;
+                op.execute();
+            }
+        });
+    }
+    let locks = locks.connect().await.unwrap();
+    let request = locks.lock_all(["a", "b"]).wait_time(SECOND);
+    assert!(request.acquire().await.unwrap_err().is_contended());
+    let questions = questions[0].load(Ordering::SeqCst);
+    assert!((1..250).contains(&questions), "{questions} questions in a second");
 }
 
 /// The readers of each key are in two processes, which take turns so that the key is never free. When the readers of one
