@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::lease::Lease;
 use super::round::Round;
 use super::tally::{Decision, Tally};
 use super::{Attempt, Ballot, NodeRelease};
@@ -17,9 +18,8 @@ use crate::validity;
 /// A lock that a quorum of nodes has granted.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// The start of the lease: the clock reading before the first byte was sent.
-    pub(crate) since: Moment,
-    /// The same moment as `since`, on the clock of the runtime's timers.
+    pub(crate) lease: Lease,
+    /// The start of the lease, on the clock of the runtime's timers.
     pub(crate) begun: Instant,
     /// When the acquisition was decided.
     pub(crate) decided: Moment,
@@ -98,7 +98,8 @@ impl Ballot {
             return Err(self.timed_out(since, &cleanup.round));
         }
         cleanup.disarm();
-        Ok(Grant { since, begun: cleanup.round.begun(), decided, validity, token })
+        let lease = Lease::new(since, decided, expire);
+        Ok(Grant { lease, begun: cleanup.round.begun(), decided, validity, token })
     }
 
     /// Writes a number to a majority of the nodes that hold the lock, while validity is left. Every later

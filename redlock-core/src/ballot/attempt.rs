@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, RwLock};
 
-use super::granted_lease::GrantedLease;
+use super::lease::Lease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::key::{KeySet, LockKey};
@@ -22,7 +22,7 @@ pub(crate) struct Attempt {
     keys: KeySet,
     token: Token,
     /// The lease, from the moment at which the nodes granted it.
-    lease: Mutex<GrantedLease>,
+    lease: Mutex<Lease>,
     /// Notifies the futures of [`Held::lost`](crate::lease::Held::lost) that the deadline has changed, or that a
     /// holder has lost the lock.
     pub(crate) changed: Notify,
@@ -262,14 +262,14 @@ impl Attempt {
     }
 
     /// Returns the lease.
-    pub(crate) fn lease(&self) -> MutexGuard<'_, GrantedLease> {
+    pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
         self.lease.lock()
     }
 
     /// Records that a quorum of nodes has denied that the attempt holds the lock: no holder has it any more.
     pub(crate) fn deny(&self) {
         self.abandon();
-        self.lease().deny();
+        self.lease().is_denied = true;
         self.changed.notify_waiters();
     }
 

@@ -35,9 +35,9 @@ fn setup(counters: &[i64]) -> Setup {
 async fn turn(setup: &Setup, modes: &[FakeMode]) -> FencingToken {
     setup.set(modes);
     let attempt = attempt();
-    let Grant { since, token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let Grant { lease, token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&vec![UP; modes.len()]);
-    setup.ballot.release(attempt, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
+    setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
     assert!(setup.free().await);
     token.unwrap()
 }

@@ -9,7 +9,7 @@
 mod acquire;
 pub(crate) mod attempt;
 mod cleanup;
-mod granted_lease;
+mod lease;
 mod round;
 mod round_timer;
 mod tally;
@@ -31,7 +31,7 @@ use crate::{telemetry, validity};
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use attempt::{Attempt, Enquiry, MinHold};
 use cleanup::NodeRelease;
-pub(crate) use granted_lease::GrantedLease;
+pub(crate) use lease::Lease;
 use round::{Round, RoundLimits};
 use tally::Decision;
 

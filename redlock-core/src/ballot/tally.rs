@@ -66,18 +66,14 @@ impl Tally {
         self.votes.len() - self.granted - self.refused - self.foreign - self.failed
     }
 
-    /// Returns the decision, as soon as further votes cannot change it.
+    /// Returns the decision, as soon as further votes can change neither it nor its reason.
     ///
-    /// A round without a possible quorum is denied once its reason is known. If foreign keys contribute to
-    /// the denial, the round also waits for the other votes, because they decide whether the caller should
-    /// wait for the lock.
+    /// So only refusals, or foreign keys that explain everything, deny a round early. If failures or foreign keys contribute
+    /// to the denial, the round also waits for the other votes: they decide whether the caller should wait for the lock.
     pub(crate) fn decision(&self) -> Option<Decision> {
         if self.granted >= self.quorum() {
             Some(Decision::Granted)
-        } else if self.refused + self.failed >= self.blocking()
-            || self.is_foreign()
-            || self.undecided() == 0
-        {
+        } else if self.refused >= self.blocking() || self.is_foreign() || self.undecided() == 0 {
             Some(Decision::Denied)
         } else {
             None
@@ -89,9 +85,9 @@ impl Tally {
         self.refused + self.foreign >= self.blocking()
     }
 
-    /// Returns whether the nodes that failed to vote prevent a quorum on their own.
+    /// Returns whether the nodes that failed to vote prevent a quorum on their own, and the refusals do not.
     pub(crate) fn is_unavailable(&self) -> bool {
-        self.failed >= self.blocking()
+        self.failed >= self.blocking() && self.refused < self.blocking()
     }
 
     /// Returns whether foreign keys are the reason for the missing quorum, regardless of the votes that are
@@ -164,7 +160,10 @@ mod tests {
         assert_eq!(tally(5, [GRANTED, GRANTED]).decision(), None);
         assert_eq!(tally(5, [GRANTED, GRANTED, GRANTED]).decision(), Some(Decision::Granted));
         assert_eq!(tally(5, [HELD, HELD]).decision(), None);
-        assert_eq!(tally(5, [HELD, HELD, failed()]).decision(), Some(Decision::Denied));
+        assert_eq!(tally(5, [HELD, HELD, HELD]).decision(), Some(Decision::Denied));
+        // The other nodes decide whether the nodes have failed or another caller holds the lock.
+        assert_eq!(tally(5, [HELD, HELD, failed()]).decision(), None);
+        assert_eq!(tally(3, [failed(), failed()]).decision(), None);
         assert_eq!(tally(4, [GRANTED, GRANTED]).decision(), None);
         assert_eq!(tally(4, [HELD, HELD]).decision(), Some(Decision::Denied));
         assert_eq!(tally(2, [HELD]).decision(), Some(Decision::Denied));
@@ -183,8 +182,6 @@ mod tests {
 
     #[test]
     fn held_and_unavailable_are_distinguished() {
-        let two_down = tally(5, [failed(), failed(), HELD]);
-        assert!(!two_down.is_unavailable());
         let three_down = tally(5, [failed(), failed(), failed()]);
         assert!(three_down.is_unavailable());
         let split = tally(3, [GRANTED, HELD, failed()]);
@@ -243,24 +240,26 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The same votes in any order give the same result.
+        /// The same votes in any order give the same result. An earlier version called a refusal and two failures of three
+        /// nodes contended if the refusal came before the second failure.
         #[test]
-        fn foreign_keys_are_reported_independently_of_the_order_of_the_votes(
+        fn the_reason_of_a_denial_does_not_depend_on_the_order_of_the_votes(
             (votes, shuffled) in (1..=7_usize)
                 .prop_flat_map(|nodes| vec(0..4_usize, nodes))
                 .prop_flat_map(|votes| (Just(votes.clone()), Just(votes).prop_shuffle()))
         ) {
             // Returns `None` if the lock is granted.
-            let is_foreign = |votes: &[usize]| {
+            let reason = |votes: &[usize]| {
                 let mut tally = Tally::new(votes.len());
                 let mut votes = votes.iter().enumerate();
                 while tally.decision().is_none() {
                     let (index, vote) = votes.next().expect("all votes decide the round");
                     tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone());
                 }
-                (tally.decision() == Some(Decision::Denied)).then(|| tally.is_foreign())
+                (tally.decision() == Some(Decision::Denied))
+                    .then(|| (tally.is_unavailable(), tally.is_foreign()))
             };
-            proptest::prop_assert_eq!(is_foreign(&votes), is_foreign(&shuffled));
+            proptest::prop_assert_eq!(reason(&votes), reason(&shuffled));
         }
     }
 }

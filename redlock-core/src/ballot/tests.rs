@@ -260,9 +260,9 @@ async fn a_lease_counts_from_before_the_operation_is_sent() {
     setup.set(&[FakeMode::Up(LATENCY); 3]);
     let attempt = attempt();
     let before = setup.ballot.clock.now();
-    let Grant { since, decided, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let Grant { lease, decided, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     assert!(decided.since(before) >= LATENCY);
-    assert_eq!(since.since(before), Duration::ZERO);
+    assert_eq!(lease.since.since(before), Duration::ZERO);
     let before = setup.ballot.clock.now();
     let Extension::Extended(since) = setup.ballot.extend(&attempt, EXPIRE).await else { panic!() };
     assert_eq!(since.since(before), Duration::ZERO);
@@ -273,10 +273,11 @@ async fn a_lease_counts_from_before_the_operation_is_sent() {
 async fn a_release_never_removes_the_lock_of_the_next_holder() {
     let setup = Setup::new(3);
     let (first, second) = (attempt(), attempt());
-    let Grant { since, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
+    let Grant { lease, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
     sleep(EXPIRE).await;
     setup.ballot.acquire(&second, EXPIRE).await.unwrap();
-    let release = setup.ballot.release(first, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
+    let release =
+        setup.ballot.release(first, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Expired(_)), "{release:?}");
     assert!(setup.nodes.iter().filter(|node| node.is_held()).count() >= 2);
 }
@@ -285,10 +286,11 @@ async fn a_release_never_removes_the_lock_of_the_next_holder() {
 async fn a_release_reaches_nodes_that_were_late_or_down() {
     let setup = Setup::new(5);
     let attempt = attempt();
-    let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let Grant { lease, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
-    let release = setup.ballot.release(attempt, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
+    let release =
+        setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Released { .. }), "{release:?}");
     assert!(setup.nodes[3].is_held() && setup.nodes[4].is_held());
     sleep(Duration::from_millis(300)).await;
@@ -301,9 +303,10 @@ async fn a_release_reaches_nodes_that_were_late_or_down() {
 async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let setup = Setup::new(1);
     let attempt = attempt();
-    let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let Grant { lease, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&[DOWN]);
-    let release = setup.ballot.release(attempt, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
+    let release =
+        setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Unavailable(_)), "{release:?}");
     let start = Instant::now();
     setup.ballot.home.finish_tasks(Duration::from_secs(60)).await;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::Held;
 use super::tests::{SECOND, manager, set, settle};
-use crate::ballot::GrantedLease;
+use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
@@ -142,7 +142,7 @@ fn a_denied_lock_is_not_handed_over() {
         let attempt = attempt("a");
         let clock = FakeClock::default();
         let now = clock.now();
-        let lease = GrantedLease::new(now, now, 30 * SECOND);
+        let lease = Lease::new(now, now, 30 * SECOND);
         let held = Held::new(attempt, Arc::new(clock), lease, None);
         held.end_by_holder();
         if denied {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::ballot::{Attempt, Ballot, Extension, GrantedLease, MinHold};
+use crate::ballot::{Attempt, Ballot, Extension, Lease, MinHold};
 use crate::clock::{Clock, Moment};
 use crate::error::Votes;
 use crate::fencing_token::FencingToken;
@@ -56,10 +56,18 @@ impl Held {
     pub(crate) fn new(
         attempt: Arc<Attempt>,
         clock: Arc<dyn Clock>,
-        lease: GrantedLease,
+        lease: Lease,
         log_limit: Option<Arc<LogLimit>>,
     ) -> Arc<Self> {
         *attempt.lease() = lease;
+        Self::holder(attempt, clock, log_limit)
+    }
+
+    fn holder(
+        attempt: Arc<Attempt>,
+        clock: Arc<dyn Clock>,
+        log_limit: Option<Arc<LogLimit>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             attempt,
             clock,
@@ -82,17 +90,8 @@ impl Held {
             return None;
         }
         self.handed_over.store(true, Ordering::SeqCst);
-        Some(Arc::new(Self {
-            attempt: Arc::clone(&self.attempt),
-            clock: Arc::clone(&self.clock),
-            log_limit: self.log_limit.clone(),
-            state: Mutex::new(HoldState::Held),
-            token: OnceLock::new(),
-            guards: AtomicUsize::new(1),
-            handed_over: AtomicBool::new(false),
-            place: AtomicUsize::new(0),
-            due: Mutex::default(),
-        }))
+        let (attempt, clock) = (Arc::clone(&self.attempt), Arc::clone(&self.clock));
+        Some(Self::holder(attempt, clock, self.log_limit.clone()))
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -149,7 +148,7 @@ impl Held {
 
     /// Returns the length of the present lease.
     pub(crate) fn expire(&self) -> Duration {
-        self.attempt.lease().term().expire
+        self.attempt.lease().expire
     }
 
     /// Returns the rest of the lease, regardless of its present holder.
@@ -187,7 +186,7 @@ impl Held {
 
     /// Returns the time until which a node may hold the lock for this attempt.
     pub(crate) fn latest_expiry(&self) -> Moment {
-        self.attempt.lease().latest_expiry()
+        self.attempt.lease().latest_expiry
     }
 
     /// Returns whether the lease will have run out on every node after this time from now.
@@ -235,12 +234,12 @@ impl Held {
 
     /// Records that an extension was not confirmed.
     pub(crate) fn record_unconfirmed(&self) {
-        self.attempt.lease().set_unconfirmed();
+        self.attempt.lease().is_unconfirmed = true;
     }
 
     /// Returns whether the last extension was not confirmed.
     pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.attempt.lease().is_unconfirmed()
+        self.attempt.lease().is_unconfirmed
     }
 
     /// Ends the holding because the holder releases the lock. If the validity is already over, the lock

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Held, LeaseKeeper};
 use crate::ballot::attempt::tests::attempt;
-use crate::ballot::{Ballot, GrantedLease};
+use crate::ballot::{Ballot, Lease};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::home::Home;
@@ -446,7 +446,7 @@ async fn the_release_is_repeated_until_the_lease_of_a_dropped_extension_is_over(
 fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
     let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
     let keeper = LeaseKeeper::new(Ballot::new(vec![], SECOND, Arc::clone(&clock), Home::new()));
-    let lease = GrantedLease::new(clock.now(), clock.now(), 3 * SECOND);
+    let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
     let held = Held::new(attempt("a"), clock, lease, None);
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     assert_eq!(keeper.all().len(), 1);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::tests::{SECOND, settle, two_processes};
 use super::{Queues, WaitOutcome, WaiterOptions};
 use crate::Dialect;
-use crate::ballot::{Attempt, Enquiry, GrantedLease};
+use crate::ballot::{Attempt, Enquiry, Lease};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::Mode::Exclusive;
@@ -41,7 +41,7 @@ impl Process {
         let clock = Arc::clone(&self.queues.ballot.clock);
         let attempt = Attempt::new(&self.spec(mode), self.key.clone(), false, Enquiry::default());
         let now = clock.now();
-        let lease = GrantedLease::new(now, now, lease);
+        let lease = Lease::new(now, now, lease);
         let held = Held::new(attempt, clock, lease, None);
         self.queues.add_holder(&held, None, now);
         held

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use super::acquisition::Acquisition;
 use super::ask_state::{AskState, OwnMark};
 use super::scope;
-use crate::ballot::{Attempt, Enquiry, Grant, GrantedLease, Refusal};
+use crate::ballot::{Attempt, Enquiry, Grant, Refusal};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::Held;
@@ -46,8 +46,7 @@ impl Acquisition<'_> {
         let grant = asked.ok()?;
         if context.queues.local_conflict(&self.spec).is_some() {
             // The nodes have forgotten the locks of the other callers, who still rely on them.
-            let lease = GrantedLease::new(grant.since, grant.decided, options.expire);
-            context.ballot.release_in_background(attempt, lease.latest_expiry());
+            context.ballot.release_in_background(attempt, grant.lease.latest_expiry);
             return None;
         }
         state.mark.as_mut().map(OwnMark::acquired);
@@ -88,14 +87,13 @@ impl Acquisition<'_> {
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
         let Self { context, options, .. } = self;
         let clock = Arc::clone(&context.ballot.clock);
-        let lease = GrantedLease::new(grant.since, grant.decided, options.expire);
         let log_limit = Some(Arc::clone(&context.log_limit));
-        let held = Held::new(Arc::clone(attempt), clock, lease, log_limit);
+        let held = Held::new(Arc::clone(attempt), clock, grant.lease, log_limit);
         if let Some(token) = grant.token {
             held.set_token(token);
         }
         if let Some(min_hold) = options.min_hold {
-            held.set_min_hold(min_hold, grant.since);
+            held.set_min_hold(min_hold, grant.lease.since);
         }
         context.queues.add_holder(&held, scope::current(), grant.decided);
         scope::record(&context.queues, &held);

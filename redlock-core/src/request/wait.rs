@@ -195,12 +195,18 @@ impl Acquisition<'_> {
             if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
                 return Ok(QueueExit::HeldAt(conflict.key));
             }
-            let begun = Instant::now();
+            let behind_since = Instant::now();
+            let is_behind = place.is_some_and(FairPlace::is_behind);
             // Boxed, because the future would enlarge the futures of requests that are not fair.
             let turn = match place {
                 Some(place) => Box::pin(self.await_turn(place, waiter, deadline)).await,
                 None => Ok(None),
             };
+            // The keeper may have entered the ticket later.
+            if is_behind || (turn.is_err() && place.is_some_and(FairPlace::is_entered)) {
+                outage_wait.begin(behind_since);
+            }
+            let begun = Instant::now();
             let published = signal.as_ref().map(|signal| signal.counts());
             let refused = match turn {
                 Ok(Some(guard)) => return Ok(QueueExit::Acquired(guard)),

@@ -75,6 +75,12 @@ impl FairQueue {
         self.state.lock().first.is_some()
     }
 
+    /// Returns whether the ticket of a waiter is in the queue of a node, as far as this process knows.
+    pub(super) fn is_entered(&self, number: u64) -> bool {
+        let state = self.state.lock();
+        state.waiters.get(&number).is_some_and(|waiter| matches!(waiter.entry, Entry::At(_)))
+    }
+
     /// Adds a waiter. Returns how often the keeper has looked for a conductor in vain.
     pub(super) fn add(&self, number: &Arc<AtomicU64>) -> u64 {
         let (arrived, number) = (Instant::now(), Arc::clone(number));

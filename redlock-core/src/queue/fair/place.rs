@@ -51,6 +51,16 @@ impl FairPlace {
         self.queue.enter(self.number()).await;
     }
 
+    /// Returns whether the ticket is in the queue, or was there before the nodes failed.
+    pub(crate) fn is_entered(&self) -> bool {
+        self.queue.is_entered(self.number())
+    }
+
+    /// Returns whether the ticket is in the queue, behind a ticket of another process.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_entered() && !self.queue.is_first()
+    }
+
     /// Waits until the first ticket of all belongs to this process. Cancel safe.
     ///
     /// # Errors

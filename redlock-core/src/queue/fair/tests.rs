@@ -14,7 +14,7 @@ use crate::lock::{Dialect, LockName, LockSpec, Mode};
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::node::{FirstTicket, Node, ProcessId, QueueAction, QueueOp, QueueReply, Ticket};
 use crate::queue::tests::settle;
-use crate::{LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
+use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
 
 const MILLI: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -478,6 +478,70 @@ async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
 }
 
 /// The keeper has not found the node again yet.
+type FairWaiter = JoinHandle<(Result<LockGuard, LockError>, Instant)>;
+
+/// Returns two callers of two processes, of which the second is behind the first. The nodes have refused the lock to the
+/// first only.
+async fn two_callers(nodes: &[Arc<FakeNode>]) -> [FairWaiter; 2] {
+    for node in nodes {
+        node.occupy(3600 * SECOND);
+    }
+    let mut callers = Vec::new();
+    for locks in [fake_process(nodes), fake_process(nodes)] {
+        let acquire = async move { (fair(&locks).acquire().await, Instant::now()) };
+        callers.push(tokio::spawn(acquire));
+        sleep(5 * SECOND).await;
+    }
+    callers.try_into().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_behind_another_process_outlasts_a_short_outage_and_fails_after_a_long_one() {
+    // If the first node fails at the arrival of a caller, the keeper enters its ticket on the second node.
+    for first_node in [FakeMode::Up(Duration::ZERO), FakeMode::Broken] {
+        for (outage, outlasts) in [(SECOND, true), (10 * SECOND, false)] {
+            let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
+            nodes[0].set(first_node);
+            let [first, second] = two_callers(&nodes).await;
+            let begun = Instant::now();
+            for node in &nodes {
+                node.set(FakeMode::Down);
+            }
+            sleep(outage).await;
+            for node in &nodes {
+                node.forget();
+                node.set(FakeMode::Up(Duration::ZERO));
+            }
+            for caller in [first, second] {
+                let (result, ended) = timeout(20 * SECOND, caller).await.unwrap().unwrap();
+                match result {
+                    Ok(guard) if outlasts => guard.release().await.unwrap(),
+                    Err(LockError::Unavailable { .. }) if !outlasts => {
+                        assert!(ended - begun >= 2 * SECOND);
+                    }
+                    result => panic!("{result:?} after an outage of {outage:?}"),
+                }
+            }
+        }
+    }
+}
+
+/// Its ticket was behind another one, so it is no new caller.
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_turn_comes_in_an_outage_keeps_its_place_for_the_grace() {
+    let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
+    let [first, second] = two_callers(&nodes).await;
+    for node in &nodes[1..] {
+        node.set(FakeMode::Down);
+    }
+    let (first, its_end) = first.await.unwrap();
+    let (second, end) = second.await.unwrap();
+    for result in [first, second] {
+        assert!(matches!(result, Err(LockError::Unavailable { .. })), "{result:?}");
+    }
+    assert!(end - its_end >= 2 * SECOND, "{:?}", end - its_end);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_gives_up_after_an_outage_leaves_no_ticket() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
