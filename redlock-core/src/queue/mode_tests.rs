@@ -43,7 +43,7 @@ impl Process {
         let now = clock.now();
         let lease = Lease::new(now, now, lease);
         let held = Held::new(attempt, clock, lease, None);
-        self.queues.add_holder(&held, None, now);
+        self.queues.admit(&held, None, now).unwrap();
         held
     }
 

@@ -116,19 +116,41 @@ impl Queues {
     }
 
     /// Records that this process holds a lock, which the nodes granted at `granted`.
-    pub(crate) fn add_holder(&self, held: &Arc<Held>, scope: Option<u64>, granted: Moment) {
+    ///
+    /// # Errors
+    ///
+    /// Returns a valid lock of this process that conflicts with it: the nodes have forgotten a lock on which its holder
+    /// still relies.
+    pub(crate) fn admit(
+        &self,
+        held: &Arc<Held>,
+        scope: Option<u64>,
+        granted: Moment,
+    ) -> Result<(), LocalConflict> {
+        let spec = held.attempt().spec();
+        let conflict = |key, queue: &WaitQueue| {
+            let remaining = queue.local_conflict_remaining(spec.mode())?;
+            Some(LocalConflict { key, remaining })
+        };
         let mut by_key = self.by_key.lock();
-        for key in held.attempt().spec().queue_keys() {
-            let queue = by_key.entry(key.clone()).or_default();
+        // Nothing is recorded unless all keys are free. One key is looked up only once.
+        let others = spec.queue_keys().iter().enumerate().skip(1);
+        for (key, queue_key) in others {
+            by_key.get(queue_key).and_then(|queue| conflict(key, queue)).map_or(Ok(()), Err)?;
+        }
+        for queue_key in spec.queue_keys() {
+            let queue = by_key.entry(queue_key.clone()).or_default();
+            conflict(0, queue).map_or(Ok(()), Err)?;
             queue.add_holder(held, scope, granted);
             // A quorum has granted the lock, so the outage is over.
             queue.waiting.end_outage();
-            if held.attempt().spec().mode() == Mode::SHARED {
+            if spec.mode() == Mode::SHARED {
                 queue.call_readers();
             }
             queue.wake_first();
             queue.wake_scope(scope);
         }
+        Ok(())
     }
 
     /// Records that a waiter has taken the lock that was handed over to it. Its scope shares the lock only

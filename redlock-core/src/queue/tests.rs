@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::WaiterOptions;
 use crate::clock::fake::RuntimeClock;
@@ -605,5 +605,30 @@ async fn only_a_waiter_that_was_woken_by_one_node_skips_the_look_up_of_the_lease
         assert_eq!(acquisitions(&nodes[0]), before + 1);
         assert_eq!(nodes[0].lookups(), before + usize::from(count > 1), "{count} nodes");
         waiter.abort();
+    }
+}
+
+/// The node has forgotten the first lock, on which its holder still relies.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_granted_beside_a_valid_one_of_its_process_is_given_back() {
+    for (keys, waits) in [(1, false), (1, true), (2, false), (2, true)] {
+        let (locks, node) = one_node();
+        node.set(FakeMode::Up(Duration::from_millis(20)));
+        let request =
+            |keys: &[&str]| locks.lock_all(keys).expire(30 * SECOND).min_hold(20 * SECOND);
+        let first = tokio::spawn(request(&["b"]).try_acquire());
+        let second = request(&["b", "a"][..keys]);
+        let second = if waits { second.wait_forever() } else { second };
+        let second = tokio::spawn(second.acquire());
+        let first = first.await.unwrap().unwrap();
+        node.forget();
+        sleep(10 * SECOND).await;
+        assert!(first.is_valid() && !node.is_held());
+        assert_eq!((acquisitions(&node), node.releases()), (2, 1));
+        assert_eq!(second.is_finished(), !waits);
+        drop(first);
+        let second = timeout(SECOND, second).await.unwrap().unwrap();
+        assert_eq!(second.is_ok(), waits, "{second:?}");
+        assert!(second.as_ref().err().is_none_or(LockError::is_contended));
     }
 }

@@ -34,8 +34,8 @@ impl WaitQueue {
         self.waiting.iter().any(|entry| entry.spec.mode() != Mode::SHARED)
     }
 
-    /// Adds a holder, whose lock was granted at `granted`. Removes holders whose locks conflict with it: the nodes have
-    /// granted the new lock, so the old locks are lost.
+    /// Adds a holder, whose lock was granted at `granted`. Removes holders whose locks conflict with it, and are no longer
+    /// valid.
     pub(super) fn add_holder(&mut self, held: &Arc<Held>, scope: Option<u64>, granted: Moment) {
         self.holders.remove_incompatible(held.attempt().spec().mode());
         self.holders.push(Holder::new(Arc::clone(held), scope, granted));

@@ -33,24 +33,14 @@ impl Acquisition<'_> {
         state: &mut AskState<'_>,
         deadline: Option<Instant>,
     ) -> Option<LockGuard> {
-        let Self { context, options, .. } = self;
-        let _shutdown_waits = context.ballot.home.delay_shutdown();
-        context.enter();
+        let _shutdown_waits = self.context.ballot.home.delay_shutdown();
+        self.context.enter();
         state.met_marks = true;
-        let attempt = self.new_attempt(state);
-        let asked = context.ballot.acquire(&attempt, options.expire);
-        let asked = match deadline {
-            Some(deadline) => timeout_at(deadline, asked).await.ok()?,
-            None => asked.await,
-        };
-        let grant = asked.ok()?;
-        if context.queues.local_conflict(&self.spec).is_some() {
-            // The nodes have forgotten the locks of the other callers, who still rely on them.
-            context.ballot.release_in_background(attempt, grant.lease.latest_expiry);
-            return None;
+        let asked = self.ask_once(state);
+        match deadline {
+            Some(deadline) => timeout_at(deadline, asked).await.ok()?.ok(),
+            None => asked.await.ok(),
         }
-        state.mark.as_mut().map(OwnMark::acquired);
-        self.make_guard(&attempt, &grant).ok()
     }
 
     /// Makes one attempt, with a token of its own.
@@ -59,8 +49,9 @@ impl Acquisition<'_> {
         let attempt = self.new_attempt(state);
         match self.context.ballot.acquire(&attempt, self.options.expire).await {
             Ok(grant) => {
+                let guard = self.make_guard(&attempt, &grant)?;
                 state.mark.as_mut().map(OwnMark::acquired);
-                self.make_guard(&attempt, &grant)
+                Ok(guard)
             }
             Err(refusal) => {
                 if let Refusal::Contended { takes_marks: true, .. } = refusal {
@@ -92,10 +83,14 @@ impl Acquisition<'_> {
         if let Some(token) = grant.token {
             held.set_token(token);
         }
+        if let Err(conflict) = context.queues.admit(&held, scope::current(), grant.decided) {
+            let (attempt, until) = (Arc::clone(attempt), grant.lease.latest_expiry);
+            context.ballot.release_in_background(attempt, until);
+            return Err(self.contended_locally(conflict));
+        }
         if let Some(min_hold) = options.min_hold {
             held.set_min_hold(min_hold, grant.lease.since);
         }
-        context.queues.add_holder(&held, scope::current(), grant.decided);
         scope::record(&context.queues, &held);
         let (context, renewal) = (Arc::clone(context), options.renewal());
         let guard = LockGuard::new(context, held, renewal, grant.begun, grant.validity);

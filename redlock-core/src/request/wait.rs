@@ -248,7 +248,8 @@ impl Acquisition<'_> {
             if left.is_zero() {
                 return Err(refused);
             }
-            if !waiter.goes_on_asking() {
+            // Without a vote, this process holds the lock. The nodes have forgotten it.
+            if !waiter.goes_on_asking() || votes.is_empty() {
                 return Ok(QueueExit::Queued);
             }
             if let (Some(signal), Some(published), true) = (&signal, &published, is_split) {
