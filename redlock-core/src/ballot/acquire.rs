@@ -1,6 +1,7 @@
 //! Acquires a lock: asks all nodes to set it, and counts their votes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +11,7 @@ use super::round::Round;
 use super::tally::{Decision, Tally};
 use super::{Attempt, Ballot, NodeRelease};
 use crate::clock::Moment;
-use crate::error::{NodeError, Vote, Votes};
+use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
 use crate::node::ReplyFuture;
 use crate::validity;
@@ -29,20 +30,6 @@ pub(crate) struct Grant {
     pub(crate) token: Option<FencingToken>,
 }
 
-/// The reason why an acquisition failed.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// Another caller holds the lock. `key` is the index of the key that it holds, and `takes_marks` whether a
-    /// node takes marks at the lock.
-    Contended { key: usize, remaining: Option<Duration>, takes_marks: bool, votes: Votes },
-    /// No quorum of nodes answered.
-    Unavailable(Votes),
-    /// The lease was over before a quorum granted it.
-    TimedOut { elapsed: Duration, votes: Votes },
-    /// Foreign keys, which are not locks, prevent a quorum. `key` is the index of the key.
-    Foreign { key: usize, votes: Votes },
-}
-
 impl Ballot {
     /// Asks the nodes for the lock. If the attempt is fenced, also writes its number back to a majority.
     ///
@@ -53,7 +40,7 @@ impl Ballot {
         &self,
         attempt: &Arc<Attempt>,
         expire: Duration,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Grant, LockError> {
         // The clock is read before the first byte is sent, so the servers' leases begin later (every lock has
         // a deadline).
         let since = self.clock.now();
@@ -77,8 +64,10 @@ impl Ballot {
         let limits = self.limits(validity::remaining(expire, Duration::ZERO));
         match cleanup.round.decide(&self.nodes, limits).await {
             Decision::Granted => {}
-            Decision::Denied => return Err(self.unavailable_or_refused(&cleanup.round)),
-            Decision::OutOfTime => return Err(self.timed_out(since, &cleanup.round)),
+            Decision::Denied => return Err(self.refused(attempt, &cleanup.round)),
+            Decision::OutOfTime => {
+                return Err(self.timed_out(attempt, since, expire, &cleanup.round));
+            }
         }
         // The number is fixed now: a greater number in a later reply is not confirmed.
         let token = attempt.first_token(cleanup.round.number());
@@ -89,13 +78,13 @@ impl Ballot {
             let remaining = validity::remaining(expire, self.clock.now().since(since));
             let votes = Some(cleanup.round.tally());
             // Boxed, because the future would enlarge the futures of unfenced locks.
-            Box::pin(self.confirm(attempt, token, remaining, votes)).await?;
+            Box::pin(self.confirm(attempt, token, expire, remaining, votes)).await?;
         }
 
         let decided = self.clock.now();
         let validity = validity::remaining(expire, decided.since(since));
         if validity.is_zero() {
-            return Err(self.timed_out(since, &cleanup.round));
+            return Err(self.timed_out(attempt, since, expire, &cleanup.round));
         }
         cleanup.disarm();
         let lease = Lease::new(since, decided, expire);
@@ -114,9 +103,10 @@ impl Ballot {
         &self,
         attempt: &Arc<Attempt>,
         token: FencingToken,
+        expire: Duration,
         remaining: Duration,
         acquisition: Option<&Tally>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), LockError> {
         let mut round = Round::new(&self.nodes, false);
         round.send(&self.nodes, |index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
@@ -127,41 +117,51 @@ impl Ballot {
         let asked = self.clock.now();
         let confirmed = match round.decide(&self.nodes, self.limits(remaining)).await {
             Decision::Granted => Ok(()),
-            Decision::OutOfTime => Err(self.timed_out(asked, &round)),
+            Decision::OutOfTime => Err(self.timed_out(attempt, asked, expire, &round)),
             Decision::Denied if round.tally().is_refused() => {
-                Err(self.foreign_or_contended(&round))
+                Err(foreign_or_contended(attempt, &round, round.votes(&self.nodes)))
             }
             // Failed nodes, and not another holder, prevented the quorum.
-            Decision::Denied => Err(Refusal::Unavailable(round.votes(&self.nodes))),
+            Decision::Denied => Err(unavailable(attempt, round.votes(&self.nodes))),
         };
         self.await_pending(&mut round);
         confirmed
     }
 
-    fn timed_out(&self, since: Moment, round: &Round) -> Refusal {
-        let elapsed = self.clock.now().since(since);
-        Refusal::TimedOut { elapsed, votes: round.votes(&self.nodes) }
+    fn timed_out(
+        &self,
+        attempt: &Attempt,
+        since: Moment,
+        expire: Duration,
+        round: &Round,
+    ) -> LockError {
+        let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
+        LockError::TimedOut { key, elapsed: self.clock.now().since(since), expire, votes }
     }
 
     /// Returns why a round was denied: no quorum of nodes answered, or the nodes refused.
-    fn unavailable_or_refused(&self, round: &Round) -> Refusal {
+    fn refused(&self, attempt: &Attempt, round: &Round) -> LockError {
+        let votes = round.votes(&self.nodes);
         if round.tally().is_unavailable() {
-            Refusal::Unavailable(round.votes(&self.nodes))
+            unavailable(attempt, votes)
         } else {
-            self.foreign_or_contended(round)
+            foreign_or_contended(attempt, round, votes)
         }
     }
+}
 
-    /// Returns why the nodes refused: foreign keys, or another holder.
-    fn foreign_or_contended(&self, round: &Round) -> Refusal {
-        let (tally, votes) = (round.tally(), round.votes(&self.nodes));
-        let key = round.refused_key();
-        if tally.is_foreign() {
-            Refusal::Foreign { key, votes }
-        } else {
-            let (remaining, takes_marks) = (tally.remaining(), round.takes_marks());
-            Refusal::Contended { key, remaining, takes_marks, votes }
-        }
+fn unavailable(attempt: &Attempt, votes: Votes) -> LockError {
+    LockError::Unavailable { key: attempt.key().clone(), votes }
+}
+
+/// Returns why the nodes refused: foreign keys, or another holder.
+fn foreign_or_contended(attempt: &Attempt, round: &Round, votes: Votes) -> LockError {
+    let (tally, key) = (round.tally(), attempt.key_at(round.refused_key()).clone());
+    if tally.is_foreign() {
+        LockError::ForeignKey { key, votes }
+    } else {
+        attempt.met_marks.store(round.takes_marks(), Ordering::SeqCst);
+        LockError::Contended { key, remaining: tally.remaining(), votes }
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Attempt {
     abandoned: AtomicBool,
     /// The nodes that were asked to set the lock, one bit for each.
     asked: AtomicU64,
+    /// Whether a node that refused the lock takes marks at it.
+    pub(crate) met_marks: AtomicBool,
     fencing: Option<FencingState>,
     enquiry: Enquiry,
     /// The lock after a downgrade. It counts while `is_downgraded` is set.
@@ -112,6 +114,7 @@ impl Attempt {
             retention: Mutex::default(),
             abandoned: AtomicBool::new(false),
             asked: AtomicU64::new(0),
+            met_marks: AtomicBool::new(false),
             fencing,
             enquiry,
             downgraded: OnceLock::new(),
@@ -276,6 +279,11 @@ impl Attempt {
     /// Returns the key that the caller locks; of several keys, the first.
     pub(crate) fn key(&self) -> &LockKey {
         self.keys.first()
+    }
+
+    /// Returns the key at this index, or the first key if there is none.
+    pub(crate) fn key_at(&self, index: usize) -> &LockKey {
+        self.keys.at(index)
     }
 
     /// Returns the keys that the caller locks.

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::Refusal;
 use super::attempt::tests::attempt;
 use super::tests::Setup;
-use crate::error::{NodeError, Vote};
+use crate::error::{LockError, NodeError, Vote};
 use crate::node::fake::FakeMode;
 
 /// A server in a transaction replies `QUEUED`, and sets the lock afterwards.
@@ -27,7 +26,8 @@ async fn is_cleaned_up_after(mode: FakeMode, error: NodeError) {
     let setup = Setup::new(3);
     setup.set(&[mode, mode, FakeMode::Up(Duration::ZERO)]);
     let attempt = attempt("order:42");
-    let Err(Refusal::Unavailable(votes)) = setup.ballot.acquire(&attempt, EXPIRE).await else {
+    let Err(LockError::Unavailable { votes, .. }) = setup.ballot.acquire(&attempt, EXPIRE).await
+    else {
         panic!("the ballot was granted or contended")
     };
     let failed = Vote::Failed(error);

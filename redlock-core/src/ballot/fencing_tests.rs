@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep};
 use super::attempt::Attempt;
 use super::attempt::tests::fenced_attempt;
 use super::tests::Setup;
-use super::{Extension, Grant, Refusal};
+use super::{Extension, Grant};
 use crate::clock::fake::FakeClock;
-use crate::error::{NodeError, Vote};
+use crate::error::{LockError, NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, Operation};
@@ -48,7 +48,7 @@ async fn acquire_until(
     setup: &Setup,
     attempt: &Arc<Attempt>,
     strike: impl FnOnce(),
-) -> Result<Grant, Refusal> {
+) -> Result<Grant, LockError> {
     let mut acquire = Box::pin(setup.ballot.acquire(attempt, EXPIRE));
     assert!(acquire.as_mut().now_or_never().is_none());
     while setup.nodes[..2].iter().any(|node| !node.is_held()) {
@@ -125,7 +125,7 @@ async fn without_a_confirmed_number_no_lock_is_granted_or_left_behind() {
         let begun = Instant::now();
         let refused =
             acquire_until(&setup, &attempt, || setup.nodes[0].set(after)).await.unwrap_err();
-        assert!(matches!(refused, Refusal::Unavailable(_)), "{refused:?}");
+        assert!(matches!(refused, LockError::Unavailable { .. }), "{refused:?}");
         assert!(begun.elapsed() < Duration::from_millis(200));
         assert!(attempt.is_abandoned());
         setup.set(&[UP; 3]);
@@ -141,7 +141,9 @@ async fn a_node_that_did_not_grant_the_lock_neither_confirms_nor_denies_its_numb
         setup.set(&[UP, UP, third]);
         let attempt = attempt();
         let refused = acquire_until(&setup, &attempt, || setup.nodes[1].set(FROZEN)).await;
-        let Err(Refusal::Unavailable(votes)) = refused else { panic!("{third:?}: {refused:?}") };
+        let Err(LockError::Unavailable { votes, .. }) = refused else {
+            panic!("{third:?}: {refused:?}")
+        };
         let failed = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Failed(_))));
         assert_eq!(failed.count(), 2, "{third:?}: {votes}");
         if third == DOWN {
@@ -159,7 +161,7 @@ async fn a_number_that_is_not_confirmed_is_not_reported_as_contended() {
     setup.nodes[2].occupy(EXPIRE);
     let attempt = attempt();
     let refused = acquire_until(&setup, &attempt, || setup.nodes[1].set(FROZEN)).await;
-    let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
+    let Err(LockError::Unavailable { votes, .. }) = refused else { panic!("{refused:?}") };
     let third = votes.iter().nth(2).unwrap().1;
     assert!(matches!(third, Some(Vote::Held { .. })), "{votes}");
 }
@@ -169,7 +171,7 @@ async fn a_number_that_is_not_confirmed_is_not_reported_as_contended() {
 async fn a_fenced_grant_without_a_valid_number_does_not_count() {
     let setup = setup(&[-10, (1 << 53) - 1, 0]);
     let refused = setup.ballot.acquire(&attempt(), EXPIRE).await;
-    let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
+    let Err(LockError::Unavailable { votes, .. }) = refused else { panic!("{refused:?}") };
     let failed = Vote::Failed(NodeError::UnexpectedReply);
     assert_eq!(votes.iter().filter(|(_, vote)| *vote == Some(&failed)).count(), 2, "{votes}");
     assert!(setup.free().await);
@@ -192,7 +194,7 @@ async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
         clock.advance(EXPIRE + Duration::from_secs(1));
     };
     let (refused, ()) = tokio::join!(attempt, suspend);
-    assert!(matches!(refused, Err(Refusal::TimedOut { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(LockError::TimedOut { .. })), "{refused:?}");
 }
 
 /// The lease may end, or the nodes may restart, before the number is confirmed.
@@ -206,7 +208,7 @@ async fn a_lock_that_is_gone_is_not_confirmed() {
         setup.nodes[..2].iter().for_each(|node| node.forget());
     };
     let (refused, ()) = tokio::join!(setup.ballot.acquire(&attempt, EXPIRE), forget);
-    assert!(matches!(refused, Err(Refusal::Contended { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(LockError::Contended { .. })), "{refused:?}");
     assert!(setup.free().await);
 }
 
@@ -221,8 +223,8 @@ async fn a_lock_that_is_gone_is_not_reported_as_unavailable() {
     setup.nodes[..2].iter().for_each(|node| node.forget());
     // All four nodes reply before the ballot reads any reply.
     setup.set(&[UP, UP, FakeMode::AnswerLost, FakeMode::AnswerLost]);
-    let denied = setup.ballot.confirm(&attempt, granted.token.unwrap(), EXPIRE, None).await;
-    assert!(matches!(denied, Err(Refusal::Contended { .. })), "{denied:?}");
+    let denied = setup.ballot.confirm(&attempt, granted.token.unwrap(), EXPIRE, EXPIRE, None).await;
+    assert!(matches!(denied, Err(LockError::Contended { .. })), "{denied:?}");
     let denied = setup.ballot.extend(&attempt, EXPIRE).await;
     assert!(matches!(denied, Extension::Lost(_)), "{denied:?}");
 }
@@ -262,6 +264,6 @@ async fn a_confirmation_takes_no_longer_than_the_lease() {
     }
     setup.set(&[FROZEN; 3]);
     let refusal = acquire.await.unwrap_err();
-    assert!(matches!(refusal, Refusal::TimedOut { .. }), "{refusal:?}");
+    assert!(matches!(refusal, LockError::TimedOut { .. }), "{refusal:?}");
     assert!(begun.elapsed() <= LEASE, "{:?}", begun.elapsed());
 }

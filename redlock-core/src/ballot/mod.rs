@@ -28,7 +28,7 @@ use crate::node::{Action, Node, NodeStatus, Op, ReplyFuture, StatusReceiver};
 use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
-pub(crate) use acquire::{Grant, Refusal};
+pub(crate) use acquire::Grant;
 pub(crate) use attempt::{Attempt, Enquiry, MinHold};
 use cleanup::NodeRelease;
 pub(crate) use lease::Lease;

@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use super::attempt::Attempt;
 use super::attempt::tests::attempt as new_attempt;
-use super::{Ballot, Extension, Grant, Refusal, Release, validity};
+use super::{Ballot, Extension, Grant, Release, validity};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
-use crate::error::{NodeError, Vote};
+use crate::error::{LockError, NodeError, Vote};
 use crate::home::Home;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
@@ -116,7 +116,7 @@ async fn a_quorum_refuses_without_waiting_for_the_others() {
     let start = Instant::now();
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert_eq!(start.elapsed(), Duration::ZERO);
-    let Refusal::Contended { remaining, .. } = refusal else { panic!("{refusal:?}") };
+    let LockError::Contended { remaining, .. } = refusal else { panic!("{refusal:?}") };
     assert_eq!(remaining, Some(Duration::from_secs(3)));
 }
 
@@ -126,7 +126,7 @@ async fn a_split_vote_is_contended_and_released() {
     let setup = Setup::new(2);
     setup.nodes[0].occupy(Duration::from_secs(3));
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Contended { remaining: None, .. }), "{refusal:?}");
+    assert!(matches!(refusal, LockError::Contended { remaining: None, .. }), "{refusal:?}");
     setup.nodes[0].forget();
     assert!(setup.free().await);
 }
@@ -138,7 +138,7 @@ async fn silent_nodes_cost_the_timeout_and_no_more() {
     let start = Instant::now();
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(start.elapsed() <= NODE_TIMEOUT + Duration::from_millis(2), "{:?}", start.elapsed());
-    let Refusal::Unavailable(votes) = refusal else { panic!("{refusal:?}") };
+    let LockError::Unavailable { votes, .. } = refusal else { panic!("{refusal:?}") };
     let votes: Vec<_> = votes.iter().map(|(_, vote)| vote.cloned().unwrap()).collect();
     let silent = Vote::Failed(NodeError::NoReply(NODE_TIMEOUT));
     assert_eq!(votes, [Vote::Granted, silent.clone(), silent]);
@@ -247,7 +247,7 @@ async fn a_grant_that_comes_after_the_lease_is_released() {
     };
     let (refusal, ()) = tokio::join!(attempt, suspend);
     let refusal = refusal.unwrap_err();
-    assert!(matches!(refusal, Refusal::TimedOut { .. }), "{refusal:?}");
+    assert!(matches!(refusal, LockError::TimedOut { .. }), "{refusal:?}");
     setup.set(&[UP; 3]);
     assert!(setup.free().await);
 }
@@ -385,7 +385,7 @@ async fn a_node_has_the_time_to_find_out_that_its_server_is_silent() {
     setup.nodes.iter().for_each(|node| node.measure_silence_from_first_look());
     let start = Instant::now();
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
+    assert!(matches!(refusal, LockError::Unavailable { .. }), "{refusal:?}");
     assert!(start.elapsed() < NODE_TIMEOUT * 3 / 2, "{:?}", start.elapsed());
 }
 
@@ -398,7 +398,7 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
         setup.nodes.iter().for_each(|node| node.set_reports_silence(is_known));
         let start = Instant::now();
         let refusal = setup.ballot.acquire(&attempt(), expire).await.unwrap_err();
-        let Refusal::TimedOut { elapsed, votes } = refusal else { panic!("{refusal:?}") };
+        let LockError::TimedOut { elapsed, votes, .. } = refusal else { panic!("{refusal:?}") };
         assert!(votes.iter().all(|(_, vote)| vote.is_none()), "a node is blamed: {votes}");
         assert_eq!(elapsed, start.elapsed());
         // Timers count in whole milliseconds.

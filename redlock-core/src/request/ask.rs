@@ -1,13 +1,14 @@
 //! Asking the nodes for a lock, and making the guard of a granted lock.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::ask_state::{AskState, OwnMark};
 use super::scope;
-use crate::ballot::{Attempt, Enquiry, Grant, Refusal};
+use crate::ballot::{Attempt, Enquiry, Grant};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::Held;
@@ -53,11 +54,9 @@ impl Acquisition<'_> {
                 state.mark.as_mut().map(OwnMark::acquired);
                 Ok(guard)
             }
-            Err(refusal) => {
-                if let Refusal::Contended { takes_marks: true, .. } = refusal {
-                    state.met_marks = true;
-                }
-                Err(self.refused(refusal))
+            Err(refused) => {
+                state.met_marks |= attempt.met_marks.load(Ordering::SeqCst);
+                Err(refused)
             }
         }
     }
@@ -99,25 +98,5 @@ impl Acquisition<'_> {
         // abandoned attempt leaves nothing behind).
         self.context.check_open().inspect_err(|_| attempt.cancel_min_hold())?;
         Ok(guard)
-    }
-
-    /// Returns the error of an attempt that the nodes refused.
-    pub(super) fn refused(&self, refusal: Refusal) -> LockError {
-        let expire = self.options.expire;
-        let refused_key = match &refusal {
-            Refusal::Contended { key, .. } | Refusal::Foreign { key, .. } => *key,
-            Refusal::Unavailable(_) | Refusal::TimedOut { .. } => 0,
-        };
-        let key = self.keys.at(refused_key).clone();
-        match refusal {
-            Refusal::Contended { key: _, remaining, takes_marks: _, votes } => {
-                LockError::Contended { key, remaining, votes }
-            }
-            Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },
-            Refusal::TimedOut { elapsed, votes } => {
-                LockError::TimedOut { key, elapsed, expire, votes }
-            }
-            Refusal::Foreign { key: _, votes } => LockError::ForeignKey { key, votes },
-        }
     }
 }

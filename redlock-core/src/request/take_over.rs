@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use super::acquisition::Acquisition;
 use super::scope;
-use crate::ballot::Refusal;
 use crate::error::{HoldError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, HoldState};
@@ -25,13 +24,14 @@ impl Acquisition<'_> {
             && guard.is_valid()
             && let Some(token) = held.attempt().next_token()
         {
-            match ballot.confirm(held.attempt(), token, held.remaining(), None).await {
+            let (attempt, expire) = (held.attempt(), self.options.expire);
+            match ballot.confirm(attempt, token, expire, held.remaining(), None).await {
                 Ok(()) => held.set_token(token),
-                Err(Refusal::Contended { .. } | Refusal::Foreign { .. }) => held.discard(),
-                Err(refusal) => {
+                Err(LockError::Contended { .. } | LockError::ForeignKey { .. }) => held.discard(),
+                Err(error) => {
                     // The next waiter could not confirm the lock either.
-                    held.attempt().abandon();
-                    return Err(self.refused(refusal));
+                    attempt.abandon();
+                    return Err(error);
                 }
             }
         }
