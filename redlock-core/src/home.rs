@@ -15,7 +15,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// How often the runtime is checked within the time after which it counts as idle. A process that was stopped for long
 /// misses one check only.
-pub(crate) const IDLE_CHECKS: u32 = 4;
+const IDLE_CHECKS: u32 = 4;
+/// The pause before the first check of a home that was idle.
+const SHORTEST_CHECK: Duration = Duration::from_millis(1);
 
 /// The runtime that runs the background work of a manager: the first that uses the manager. Connections, renewals and
 /// releases run there.
@@ -103,13 +105,14 @@ impl Home {
         self.runtime.get().cloned().or_else(|| Handle::try_current().ok())
     }
 
-    /// Returns whether no thread has driven the home for about `limit`. False in the home itself. Notices this only if it
-    /// is called several times within `limit`.
+    /// Returns whether no thread has driven the home for about `limit`; false in the home itself. Notices an idle home only if
+    /// this method is called several times within `limit`, by any callers: once one of them has noticed it, new callers
+    /// do not wait for `limit` again.
     pub(crate) fn is_idle(&self, limit: Duration) -> bool {
-        let Some(home) = self.runtime.get() else { return false };
-        if Handle::try_current().is_ok_and(|current| current.id() == home.id()) {
+        let Some(home) = self.elsewhere() else {
+            self.was_idle.store(false, Ordering::Relaxed);
             return false;
-        }
+        };
         let (mut pulse, now) = (self.pulse.lock(), Instant::now());
         let is_idle = match &mut *pulse {
             Some(pulse) if !pulse.task.is_finished() => {
@@ -129,15 +132,30 @@ impl Home {
         is_idle
     }
 
-    /// Returns the result of the latest [`is_idle`](Self::is_idle).
-    pub(crate) fn was_idle(&self) -> bool {
-        self.was_idle.load(Ordering::Relaxed)
+    /// Returns the home, unless this thread runs it.
+    fn elsewhere(&self) -> Option<&Handle> {
+        let home = self.runtime.get()?;
+        let is_here = Handle::try_current().is_ok_and(|current| current.id() == home.id());
+        (!is_here).then_some(home)
     }
 
-    /// Resolves when no thread has driven the home for about `limit`.
+    /// Returns when to check the home for the first time.
+    pub(crate) fn first_check(&self, limit: Duration) -> Duration {
+        if self.was_idle.load(Ordering::Relaxed) { SHORTEST_CHECK } else { limit / IDLE_CHECKS }
+    }
+
+    /// Resolves when no thread has driven the home for about `limit`. Never resolves in the home itself.
     pub(crate) async fn idle(&self, limit: Duration) {
-        while !self.is_idle(limit) {
-            sleep(limit / IDLE_CHECKS).await;
+        if self.elsewhere().is_none() {
+            std::future::pending::<()>().await;
+        }
+        let mut pause = self.first_check(limit);
+        loop {
+            sleep(pause).await;
+            if self.is_idle(limit) {
+                return;
+            }
+            pause = limit / IDLE_CHECKS;
         }
     }
 
@@ -167,5 +185,32 @@ impl Home {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(40);
+
+    #[test]
+    fn a_home_that_was_idle_is_checked_early_until_it_runs_again() {
+        let [driver, other] = [(); 2].map(|()| Builder::new_current_thread().enable_all().build());
+        let (driver, other, home) = (driver.unwrap(), other.unwrap(), Home::new());
+        driver.block_on(async { home.enter(|_| || {}) });
+        assert!(!home.is_idle(LIMIT), "no runtime is idle at once");
+        other.block_on(home.idle(LIMIT));
+        assert_eq!(home.first_check(LIMIT), SHORTEST_CHECK);
+        assert!(other.block_on(async { home.is_idle(LIMIT) }));
+        let runs = driver.block_on(async {
+            sleep(SHORTEST_CHECK).await;
+            !home.is_idle(LIMIT)
+        });
+        assert!(runs, "the home is idle while it runs");
+        assert_eq!(home.first_check(LIMIT), LIMIT / IDLE_CHECKS);
+        assert!(!other.block_on(async { home.is_idle(LIMIT) }));
     }
 }

@@ -22,8 +22,7 @@ const LONGEST_PAUSE_UNSENT: Duration = Duration::from_millis(500);
 
 impl Ballot {
     /// Waits for the replies of a round that no longer affect the decision. If the reply future of a command is dropped, the
-    /// command may never be sent, and the node would not have the lock. A shutdown does not wait for these replies: nothing
-    /// is lost without them.
+    /// command may never be sent, and the node would not have the lock. A shutdown does not wait for these replies.
     pub(super) fn await_pending(&self, round: &mut Round) {
         let replies = round.take_all_pending();
         if !replies.is_empty()
@@ -86,14 +85,14 @@ impl Ballot {
             );
             return;
         }
-        let (unconfirmed, clock) = (Unconfirmed(Some(attempt)), Arc::clone(&self.clock));
-        self.home.spawn(unconfirmed.finish(nodes, until, clock));
+        let (release, clock) = (Unconfirmed { attempt, has_ended: false }, Arc::clone(&self.clock));
+        self.home.spawn(release.finish(nodes, until, clock));
     }
 }
 
 async fn await_all(replies: PendingReplies) -> Vec<(usize, Vote)> {
-    let votes = replies.into_iter().map(async |(index, reply)| (index, reply.await.vote));
-    poll_periodically(join_all(votes)).await
+    let vote = async |(index, reply)| (index, poll_periodically::<ReplyFuture>(reply).await.vote);
+    join_all(replies.into_iter().map(vote)).await
 }
 
 async fn restore_on(attempt: &Attempt, index: usize, node: &dyn Node, expire: Duration) {
@@ -117,27 +116,29 @@ async fn restore_on(attempt: &Attempt, index: usize, node: &dyn Node, expire: Du
     }
 }
 
-/// A release that some nodes have not confirmed. `None` when it has ended.
-struct Unconfirmed(Option<Arc<Attempt>>);
+/// A release that some nodes have not confirmed.
+struct Unconfirmed {
+    attempt: Arc<Attempt>,
+    has_ended: bool,
+}
 
 impl Unconfirmed {
     /// Waits until every node has confirmed the release, or the lease has run out there.
     async fn finish(mut self, nodes: Vec<NodeRelease>, until: Moment, clock: Arc<dyn Clock>) {
-        let Some(attempt) = &self.0 else { return };
         let left = clock.now().time_until(until);
-        let nodes = nodes.into_iter().map(|node| node.finish(attempt, until, &*clock));
+        let nodes = nodes.into_iter().map(|node| node.finish(&self.attempt, until, &*clock));
         // A command that was sent by then takes effect even if the node receives it later.
         let _ = tokio::time::timeout(left, join_all(nodes)).await;
-        self.0 = None;
+        self.has_ended = true;
     }
 }
 
 impl Drop for Unconfirmed {
     fn drop(&mut self) {
-        if let Some(attempt) = &self.0 {
+        if !self.has_ended {
             tracing::debug!(
-                key = %attempt.key(),
-                "a release was abandoned before all nodes confirmed it; there, the lock may last until its lease ends"
+                key = %self.attempt.key(),
+                "a release was abandoned before all nodes confirmed it; on the others, the lock may last until its lease ends"
             );
         }
     }

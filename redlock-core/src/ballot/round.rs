@@ -102,9 +102,8 @@ impl Round {
             }
             // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
             if timer.is_none() {
-                let is_idle = home.was_idle();
-                let pause = if is_idle { MIN_CHECK_PAUSE } else { max_silence / SILENCE_CHECKS };
-                let pause = pause.min(max_time);
+                let first = home.first_check(max_silence).min(max_silence / SILENCE_CHECKS);
+                let pause = first.min(max_time);
                 timer = Some(RoundTimer::until(self.begun + pause));
             }
             while let Some(timer) = &mut timer

@@ -68,12 +68,16 @@ impl Tally {
 
     /// Returns the decision, as soon as further votes can change neither it nor its reason.
     ///
-    /// So only refusals, or foreign keys that explain everything, deny a round early. If failures or foreign keys contribute
-    /// to the denial, the round also waits for the other votes: they decide whether the caller should wait for the lock.
+    /// A round without a possible quorum is denied early if refusals, failures or foreign keys alone are the reason. If several
+    /// kinds contribute, the round waits for the other votes: they decide whether the caller should wait for the lock.
     pub(crate) fn decision(&self) -> Option<Decision> {
         if self.granted >= self.quorum() {
             Some(Decision::Granted)
-        } else if self.refused >= self.blocking() || self.is_foreign() || self.undecided() == 0 {
+        } else if self.refused >= self.blocking()
+            || self.failed >= self.quorum()
+            || self.is_foreign()
+            || self.undecided() == 0
+        {
             Some(Decision::Denied)
         } else {
             None
@@ -163,7 +167,10 @@ mod tests {
         assert_eq!(tally(5, [HELD, HELD, HELD]).decision(), Some(Decision::Denied));
         // The other nodes decide whether the nodes have failed or another caller holds the lock.
         assert_eq!(tally(5, [HELD, HELD, failed()]).decision(), None);
-        assert_eq!(tally(3, [failed(), failed()]).decision(), None);
+        assert_eq!(tally(3, [HELD, failed()]).decision(), None);
+        assert_eq!(tally(4, [failed(), failed()]).decision(), None);
+        assert_eq!(tally(3, [failed(), failed()]).decision(), Some(Decision::Denied));
+        assert_eq!(tally(4, [failed(), failed(), failed()]).decision(), Some(Decision::Denied));
         assert_eq!(tally(4, [GRANTED, GRANTED]).decision(), None);
         assert_eq!(tally(4, [HELD, HELD]).decision(), Some(Decision::Denied));
         assert_eq!(tally(2, [HELD]).decision(), Some(Decision::Denied));

@@ -36,8 +36,8 @@ pub enum LockError {
         /// before, or extend it. `None` if no holder has a quorum: several callers got some nodes each,
         /// and all of them release these nodes.
         remaining: Option<Duration>,
-        /// The vote of each node. Empty if no node was asked, because this process holds the lock
-        /// itself.
+        /// The vote of each node. Empty if another caller of this manager relies on the lock,
+        /// whatever the nodes know.
         votes: Votes,
     },
     /// No quorum of nodes replied in time. Another caller may or may not hold the lock.

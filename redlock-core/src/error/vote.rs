@@ -88,7 +88,7 @@ pub enum NodeError {
     #[error("no reply within {0:?}")]
     NoReply(Duration),
     /// The node did not reply, because no thread drives the [runtime](crate::LockManager#runtime) that runs the
-    /// connections of the manager: a `current_thread` runtime outside of `block_on`.
+    /// connections of the manager: a `current_thread` runtime outside of `block_on`, or a runtime that a task blocks.
     #[error("no reply, because the Tokio runtime of the lock manager is not driven")]
     RuntimeIdle,
     /// There is no connection to the node, and nothing was sent to it. The manager reconnects in the

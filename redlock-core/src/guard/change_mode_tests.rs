@@ -53,8 +53,35 @@ async fn an_extension_does_not_wait_longer_than_the_lease_for_a_downgrade() {
     let LockHandle { held, .. } = writer.handle();
     let _downgrade = held.attempt().downgrade_gate.write().await;
     let error = writer.extend(SECOND).await.unwrap_err();
-    assert!(matches!(error, HoldError::Unavailable { .. }), "{error:?}");
-    assert!(!writer.is_valid());
+    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
+}
+
+/// The second one waits at the gate for the first, and asks no node.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn two_downgrades_at_once_are_one() {
+    let test = TestLocks::new(1);
+    let writer = test.manager().lock(KEY).expire(60 * SECOND).try_acquire().await.unwrap();
+    test.nodes()[0].delay(SECOND);
+    let begun = tokio::time::Instant::now();
+    let (first, second) = tokio::join!(writer.downgrade(), writer.downgrade());
+    first.unwrap();
+    second.unwrap();
+    assert_eq!(begun.elapsed(), SECOND);
+    assert!(writer.is_shared() && writer.is_valid());
+}
+
+/// A renewal is at the gate, and does not end.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_waits_at_most_until_the_lease_is_over() {
+    let test = TestLocks::new(1);
+    let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
+    let LockHandle { held, .. } = writer.handle();
+    let _renewal = held.attempt().downgrade_gate.read().await;
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
+    assert!(!writer.is_shared());
 }
 
 /// The lock counts as shared from the first poll on.

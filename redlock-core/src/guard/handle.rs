@@ -142,7 +142,11 @@ impl LockHandle {
             }
             Extension::Unavailable(votes) => {
                 held.record_unconfirmed();
-                Err(HoldError::Unavailable { key: key(), votes })
+                Err(if held.is_valid() {
+                    HoldError::Unavailable { key: key(), votes }
+                } else {
+                    HoldError::Lost { key: key(), votes }
+                })
             }
         }
     }

@@ -208,7 +208,8 @@ impl LockManagerBuilder {
     /// [`LockError::Unavailable`](crate::LockError::Unavailable) at its next attempt.
     ///
     /// A caller is a waiter once the nodes have refused it because another holder has the lock, or once
-    /// it queues behind another caller of this manager. All other callers fail within one attempt:
+    /// it queues behind another caller of this manager, or, if it is [fair](crate::LockRequest::fair), of another
+    /// process. All other callers fail within one attempt:
     /// [`try_acquire`](crate::LockRequest::try_acquire), a request without
     /// [`wait_time`](crate::LockRequest::wait_time), and a request that begins during the outage. All
     /// waiters of a key share the grace of an outage. The grace never extends a `wait_time`. A missing

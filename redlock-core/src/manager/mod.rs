@@ -15,6 +15,7 @@ mod node_tests;
 #[cfg(feature = "redis")]
 mod urls;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +45,7 @@ pub use config::LockManagerConfig;
 /// * When it has ended, every request fails with [`LockError::RuntimeEnded`](crate::LockError::RuntimeEnded), and the
 ///   locks that are still held are lost. So each runtime needs a manager of its own, and each `#[tokio::test]`, which
 ///   has a runtime of its own.
-/// * While it is not driven (a `current_thread` runtime outside of `block_on`), requests in other runtimes fail with
+/// * While it is not driven (a `current_thread` runtime outside of `block_on`, or a task blocks it), requests in other runtimes fail with
 ///   [`LockError::Unavailable`](crate::LockError::Unavailable) and [`NodeError::RuntimeIdle`](crate::NodeError::RuntimeIdle),
 ///   leases are not renewed, and guards end with their leases.
 ///
@@ -183,8 +184,10 @@ impl LockManager {
         closed.store(true, Ordering::SeqCst);
         self.context.enter();
         // A holder is in the keeper and in the queue of each of its keys.
+        let mut seen = HashSet::new();
         let holders = keeper.all().into_iter().chain(queues.close());
-        for held in holders.filter(|held| held.state() == HoldState::Held) {
+        let holders = holders.filter(|held| held.state() != HoldState::Released);
+        for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
             held.lose("the manager was shut down");
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());

@@ -21,15 +21,15 @@ impl OutageWait {
         Self { waiting_since: waiter.queued_since(), backoff: None }
     }
 
-    /// Records that the caller has waited since this moment, although no quorum has answered it yet.
-    pub(crate) fn begin(&mut self, since: Instant) {
-        self.waiting_since.get_or_insert(since);
+    /// Records that the caller waits from now on, although no quorum has answered it yet.
+    pub(crate) fn begin(&mut self) {
+        self.waiting_since.get_or_insert_with(Instant::now);
     }
 
     /// Records that a quorum has refused the lock. Returns whether this ended an outage. In that case the
     /// waiter has missed the releases that were published during the outage.
     pub(crate) fn record_refusal(&mut self, waiter: &Waiter) -> bool {
-        self.begin(Instant::now());
+        self.begin();
         waiter.record_quorum();
         self.backoff.take().is_some()
     }

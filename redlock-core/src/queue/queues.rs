@@ -133,14 +133,17 @@ impl Queues {
             Some(LocalConflict { key, remaining })
         };
         let mut by_key = self.by_key.lock();
-        // Nothing is recorded unless all keys are free. One key is looked up only once.
-        let others = spec.queue_keys().iter().enumerate().skip(1);
-        for (key, queue_key) in others {
-            by_key.get(queue_key).and_then(|queue| conflict(key, queue)).map_or(Ok(()), Err)?;
+        // Nothing is recorded unless all keys are free. The queue of the first key is looked up only once.
+        for (key, queue_key) in spec.queue_keys().iter().enumerate().skip(1) {
+            if let Some(conflict) = by_key.get(queue_key).and_then(|queue| conflict(key, queue)) {
+                return Err(conflict);
+            }
         }
         for queue_key in spec.queue_keys() {
             let queue = by_key.entry(queue_key.clone()).or_default();
-            conflict(0, queue).map_or(Ok(()), Err)?;
+            if let Some(conflict) = conflict(0, queue) {
+                return Err(conflict);
+            }
             queue.add_holder(held, scope, granted);
             // A quorum has granted the lock, so the outage is over.
             queue.waiting.end_outage();

@@ -187,12 +187,12 @@ impl Waiter {
         Some(if is_next { Duration::ZERO } else { pause })
     }
 
-    /// Records that the nodes have refused the lock. Returns whether the waiter goes on asking them: only the first one
-    /// does, and a reader that was called waits in its place again.
-    pub(crate) fn goes_on_asking(&self) -> bool {
+    /// Records that the lock was refused, by the nodes or because another caller of this process holds it. Returns whether the
+    /// waiter goes on asking the nodes: only the first one that they have refused does. Another one waits in its place again.
+    pub(crate) fn goes_on_asking(&self, is_held_here: bool) -> bool {
         let by_key = self.queues.by_key.lock();
         let is_first = |queue: &WaitQueue| queue.waiting.is_first(&self.entry);
-        let is_first = by_key.get(&self.key).is_none_or(is_first);
+        let is_first = !is_held_here && by_key.get(&self.key).is_none_or(is_first);
         *self.entry.state.lock() = if is_first { EntryState::Refused } else { EntryState::Waiting };
         is_first
     }

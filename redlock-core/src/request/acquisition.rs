@@ -179,7 +179,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Returns the error of a lock that this process holds. No node was asked.
+    /// Returns the error of a lock that this process holds, without votes.
     pub(super) fn contended_locally(&self, conflict: LocalConflict) -> LockError {
         self.contended(conflict.key, Some(conflict.remaining))
     }

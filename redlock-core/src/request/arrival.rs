@@ -1,7 +1,5 @@
 //! The arrival of a caller while others wait through an outage.
 
-use tokio::time::Instant;
-
 use super::acquisition::Acquisition;
 use super::wait::took_turn;
 use crate::error::LockError;
@@ -20,7 +18,7 @@ impl Acquisition<'_> {
         if place.is_some() && self.context.ballot.has_quorum() {
             // The outage may be over, and the attempt of a fair caller would overtake the callers before it.
             self.context.fair.is_occupied(&self.spec, self.keys.first()).await?;
-            outage_wait.begin(Instant::now());
+            outage_wait.begin();
             return Ok(None);
         }
         match self.try_once().await {

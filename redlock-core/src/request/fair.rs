@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout_at};
 use super::acquisition::Acquisition;
 use crate::error::{LockError, Votes};
 use crate::guard::LockGuard;
-use crate::queue::{FairPlace, Waiter};
+use crate::queue::{FairPlace, OutageWait, Waiter};
 
 impl Acquisition<'_> {
     /// Makes one attempt to acquire the lock, unless a fair caller waits for it.
@@ -26,13 +26,19 @@ impl Acquisition<'_> {
         &self,
         place: &FairPlace,
         waiter: &Waiter,
+        outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<Option<LockGuard>, LockError> {
         loop {
+            // A caller behind another process waits for a holder, as if the nodes had refused it the lock.
+            let is_behind = || {
+                outage_wait.begin();
+                waiter.record_quorum();
+            };
             let turn = async {
                 tokio::select! {
                     biased;
-                    turn = place.turn() => Some(turn),
+                    turn = place.turn(is_behind) => Some(turn),
                     () = waiter.notified() => None,
                 }
             };

@@ -161,7 +161,7 @@ impl LockRequest {
     ///
     /// A caller waits for another holder, but not for an outage to end: if no quorum of nodes replies to
     /// its first attempt, it fails at once. A caller that was waiting before the outage, because the
-    /// nodes had refused it or because it queued behind another caller of this manager, keeps its place
+    /// nodes had refused it or because it queued behind another caller, keeps its place
     /// for up to the manager's [`outage_grace`](crate::LockManagerBuilder::outage_grace). After that it
     /// fails with [`LockError::Unavailable`].
     ///

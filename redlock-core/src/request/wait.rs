@@ -24,7 +24,8 @@ pub(super) enum QueueExit {
     /// The key at this index is held. Only a lock of several keys can be refused for another key than that of
     /// the queue.
     HeldAt(usize),
-    /// The nodes have refused a reader that is not the first of the queue. It waits in its place again.
+    /// The caller waits in its place again: it is a reader that is not the first, or another caller of this process has the
+    /// lock.
     Queued,
 }
 
@@ -195,17 +196,13 @@ impl Acquisition<'_> {
             if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
                 return Ok(QueueExit::HeldAt(conflict.key));
             }
-            let behind_since = Instant::now();
-            let is_behind = place.is_some_and(FairPlace::is_behind);
             // Boxed, because the future would enlarge the futures of requests that are not fair.
             let turn = match place {
-                Some(place) => Box::pin(self.await_turn(place, waiter, deadline)).await,
+                Some(place) => {
+                    Box::pin(self.await_turn(place, waiter, outage_wait, deadline)).await
+                }
                 None => Ok(None),
             };
-            // The keeper may have entered the ticket later.
-            if is_behind || (turn.is_err() && place.is_some_and(FairPlace::is_entered)) {
-                outage_wait.begin(behind_since);
-            }
             let begun = Instant::now();
             let published = signal.as_ref().map(|signal| signal.counts());
             let refused = match turn {
@@ -224,7 +221,7 @@ impl Acquisition<'_> {
                 // Boxed, because this is rare and the future would enlarge the future of every
                 // acquisition.
                 Box::pin(outage_wait.wait_through(waiter, begun, refused, deadline)).await?;
-                if !waiter.goes_on_asking() {
+                if !waiter.goes_on_asking(false) {
                     return Ok(QueueExit::Queued);
                 }
                 state.skip_ttl_lookup = false;
@@ -248,8 +245,8 @@ impl Acquisition<'_> {
             if left.is_zero() {
                 return Err(refused);
             }
-            // Without a vote, this process holds the lock. The nodes have forgotten it.
-            if !waiter.goes_on_asking() || votes.is_empty() {
+            // Without votes, another caller of this process relies on the lock, which the nodes have forgotten.
+            if !waiter.goes_on_asking(votes.is_empty()) {
                 return Ok(QueueExit::Queued);
             }
             if let (Some(signal), Some(published), true) = (&signal, &published, is_split) {

@@ -266,6 +266,27 @@ mod tests {
         assert_eq!(node.len(), 1);
     }
 
+    /// A holder sets its lock again on a node that seemed to have forgotten it.
+    #[test]
+    fn an_acquisition_that_comes_again_never_shortens_the_lease() {
+        for mode in [Mode::Exclusive, Mode::SHARED] {
+            let clock = FakeClock::default();
+            let node = MemoryNode::with_clock(Arc::new(clock.clone()));
+            let caller =
+                Caller(spec(Dialect::Plain, "a").with_mode(mode), Token::random(Dialect::Plain));
+            for (lease, left) in [(5, 5), (1, 5), (9, 9)]
+                .map(|(lease, left)| (Duration::from_secs(lease), Duration::from_secs(left)))
+            {
+                let Action::Acquire { lookup, fenced, met_marks, mark, .. } = ACQUIRE else {
+                    unreachable!()
+                };
+                let again = Action::Acquire { lease, lookup, fenced, met_marks, mark };
+                assert_eq!(caller.vote(&node, again), Vote::Granted);
+                assert_eq!(node.time_to_live("a"), Some(left), "{mode:?}");
+            }
+        }
+    }
+
     /// As on a server, where a plain lock is a string and a Redisson lock is a hash.
     #[test]
     fn a_lock_of_another_dialect_is_foreign() {

@@ -107,7 +107,8 @@ impl FairQueue {
         if let Err(error) = self.enter_at(index, vec![number], false).await {
             let mut state = self.state.lock();
             state.set_entry(number, Entry::Missing);
-            if state.is_conductor(index) {
+            // A runtime that is not driven says nothing about the conductor.
+            if state.is_conductor(index) && error != NodeError::RuntimeIdle {
                 state.failure = Some(error);
             }
             drop(state);
@@ -155,6 +156,10 @@ impl FairQueue {
             state.first = None;
         }
         drop(state);
+        if is_chosen {
+            // The waiters whose tickets the keeper has entered are behind those of other processes from now on.
+            self.changed.notify_waiters();
+        }
         self.shared.record_conductor(index);
         self.apply(index, &reply);
         if !gone.is_empty() {

@@ -51,22 +51,13 @@ impl FairPlace {
         self.queue.enter(self.number()).await;
     }
 
-    /// Returns whether the ticket is in the queue, or was there before the nodes failed.
-    pub(crate) fn is_entered(&self) -> bool {
-        self.queue.is_entered(self.number())
-    }
-
-    /// Returns whether the ticket is in the queue, behind a ticket of another process.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_entered() && !self.queue.is_first()
-    }
-
-    /// Waits until the first ticket of all belongs to this process. Cancel safe.
+    /// Waits until the first ticket of all belongs to this process. Calls `is_behind` when the ticket of this waiter is in the
+    /// queue behind a ticket of another process. Cancel safe.
     ///
     /// # Errors
     ///
-    /// Returns the reasons of the nodes if none of them keeps the order, or the runtime that keeps the place is idle.
-    pub(crate) async fn turn(&self) -> Result<(), Votes> {
+    /// Returns the reasons of the nodes if none of them keeps the order, or if the runtime that keeps the place is not driven.
+    pub(crate) async fn turn(&self, mut is_behind: impl FnMut()) -> Result<(), Votes> {
         let ballot = &self.queues.shared.ballot;
         let mut idle = pin!(ballot.home.idle(ballot.node_timeout));
         loop {
@@ -74,6 +65,7 @@ impl FairPlace {
             changed.as_mut().enable();
             match self.queue.turn() {
                 Turn::Now => return Ok(()),
+                Turn::Later if self.queue.is_entered(self.number()) => is_behind(),
                 Turn::Later => {}
                 Turn::NoConductor(searches, votes) => {
                     if self.failed_searches.swap(searches, Ordering::Relaxed) < searches {

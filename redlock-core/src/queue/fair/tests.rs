@@ -477,7 +477,6 @@ async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
     guard.release().await.unwrap();
 }
 
-/// The keeper has not found the node again yet.
 type FairWaiter = JoinHandle<(Result<LockGuard, LockError>, Instant)>;
 
 /// Returns two callers of two processes, of which the second is behind the first. The nodes have refused the lock to the
@@ -526,6 +525,32 @@ async fn a_caller_behind_another_process_outlasts_a_short_outage_and_fails_after
     }
 }
 
+/// Nobody in its process asks the nodes between the outages.
+#[tokio::test(start_paused = true)]
+async fn a_caller_behind_another_process_has_a_grace_for_each_outage() {
+    let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
+    for node in &nodes {
+        node.occupy(3600 * SECOND);
+    }
+    let _first = tokio::spawn(fair(&fake_process(&nodes)).acquire());
+    settle().await;
+    let second = fair(&fake_process(&nodes)).wait_time(60 * SECOND).acquire();
+    let second = tokio::spawn(second);
+    for _ in 0..3 {
+        sleep(10 * SECOND).await;
+        for mode in [FakeMode::Down, FakeMode::Up(Duration::ZERO)] {
+            for node in &nodes {
+                node.set(mode);
+            }
+            sleep(SECOND).await;
+        }
+    }
+    assert!(!second.is_finished());
+    // The last outage is over.
+    let error = second.await.unwrap().unwrap_err();
+    assert!(error.is_contended(), "{error:?}");
+}
+
 /// Its ticket was behind another one, so it is no new caller.
 #[tokio::test(start_paused = true)]
 async fn a_caller_whose_turn_comes_in_an_outage_keeps_its_place_for_the_grace() {
@@ -542,6 +567,7 @@ async fn a_caller_whose_turn_comes_in_an_outage_keeps_its_place_for_the_grace() 
     assert!(end - its_end >= 2 * SECOND, "{:?}", end - its_end);
 }
 
+/// The keeper has not found the node again yet.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_gives_up_after_an_outage_leaves_no_ticket() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
