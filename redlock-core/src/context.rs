@@ -9,7 +9,7 @@ use crate::error::{InvalidOption, LockError};
 use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, Mode};
 use crate::log_limit::LogLimit;
-use crate::node::LeaseRange;
+use crate::node::{Capabilities, LeaseRange};
 use crate::queue::{FairKeeper, FairQueues, Queues};
 use crate::validity;
 
@@ -28,14 +28,6 @@ pub(crate) struct Context {
     pub(crate) log_limit: Arc<LogLimit>,
     /// The range of leases that all nodes grant.
     pub(crate) leases: LeaseRange,
-    /// The first node that cannot number holders, if any.
-    pub(crate) node_without_fencing: Option<Arc<str>>,
-    /// The first node that cannot hold shared locks, if any.
-    pub(crate) node_without_shared: Option<Arc<str>>,
-    /// The first node that cannot hold a lock of several keys, if any.
-    pub(crate) node_of_one_key: Option<Arc<str>>,
-    /// The first node that has no fair queues, if any.
-    pub(crate) node_without_fair: Option<Arc<str>>,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
@@ -62,7 +54,7 @@ impl Context {
             let allowed = "unset: the dialect of the lock has no shared locks";
             return Err(InvalidOption::new(option, value, allowed));
         }
-        if let Some(node) = &self.node_without_shared {
+        if let Some(node) = self.node_without(|node| node.shared) {
             let allowed = format!("unset: the node {node} does not support shared locks");
             return Err(InvalidOption::new(option, value, allowed));
         }
@@ -75,6 +67,12 @@ impl Context {
             return Err(InvalidOption::new(option, value, allowed));
         }
         Ok(())
+    }
+
+    /// Returns the name of the first node that lacks a capability.
+    fn node_without(&self, has: fn(Capabilities) -> bool) -> Option<&str> {
+        let node = self.ballot.nodes.iter().find(|node| !has(node.capabilities()))?;
+        Some(&**node.name())
     }
 
     /// Starts the background work in the runtime of this thread, unless it runs already.
@@ -109,7 +107,7 @@ impl Context {
                 "fenced cannot be combined with a shared lock: only exclusive holders have numbers";
             return Err(InvalidOption::conflict("fenced", message));
         }
-        if let Some(node) = &self.node_without_fencing {
+        if let Some(node) = self.node_without(|node| node.fencing) {
             let allowed = format!("unset: the node {node} does not support fencing");
             return Err(InvalidOption::new("fenced", "true", allowed));
         }
@@ -119,7 +117,7 @@ impl Context {
     /// Refuses fair locks if a node has no fair queues, or if the prefix leaves no name for the queue in the hash
     /// slot of its lock.
     pub(crate) fn check_fair(&self) -> Result<(), InvalidOption> {
-        if let Some(node) = &self.node_without_fair {
+        if let Some(node) = self.node_without(|node| node.fair) {
             let allowed = format!("unset: the node {node} has no fair queues");
             return Err(InvalidOption::new("fair", "true", allowed));
         }
@@ -153,7 +151,7 @@ impl Context {
             let message = format!("{option} cannot be combined with several keys");
             return Err(InvalidOption::conflict(option, message));
         }
-        if let Some(node) = &self.node_of_one_key {
+        if let Some(node) = self.node_without(|node| node.several_keys) {
             let allowed = format!("one: the node {node} does not support several keys");
             return Err(InvalidOption::new("keys", "several", allowed));
         }

@@ -93,7 +93,7 @@ impl LockHandle {
         match held.state() {
             HoldState::Released => LockState::Released,
             HoldState::Held if held.is_valid() => {
-                if held.is_unconfirmed() || !context.ballot.has_quorum() {
+                if held.attempt().lease().is_unconfirmed || !context.ballot.has_quorum() {
                     LockState::Suspect
                 } else {
                     LockState::Held
@@ -141,7 +141,7 @@ impl LockHandle {
                 Err(HoldError::Lost { key: key(), votes })
             }
             Extension::Unavailable(votes) => {
-                held.record_unconfirmed();
+                held.attempt().lease().is_unconfirmed = true;
                 Err(if held.is_valid() {
                     HoldError::Unavailable { key: key(), votes }
                 } else {

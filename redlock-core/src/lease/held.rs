@@ -146,11 +146,6 @@ impl Held {
         self.clock.now().since(moment)
     }
 
-    /// Returns the length of the present lease.
-    pub(crate) fn expire(&self) -> Duration {
-        self.attempt.lease().expire
-    }
-
     /// Returns the rest of the lease, regardless of its present holder.
     pub(crate) fn lease_remaining(&self) -> Duration {
         let lease = *self.attempt.lease();
@@ -230,16 +225,6 @@ impl Held {
             self.attempt.changed.notify_waiters();
         }
         true
-    }
-
-    /// Records that an extension was not confirmed.
-    pub(crate) fn record_unconfirmed(&self) {
-        self.attempt.lease().is_unconfirmed = true;
-    }
-
-    /// Returns whether the last extension was not confirmed.
-    pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.attempt.lease().is_unconfirmed
     }
 
     /// Ends the holding because the holder releases the lock. If the validity is already over, the lock

@@ -261,7 +261,7 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Extension::Unavailable(votes) => {
             tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was not confirmed; retrying");
-            held.record_unconfirmed();
+            held.attempt().lease().is_unconfirmed = true;
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());
             schedule.insert(entry, due);

@@ -23,7 +23,7 @@ use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
-use crate::node::{Capabilities, LeaseRange, Node, NodeStatus, StatusReceiver};
+use crate::node::{LeaseRange, Node, NodeStatus, StatusReceiver};
 use crate::queue::{FairKeeper, FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::telemetry;
@@ -130,13 +130,6 @@ impl LockManagerBuilder {
         telemetry::describe();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
-        let first_without = |has: fn(Capabilities) -> bool| {
-            nodes.iter().find(|node| !has(node.capabilities())).map(|node| Arc::clone(node.name()))
-        };
-        let node_without_fencing = first_without(|capabilities| capabilities.fencing);
-        let node_without_shared = first_without(|capabilities| capabilities.shared);
-        let node_of_one_key = first_without(|capabilities| capabilities.several_keys);
-        let node_without_fair = first_without(|capabilities| capabilities.fair);
         let ballot = Ballot::new(nodes, node_timeout, clock, Home::new());
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
@@ -153,10 +146,6 @@ impl LockManagerBuilder {
             expire,
             log_limit,
             leases,
-            node_without_fencing,
-            node_without_shared,
-            node_of_one_key,
-            node_without_fair,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

@@ -102,7 +102,7 @@ fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) 
         && is_long_enough(held.lease_remaining(), expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension
         // whose reply was lost.
-        && held.expire() <= expire
+        && held.attempt().lease().expire <= expire
         && held.expires_within(expire + node_timeout)
         // A fenced waiter needs a lock that the nodes have numbered.
         && (!fenced || held.attempt().is_fenced())
