@@ -139,9 +139,14 @@ impl Home {
         (!is_here).then_some(home)
     }
 
+    /// Returns the result of the latest [`is_idle`](Self::is_idle).
+    pub(crate) fn was_idle(&self) -> bool {
+        self.was_idle.load(Ordering::Relaxed)
+    }
+
     /// Returns when to check the home for the first time.
     pub(crate) fn first_check(&self, limit: Duration) -> Duration {
-        if self.was_idle.load(Ordering::Relaxed) { SHORTEST_CHECK } else { limit / IDLE_CHECKS }
+        if self.was_idle() { SHORTEST_CHECK } else { limit / IDLE_CHECKS }
     }
 
     /// Resolves when no thread has driven the home for about `limit`. Never resolves in the home itself.
@@ -149,13 +154,9 @@ impl Home {
         if self.elsewhere().is_none() {
             std::future::pending::<()>().await;
         }
-        let mut pause = self.first_check(limit);
-        loop {
-            sleep(pause).await;
-            if self.is_idle(limit) {
-                return;
-            }
-            pause = limit / IDLE_CHECKS;
+        sleep(self.first_check(limit)).await;
+        while !self.is_idle(limit) {
+            sleep(limit / IDLE_CHECKS).await;
         }
     }
 

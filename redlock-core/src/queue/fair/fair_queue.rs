@@ -156,12 +156,12 @@ impl FairQueue {
             state.first = None;
         }
         drop(state);
-        if is_chosen {
-            // The waiters whose tickets the keeper has entered are behind those of other processes from now on.
-            self.changed.notify_waiters();
-        }
         self.shared.record_conductor(index);
         self.apply(index, &reply);
+        if is_chosen {
+            // The waiters whose tickets the keeper has entered may be behind those of other processes now.
+            self.changed.notify_waiters();
+        }
         if !gone.is_empty() {
             self.leave_at(index, gone);
         }

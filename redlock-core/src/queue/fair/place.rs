@@ -65,6 +65,8 @@ impl FairPlace {
             changed.as_mut().enable();
             match self.queue.turn() {
                 Turn::Now => return Ok(()),
+                // Nobody looks after the ticket while the home is idle.
+                Turn::Later if ballot.home.was_idle() => {}
                 Turn::Later if self.queue.is_entered(self.number()) => is_behind(),
                 Turn::Later => {}
                 Turn::NoConductor(searches, votes) => {
