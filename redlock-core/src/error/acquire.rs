@@ -36,8 +36,9 @@ pub enum LockError {
         /// before, or extend it. `None` if no holder has a quorum: several callers got some nodes each,
         /// and all of them release these nodes.
         remaining: Option<Duration>,
-        /// The vote of each node. Empty if another caller of this manager relies on the lock,
-        /// whatever the nodes know.
+        /// The vote of each node. Empty if the votes did not decide: another caller of this
+        /// manager holds the lock, a [fair](crate::LockRequest::fair) caller is first, or the waiting time ended before
+        /// this caller's turn.
         votes: Votes,
     },
     /// No quorum of nodes replied in time. Another caller may or may not hold the lock.

@@ -188,7 +188,8 @@ impl Waiter {
     }
 
     /// Records that the lock was refused, by the nodes or because another caller of this process holds it. Returns whether the
-    /// waiter goes on asking the nodes: only the first one that they have refused does. Another one waits in its place again.
+    /// waiter goes on asking the nodes. Only the first waiter does, if the nodes have refused it. Every other waiter waits in
+    /// its place again.
     pub(crate) fn goes_on_asking(&self, is_held_here: bool) -> bool {
         let by_key = self.queues.by_key.lock();
         let is_first = |queue: &WaitQueue| queue.waiting.is_first(&self.entry);
