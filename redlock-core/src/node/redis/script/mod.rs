@@ -54,7 +54,7 @@ macro_rules! scripts {
 
 scripts! {
     ACQUIRE = "acquire": "prelude" "counters" "acquire";
-    SHARE = "share": "prelude" "share";
+    SHARE = "share": "share_free" "prelude" "share";
     EXTEND = "extend": "prelude" "extend";
     CONFIRM = "confirm": "prelude" "confirm";
     RELEASE = "release": "release_one" "prelude" "release";

@@ -46,12 +46,12 @@ end
 -- Removes the entries of a shared lock that have ended. Marks and a turn are also removed if they end later than they can:
 -- they were set before the clock was stepped back. If there are neither marks nor a turn, the next results are the first
 -- two holders.
-local function read(key, kind)
+local function read(key, kind, low)
   if kind == 'x' then
     local value = redis.pcall('GET', key)
     if type(value) ~= 'table' or not is_wrong_type(value) then return value end
   end
-  local low = redis.pcall('ZRANGE', key, '0', '2', 'WITHSCORES')
+  low = low or redis.pcall('ZRANGE', key, '0', '2', 'WITHSCORES')
   if low.err then
     if not is_wrong_type(low) then return low end
     local value = redis.pcall('GET', key)

@@ -1,6 +1,4 @@
--- token, 'r' for a reader or 'p' for a permit, lease, number of permits or 0
-local key, own = KEYS[1], ARGV[2] .. ':' .. ARGV[1]
-local value, first = read(key, ARGV[2])
+local value, first = read(key, ARGV[2], low)
 if type(value) == 'table' then return value end
 if type(value) == 'string' then return {0, redis.call('PTTL', key)} end
 if value and value ~= -4 then return {0, value} end
