@@ -8,9 +8,26 @@ use super::store::{Content, Entry, Hash, Sorted, Store, count, error, int};
 impl Store {
     /// Executes a command that redlock-core or one of its scripts sends.
     pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<Reply, Reply> {
-        let name = words.first().map(|name| String::from_utf8_lossy(name).to_ascii_uppercase());
-        let name = name.unwrap_or_default();
-        Ok(match (&*name, words.get(1..).unwrap_or_default()) {
+        let name = words.first().copied().unwrap_or_default();
+        self.check_permission(name)?;
+        if let [b"ACL", b"DRYRUN", _user, other, ..] = words {
+            self.check_permission(other)?;
+            return Ok(Reply::Simple("OK"));
+        }
+        self.permitted(name, words.get(1..).unwrap_or_default())
+    }
+
+    /// Returns an error if the user may not run this command.
+    fn check_permission(&self, name: &[u8]) -> Result<(), Reply> {
+        let Some(name) = self.denied.iter().find(|denied| denied.as_bytes() == name) else {
+            return Ok(());
+        };
+        Err(error(&format!("NOPERM this user has no permissions to run the '{name}' command")))
+    }
+
+    fn permitted(&mut self, name: &[u8], arguments: &[&[u8]]) -> Result<Reply, Reply> {
+        let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+        Ok(match (&*name, arguments) {
             ("TIME", []) => {
                 let parts = [self.now.as_secs(), u64::from(self.now.subsec_micros())];
                 Reply::Array(parts.map(|part| Reply::bulk(part.to_string())).to_vec())

@@ -42,7 +42,7 @@ const API: &str = r"
     end
     function redis.error_reply(text) return {err = text} end
     function redis.status_reply(text) return {ok = text} end
-    function redis.acl_check_cmd() return true end
+    function redis.acl_check_cmd(...) return not execute('ACL', 'DRYRUN', 'app', ...).err end
 
     local function run(script, by)
         execute = by

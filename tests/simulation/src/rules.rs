@@ -194,3 +194,36 @@ fn a_reader_that_has_ended_keeps_nobody_out() {
     server.run("release", &["a"], &["living", "r"]);
     assert_eq!(server.command("EXISTS a"), Reply::Int(0).shown());
 }
+
+/// Redis keeps the writes of a script that fails. Redis 6.2 cannot check a permission before a script writes.
+#[test]
+fn a_reader_that_may_not_set_a_deadline_leaves_no_key() {
+    const CHECK: &str = "redis.acl_check_cmd and";
+    for (check, denied) in [(CHECK, &["PEXPIREAT", "DEL"][..]), ("false and", &["PEXPIREAT"])] {
+        lua::changed(CHECK, check, || {
+            let mut server = Server::new();
+            server.0.denied = denied;
+            let reply = server.run("share", &["a"], &["one", "r", "1000", "0"]);
+            assert!(reply.contains("NOPERM"), "{reply}");
+            assert!(server.0.keys.is_empty(), "{:?}", server.0.keys);
+        });
+    }
+}
+
+/// Others may remove the deadline, or the member that marks the set as a shared lock.
+#[test]
+fn the_last_reader_does_not_release_a_foreign_key() {
+    for (is_persisted, reply) in [(true, -1), (false, -3)] {
+        let mut server = Server::new();
+        server.run("share", &["a"], &["one", "r", "1000", "0"]);
+        if is_persisted {
+            server.0.keys.get_mut(&b"a"[..]).expect("a lock").until = None;
+        } else {
+            server.command("ZREM a shared");
+            server.command("ZADD a 0 other");
+        }
+        let released = server.run("release", &["a"], &["one", "r"]);
+        assert_eq!(released, Reply::Int(reply).shown());
+        assert_eq!(server.command("EXISTS a"), Reply::Int(1).shown());
+    }
+}

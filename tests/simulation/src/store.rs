@@ -26,6 +26,8 @@ pub(super) struct Store {
     started: Duration,
     /// The current time on the server's clock.
     pub(super) now: Duration,
+    /// The commands that the user may not run.
+    pub(super) denied: &'static [&'static str],
     outgoing: Outgoing,
 }
 
@@ -77,6 +79,7 @@ impl Store {
             run_id,
             started: now,
             now,
+            denied: &[],
             outgoing: Vec::new(),
         }
     }

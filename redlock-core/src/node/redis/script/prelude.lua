@@ -46,6 +46,8 @@ end
 -- Removes the entries of a shared lock that have ended. Marks and a turn are also removed if they end later than they can:
 -- they were set before the clock was stepped back. If there are neither marks nor a turn, the next results are the first
 -- two holders.
+--
+-- `low` are the first members with their scores, if the script has read them already and has not written since.
 local function read(key, kind, low)
   if kind == 'x' then
     local value = redis.pcall('GET', key)
