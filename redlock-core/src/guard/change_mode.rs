@@ -18,7 +18,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// * [`HoldError::Lost`] if the lock is lost.
+    /// * [`HoldError::Lost`] if the lock is lost, or its lease ended before a quorum of nodes confirmed the change.
     /// * [`HoldError::Unavailable`] if no quorum of nodes confirmed the change in time. The lock counts as shared from
     ///   now on. On the nodes that have not executed the change, it stays exclusive until it is released;
     ///   another call of this method does not ask them again.
@@ -73,12 +73,16 @@ impl LockGuard {
             return Err(not_shared("a lock on which another guard of the same scope relies"));
         }
         match context.ballot.downgrade(&downgrade, remaining).await {
-            Ok(()) => Ok(()),
+            Ok(()) if held.is_valid() => Ok(()),
+            Ok(()) => Err(lost()),
             Err((true, votes)) => {
                 context.keeper.lose_all(held);
                 Err(HoldError::Lost { key: key(), votes })
             }
-            Err((false, votes)) => Err(HoldError::Unavailable { key: key(), votes }),
+            Err((false, votes)) if held.is_valid() => {
+                Err(HoldError::Unavailable { key: key(), votes })
+            }
+            Err((false, votes)) => Err(HoldError::Lost { key: key(), votes }),
         }
     }
 }

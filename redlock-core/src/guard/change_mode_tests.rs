@@ -1,6 +1,8 @@
 //! Changes of the mode of a held lock.
 
 #[cfg(feature = "test-util")]
+use std::sync::Arc;
+#[cfg(feature = "test-util")]
 use std::time::Duration;
 
 #[cfg(feature = "test-util")]
@@ -9,7 +11,13 @@ use futures_util::FutureExt;
 use super::LockHandle;
 #[cfg(feature = "test-util")]
 use super::LockState;
+#[cfg(feature = "test-util")]
+use crate::LockManagerBuilder;
+#[cfg(feature = "test-util")]
+use crate::clock::fake::FakeClock;
 use crate::error::HoldError;
+#[cfg(feature = "test-util")]
+use crate::node::Node;
 use crate::request::scope::scope;
 #[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
@@ -139,4 +147,33 @@ async fn a_denied_downgrade_is_a_reported_loss() {
     assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
     assert_eq!(handle.state(), LockState::Lost);
     handle.lost().await;
+}
+
+/// The node replies after the end of the lease.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_whose_lease_ends_during_its_round_is_a_loss() {
+    let test = TestLocks::new(1);
+    let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
+    test.nodes()[0].delay(60 * SECOND);
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
+    assert_eq!(writer.state(), LockState::Lost);
+}
+
+/// The machine sleeps while the reply is on its way.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_that_is_confirmed_after_a_suspension_past_the_lease_is_a_loss() {
+    let (test, clock) = (TestLocks::new(1), FakeClock::default());
+    let node = &test.nodes()[0];
+    let nodes = vec![Arc::new(node.clone()) as Arc<dyn Node>];
+    let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
+    let writer = locks.lock(KEY).expire(5 * SECOND).try_acquire().await.unwrap();
+    node.delay(Duration::from_millis(10));
+    let mut downgrade = Box::pin(writer.downgrade());
+    assert!(futures_util::poll!(&mut downgrade).is_pending());
+    clock.advance(6 * SECOND);
+    let error = downgrade.await.unwrap_err();
+    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
 }
