@@ -7,6 +7,8 @@ use std::time::Duration;
 
 #[cfg(feature = "test-util")]
 use futures_util::FutureExt;
+#[cfg(feature = "test-util")]
+use tokio::time::timeout;
 
 use super::LockHandle;
 #[cfg(feature = "test-util")]
@@ -60,7 +62,8 @@ async fn an_extension_does_not_wait_longer_than_the_lease_for_a_downgrade() {
     let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
     let LockHandle { held, .. } = writer.handle();
     let _downgrade = held.attempt().downgrade_gate.write().await;
-    let error = writer.extend(SECOND).await.unwrap_err();
+    let extension = timeout(60 * SECOND, writer.extend(SECOND)).await;
+    let error = extension.expect("the extension ends with the lease").unwrap_err();
     assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
 }
 
@@ -87,7 +90,8 @@ async fn a_downgrade_waits_at_most_until_the_lease_is_over() {
     let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
     let LockHandle { held, .. } = writer.handle();
     let _renewal = held.attempt().downgrade_gate.read().await;
-    let error = writer.downgrade().await.unwrap_err();
+    let downgrade = timeout(60 * SECOND, writer.downgrade()).await;
+    let error = downgrade.expect("the downgrade ends with the lease").unwrap_err();
     assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
     assert!(!writer.is_shared());
 }
@@ -105,7 +109,7 @@ async fn a_dropped_downgrade_wakes_the_readers() {
     assert!(writer.downgrade().now_or_never().is_none());
     assert!(writer.is_shared());
     node.recover();
-    let reader = tokio::time::timeout(60 * SECOND, reader).await.expect("the reader was woken");
+    let reader = timeout(60 * SECOND, reader).await.expect("the reader was woken");
     assert!(reader.unwrap().is_shared());
 }
 
