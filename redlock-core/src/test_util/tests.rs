@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::Instant;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, timeout};
 
 use super::*;
+use crate::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
@@ -109,6 +111,30 @@ async fn a_manager_waits_until_its_nodes_have_recovered() {
     assert!(available.as_mut().now_or_never().is_none());
     second.recover();
     assert!(available.now_or_never().is_some());
+}
+
+/// The nodes of the second manager recover after the end of its runtime.
+#[test]
+fn a_manager_is_never_available_again_after_the_end_of_its_runtime() {
+    let [home, other] = [(); 2].map(|()| Builder::new_current_thread().enable_all().build());
+    let (home, other) = (home.unwrap(), other.unwrap());
+    let up = LockManager::in_memory();
+    let test = home.block_on(async {
+        up.wait_available().await;
+        TestLocks::new(1)
+    });
+    let recovers = test.manager();
+    test.nodes()[0].fail();
+    let mut waiting = Box::pin(recovers.wait_available());
+    home.block_on(async { assert!(futures_util::poll!(&mut waiting).is_pending()) });
+    drop(home);
+    test.nodes()[0].recover();
+    other.block_on(async {
+        tokio::time::pause();
+        timeout(600 * LEASE, up.wait_available()).await.expect_err("the runtime has ended");
+        timeout(600 * LEASE, waiting).await.expect_err("the runtime has ended");
+    });
+    assert!(!up.is_available() && !recovers.is_available());
 }
 
 #[tokio::test]
@@ -265,9 +291,7 @@ async fn managers_over_the_same_nodes_exclude_each_other() {
 #[tokio::test(start_paused = true)]
 async fn paused_time_alone_does_not_move_the_leases_of_a_memory_node() {
     let second = Duration::from_secs(1);
-    for (locks, ends) in
-        [(crate::LockManager::in_memory(), false), (TestLocks::new(1).manager(), true)]
-    {
+    for (locks, ends) in [(LockManager::in_memory(), false), (TestLocks::new(1).manager(), true)] {
         let request = || locks.lock("order:42").expire(second * 60);
         request().acquire().await.unwrap().keep_until_expiry();
         tokio::time::advance(second * 61).await;
