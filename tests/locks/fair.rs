@@ -102,7 +102,7 @@ async fn finish(processes: Vec<Waiters>) -> Vec<Held> {
 }
 
 /// Waits until so many tickets are in the queue of a server.
-async fn tickets(server: &RedisServer, count: usize) {
+pub(super) async fn tickets(server: &RedisServer, count: usize) {
     let mut probe = server.probe().await;
     eventually("the callers have arrived", SOON, async || {
         let keys = probe.keys().await;

@@ -4,11 +4,15 @@
 use std::time::Duration;
 
 use redlock_core::{LockError, LockManager, LockState, NodeError, ReleaseError, Vote};
-use redlock_tests::{Logs, Nodes, Servers, connect, eventually};
+use redlock_tests::{Logs, Nodes, Servers, builder, connect, eventually};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
+use super::fair::tickets;
+
 const SOON: Duration = Duration::from_secs(30);
+/// How long an outage may last until a waiter fails.
+const GRACE: Duration = Duration::from_millis(1200);
 const LEASE: Duration = Duration::from_secs(2);
 /// So long that a test fails before an unreleased lock expires.
 const LONG: Duration = Duration::from_secs(600);
@@ -90,7 +94,6 @@ fn a_guard_that_is_dropped_after_its_runtime_has_ended_is_logged() {
 /// The connections stand still, but callers of other runtimes do not: each waiter ends, without waiting for the others.
 #[test]
 fn requests_and_guards_end_while_the_runtime_is_not_driven() {
-    const GRACE: Duration = Duration::from_millis(1200);
     let other = multi_thread();
     for count in [1, 3] {
         let nodes = other.block_on(Nodes::redis(count));
@@ -139,6 +142,38 @@ fn requests_and_guards_end_while_the_runtime_is_not_driven() {
         // The runtime was not driven, but the first node has kept the order.
         assert_eq!(logs.count("WARN", "another node keeps the order"), 0);
         other.block_on(nodes.become_empty());
+    }
+}
+
+/// The waiter has entered its ticket, and does not take it for a sign of life later.
+#[test]
+fn a_fair_waiter_behind_another_process_fails_while_the_runtime_is_not_driven() {
+    let other = multi_thread();
+    for count in [1, 3] {
+        let servers = other.block_on(Servers::start(count));
+        let home = runtime();
+        let manager = builder(servers.urls()).node_timeout(GRACE / 3).outage_grace(GRACE);
+        let locks = home.block_on(manager.connect()).unwrap();
+        let another = other.block_on(connect(servers.urls()));
+        let holder = other.block_on(another.lock("fair").expire(LONG).try_acquire()).unwrap();
+        let wait = |locks: &LockManager| {
+            let request = locks.lock("fair").expire(LONG).fair().wait_forever();
+            other.spawn(request.acquire())
+        };
+        let first = wait(&another);
+        other.block_on(tickets(&servers[0], 1));
+        let waiter = wait(&locks);
+        home.block_on(async {
+            tickets(&servers[0], 2).await;
+            // The home has read the reply to the ticket when it has read a later one.
+            locks.lock("later").try_acquire().await.unwrap().release().await.unwrap();
+        });
+        other.block_on(async {
+            let error = timeout(SOON, waiter).await.unwrap().unwrap().unwrap_err();
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+            holder.release().await.unwrap();
+            timeout(SOON, first).await.unwrap().unwrap().unwrap().release().await.unwrap();
+        });
     }
 }
 
