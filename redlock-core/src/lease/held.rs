@@ -33,6 +33,10 @@ pub(crate) struct Held {
     guards: AtomicUsize,
     /// Whether the lock was handed over to another holder.
     handed_over: AtomicBool,
+    /// How often the lock was handed over since the nodes granted it.
+    hand_overs: u32,
+    /// When the nodes granted the lock.
+    granted: Moment,
     /// The place among the holders of the key in this process. It changes only under the lock of the queues.
     place: AtomicUsize,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
@@ -51,22 +55,25 @@ pub(crate) enum HoldState {
 }
 
 impl Held {
-    /// Returns the first holder of an attempt that the nodes have granted. `log_limit` limits how often losses are logged as
-    /// warnings.
+    /// Returns the first holder of an attempt that the nodes have granted at `granted`. `log_limit` limits how often losses are
+    /// logged as warnings.
     pub(crate) fn new(
         attempt: Arc<Attempt>,
         clock: Arc<dyn Clock>,
         lease: Lease,
+        granted: Moment,
         log_limit: Option<Arc<LogLimit>>,
     ) -> Arc<Self> {
         *attempt.lease() = lease;
-        Self::holder(attempt, clock, log_limit)
+        Self::holder(attempt, clock, log_limit, granted, 0)
     }
 
     fn holder(
         attempt: Arc<Attempt>,
         clock: Arc<dyn Clock>,
         log_limit: Option<Arc<LogLimit>>,
+        granted: Moment,
+        hand_overs: u32,
     ) -> Arc<Self> {
         Arc::new(Self {
             attempt,
@@ -76,6 +83,8 @@ impl Held {
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             handed_over: AtomicBool::new(false),
+            hand_overs,
+            granted,
             place: AtomicUsize::new(0),
             due: Mutex::default(),
         })
@@ -91,7 +100,16 @@ impl Held {
         }
         self.handed_over.store(true, Ordering::SeqCst);
         let (attempt, clock) = (Arc::clone(&self.attempt), Arc::clone(&self.clock));
-        Some(Self::holder(attempt, clock, self.log_limit.clone()))
+        let (log_limit, hand_overs) = (self.log_limit.clone(), self.hand_overs + 1);
+        Some(Self::holder(attempt, clock, log_limit, self.granted, hand_overs))
+    }
+
+    pub(crate) fn hand_overs(&self) -> u32 {
+        self.hand_overs
+    }
+
+    pub(crate) fn granted(&self) -> Moment {
+        self.granted
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -258,7 +276,7 @@ impl Held {
         }
     }
 
-    /// Ends the holding of a lock that was handed over, but not taken over successfully.
+    /// Ends the holding of a lock that was handed over, but could not be taken.
     pub(crate) fn discard(&self) {
         self.attempt.abandon();
         self.end(HoldState::Lost);

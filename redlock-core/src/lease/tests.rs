@@ -447,7 +447,7 @@ fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
     let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
     let keeper = LeaseKeeper::new(Ballot::new(vec![], SECOND, Arc::clone(&clock), Home::new()));
     let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
-    let held = Held::new(attempt("a"), clock, lease, None);
+    let held = Held::new(attempt("a"), clock, lease, lease.since, None);
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     assert_eq!(keeper.all().len(), 1);
     keeper.remove(&held);

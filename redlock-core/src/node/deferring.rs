@@ -50,6 +50,12 @@ impl Sent {
         // The store executes the operation even if the reply future was dropped.
         let _ = self.reply.send(reply);
     }
+
+    /// Executes the operation. The reply comes when the returned function is called.
+    pub(crate) fn execute_and_hold(self) -> impl FnOnce() {
+        let reply = self.store.call(self.op).now_or_never().unwrap();
+        move || drop(self.reply.send(reply))
+    }
 }
 
 impl Node for DeferringNode {

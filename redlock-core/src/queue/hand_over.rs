@@ -1,7 +1,7 @@
 //! Hand-over: passes a lock from its holder to the next waiter of this process, without asking the nodes.
 //!
-//! The next waiter is always the first of the queue. If a rule forbids the hand-over, the lock is released
-//! on the nodes, and the first waiter asks the nodes for a lock of its own.
+//! The next waiter is always the first of the queue, also while it pauses. If a rule forbids the hand-over, the lock is
+//! released on the nodes, and the first waiter asks the nodes for a lock of its own.
 //!
 //! | rule | figure | reason |
 //! |---|---|---|
@@ -16,7 +16,7 @@
 //! [`LockRequest::acquire`](crate::LockRequest::acquire).
 //!
 //! This module applies the rules. [`Held::for_next_holder`] passes the lease on to the next holder, and
-//! `request/take_over.rs` creates the next holder's guard, assigns a fencing token to a fenced holder, and
+//! `request/grant.rs` creates the next holder's guard, assigns a fencing token to a fenced holder, and
 //! extends the lease.
 
 use std::sync::Arc;
@@ -24,9 +24,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::{QueueEntry, WaiterOptions};
-use super::waiters::Waiters;
-use crate::clock::Moment;
+use super::waiter::{Waiter, WaiterOptions};
 use crate::lease::Held;
 
 const MAX_HAND_OVERS: u32 = 15;
@@ -35,13 +33,6 @@ const MAX_STREAK_TIME: Duration = Duration::from_millis(100);
 const YIELD_TIME: Duration = Duration::from_millis(2);
 const MIN_LEASE_LEFT: Fraction = Fraction(3, 4);
 const EXTEND_BELOW: Fraction = Fraction(9, 10);
-
-/// The number of hand-overs since the nodes granted the lock, and the time of the grant.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct HandOverStreak {
-    hand_overs: u32,
-    since: Moment,
-}
 
 /// Fairness between processes: lets the waiters of other processes have their turn.
 #[derive(Debug, Default)]
@@ -52,43 +43,29 @@ pub(super) struct Fairness {
     yield_until: Option<Instant>,
 }
 
-impl HandOverStreak {
-    /// Starts a streak: the nodes granted the lock at this moment.
-    pub(super) fn start(granted: Moment) -> Self {
-        Self { hand_overs: 0, since: granted }
-    }
-
-    /// Hands a lock over to the next waiter, and removes that waiter from the queue. Returns the next
-    /// holder's lock and its streak, or `None` if a rule forbids the hand-over.
-    pub(super) fn hand_over(
-        self,
-        held: &Held,
-        waiting: &mut Waiters,
-        fairness: &Fairness,
-        node_timeout: Duration,
-    ) -> Option<(Arc<Held>, Self)> {
-        let next = waiting.first().filter(|next| next.is_waiting())?;
-        if !self.may_continue(held, fairness) || !meets_requirements(held, next, node_timeout) {
-            return None;
-        }
-        let held = held.for_next_holder()?;
-        next.assign(Arc::clone(&held));
-        waiting.remove_at(0);
-        Some((held, Self { hand_overs: self.hand_overs + 1, ..self }))
-    }
-
-    fn may_continue(self, held: &Held, fairness: &Fairness) -> bool {
-        let max_hand_overs = if fairness.has_remote_waiters {
-            MAX_HAND_OVERS_WITH_REMOTE_WAITERS
-        } else {
-            MAX_HAND_OVERS
-        };
-        self.hand_overs < max_hand_overs && held.time_since(self.since) < MAX_STREAK_TIME
+/// Returns the same lock for the next holder, or `None` if a rule forbids the hand-over.
+pub(super) fn hand_over(
+    held: &Held,
+    next: &Waiter,
+    fairness: &Fairness,
+    node_timeout: Duration,
+) -> Option<Arc<Held>> {
+    let max_hand_overs = if fairness.has_remote_waiters {
+        MAX_HAND_OVERS_WITH_REMOTE_WAITERS
+    } else {
+        MAX_HAND_OVERS
+    };
+    let may_continue =
+        held.hand_overs() < max_hand_overs && held.time_since(held.granted()) < MAX_STREAK_TIME;
+    if next.is_idle() && may_continue && meets_requirements(held, next, node_timeout) {
+        held.for_next_holder()
+    } else {
+        None
     }
 }
 
 /// Returns whether a lock meets a waiter's requirements.
-fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) -> bool {
+fn meets_requirements(held: &Held, waiter: &Waiter, node_timeout: Duration) -> bool {
     let WaiterOptions { expire, accepts_hand_over, fenced, ref fair, .. } = waiter.options;
     accepts_hand_over
         // Otherwise a waiter of another process is next.

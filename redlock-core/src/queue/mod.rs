@@ -7,32 +7,36 @@
 //!
 //! Readers that stand next to each other are an exception: when the nodes grant the lock to the first of them, the queue
 //! calls the others, and each of them asks the nodes for a lock of its own.
+//!
+//! Each caller has a [`Place`], which returns [the next step](Step) until the caller has the lock or gives up. What other
+//! callers must know of it is its `Waiter`, in the `KeyQueue` of one key.
 
+mod ask;
 mod backoff;
-mod entry;
 mod fair;
 mod hand_over;
-mod holders;
-mod outage;
-mod outage_wait;
+mod key_queue;
+mod patience;
+mod place;
 mod queues;
 mod release_signal;
-mod wait_queue;
+mod step;
+mod wait;
 mod waiter;
-mod waiters;
 
-pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
-pub(crate) use entry::WaiterOptions;
-pub(crate) use fair::{FairKeeper, FairPlace, FairQueues};
+pub(crate) use ask::Ask;
+pub(crate) use fair::{FairKeeper, FairQueues};
 pub(crate) use hand_over::needs_extension;
-pub(crate) use outage::is_outage;
-pub(crate) use outage_wait::OutageWait;
+pub(crate) use place::Place;
 pub(crate) use queues::{LocalConflict, Queues};
-pub(crate) use waiter::{WaitOutcome, Waiter};
+pub(crate) use step::Step;
+pub(crate) use wait::is_outage;
+pub(crate) use waiter::WaiterOptions;
 
 #[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
+#[cfg(feature = "test-util")]
 mod mode_tests;
 #[cfg(test)]
 mod outage_tests;
@@ -44,3 +48,5 @@ mod split_tests;
 mod tests;
 #[cfg(test)]
 mod turn_tests;
+#[cfg(test)]
+mod waiter_tests;

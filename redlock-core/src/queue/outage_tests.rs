@@ -329,8 +329,7 @@ async fn an_outage_is_forgotten_with_the_last_waiter() {
     let waiter = refused_waiter(&locks).await;
     set(&nodes, FakeMode::Down);
     sleep(SECOND).await;
-    let has_outage =
-        || locks.queues().by_key.lock().values().any(|queue| queue.waiting.outage().is_some());
+    let has_outage = || locks.queues().by_key.lock().values().any(|queue| queue.outage().is_some());
     assert!(has_outage());
     waiter.abort();
     settle().await;

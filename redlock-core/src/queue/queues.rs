@@ -9,10 +9,9 @@ use std::time::Duration;
 use ahash::RandomState;
 use parking_lot::Mutex;
 
-use super::entry::{EntryState, QueueEntry};
-use super::wait_queue::WaitQueue;
+use super::key_queue::KeyQueue;
+use super::waiter::{Waiter, WaiterState};
 use crate::ballot::Ballot;
-use crate::clock::Moment;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode, QueueKey};
 use crate::random::hash_state;
@@ -23,7 +22,7 @@ pub(crate) struct Queues {
     /// Every pair of an acquisition and a release looks its key up four times. `ahash` is faster than the
     /// default hasher, and has random keys too: callers choose the keys of locks, and must not be able to
     /// choose colliding ones.
-    pub(super) by_key: Mutex<HashMap<QueueKey, WaitQueue, RandomState>>,
+    pub(super) by_key: Mutex<HashMap<QueueKey, KeyQueue, RandomState>>,
     pub(super) ballot: Ballot,
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
@@ -67,22 +66,16 @@ impl Queues {
     /// Returns the lock of this process that conflicts with `spec`; `None` if there is none.
     pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LocalConflict> {
         let by_key = self.by_key.lock();
-        let conflict_at = |key: usize, queue_key| {
+        spec.queue_keys().iter().enumerate().find_map(|(key, queue_key)| {
             let queue = by_key.get(queue_key)?;
-            let remaining = queue.local_conflict_remaining(spec.mode()).or_else(|| {
+            let remaining = queue.conflict(spec.mode()).map(|(_, rest)| rest).or_else(|| {
                 // A writer that waits for the readers of this process keeps further readers out, too.
                 let is_kept_out = spec.mode() == Mode::SHARED && queue.has_waiting_writer();
-                let reader = queue.holders.last().filter(|_| is_kept_out)?.remaining();
+                let reader = queue.holders().last().filter(|_| is_kept_out)?.remaining();
                 (!reader.is_zero()).then_some(reader)
             })?;
             Some(LocalConflict { key, remaining })
-        };
-        match spec.queue_keys() {
-            [queue_key] => conflict_at(0, queue_key),
-            several => {
-                several.iter().enumerate().find_map(|(key, queue_key)| conflict_at(key, queue_key))
-            }
-        }
+        })
     }
 
     /// Returns the index of the first key that a lock of this process holds or another caller of this process
@@ -93,8 +86,8 @@ impl Queues {
         let by_key = self.by_key.lock();
         spec.queue_keys().iter().position(|key| {
             by_key.get(key).is_some_and(|queue| {
-                queue.local_conflict_remaining(spec.mode()).is_some()
-                    || !queue.waiting.is_empty() && queue.waiting.outage().is_none() && has_quorum
+                queue.conflict(spec.mode()).is_some()
+                    || !queue.is_idle() && queue.outage().is_none() && has_quorum
             })
         })
     }
@@ -105,31 +98,25 @@ impl Queues {
         self.closed.store(true, Ordering::SeqCst);
         let by_key = self.by_key.lock();
         for queue in by_key.values() {
-            queue.waiting.iter().for_each(|entry| entry.changed.notify_one());
+            queue.waiters().for_each(|waiter| waiter.changed.notify_one());
         }
-        let holders = by_key.values().flat_map(|queue| queue.holders.iter());
-        holders.map(|holder| Arc::clone(&holder.held)).collect()
+        by_key.values().flat_map(KeyQueue::holders).map(Arc::clone).collect()
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Records that this process holds a lock, which the nodes granted at `granted`.
+    /// Records that this process holds a lock that the nodes have granted.
     ///
     /// # Errors
     ///
     /// Returns a valid lock of this process that conflicts with it: the nodes have forgotten a lock on which its holder
     /// still relies.
-    pub(crate) fn admit(
-        &self,
-        held: &Arc<Held>,
-        scope: Option<u64>,
-        granted: Moment,
-    ) -> Result<(), LocalConflict> {
+    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<u64>) -> Result<(), LocalConflict> {
         let spec = held.attempt().spec();
-        let conflict = |key, queue: &WaitQueue| {
-            let remaining = queue.local_conflict_remaining(spec.mode())?;
+        let conflict = |key, queue: &KeyQueue| {
+            let (_, remaining) = queue.conflict(spec.mode())?;
             Some(LocalConflict { key, remaining })
         };
         let mut by_key = self.by_key.lock();
@@ -144,36 +131,27 @@ impl Queues {
             if let Some(conflict) = conflict(0, queue) {
                 return Err(conflict);
             }
-            queue.add_holder(held, scope, granted);
+            queue.add_holder(held);
             // A quorum has granted the lock, so the outage is over.
-            queue.waiting.end_outage();
-            if spec.mode() == Mode::SHARED {
-                queue.call_readers();
+            if queue.end_outage() {
+                queue.wake_first();
             }
-            queue.wake_first();
+            if spec.mode() == Mode::SHARED {
+                queue.call_run();
+            }
+            queue.wake_first_beside(spec.mode());
             queue.wake_scope(scope);
         }
         Ok(())
     }
 
-    /// Records that a waiter has taken the lock that was handed over to it. Its scope shares the lock only
-    /// from now on, because a waiter may be dropped before it takes the lock.
-    pub(crate) fn record_take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
-        let mut by_key = self.by_key.lock();
-        for key in held.attempt().spec().queue_keys() {
-            let Some(queue) = by_key.get_mut(key) else { continue };
-            if let Some(holder) = queue.holders.get_mut(held) {
-                holder.scope = scope;
-                queue.wake_scope(scope);
-            }
+    /// Records that a waiter of this scope has taken the lock that was handed over to it.
+    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<u64>) {
+        if scope.is_some()
+            && let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key())
+        {
+            queue.wake_scope(scope);
         }
-    }
-
-    /// Returns a waiter to the head of the queue after the lock that was handed over to it turned out to be
-    /// lost.
-    pub(super) fn rejoin(&self, key: &QueueKey, entry: &Arc<QueueEntry>) {
-        let mut by_key = self.by_key.lock();
-        by_key.entry(key.clone()).or_default().waiting.add_first(entry);
     }
 
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
@@ -204,20 +182,15 @@ impl Queues {
 
     /// Removes a waiter from its queue. If the waiter was given a lock and has not taken it, the lock goes
     /// on.
-    pub(super) fn leave(&self, key: &QueueKey, entry: &Arc<QueueEntry>) {
+    pub(super) fn leave(&self, key: &QueueKey, waiter: &Arc<Waiter>) {
         let mut by_key = self.by_key.lock();
         if let Entry::Occupied(mut occupied) = by_key.entry(key.clone()) {
-            let queue = occupied.get_mut();
-            let was_first = queue.waiting.is_first(entry);
-            queue.waiting.remove(entry);
-            if was_first {
-                queue.wake_first();
-            }
+            occupied.get_mut().remove(waiter);
             remove_if_unused(occupied);
         }
+        let state = waiter.set(WaiterState::Queued);
         drop(by_key);
-        let state = std::mem::replace(&mut *entry.state.lock(), EntryState::Waiting);
-        if let EntryState::HandedOver(held) = state {
+        if let WaiterState::HandedOver(held) = state {
             self.hand_over_or_release(&held);
         }
     }
@@ -242,9 +215,9 @@ impl Queues {
 }
 
 /// Ends the subscription of a queue without waiters, and removes a queue without waiters and holders.
-fn remove_if_unused(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
+fn remove_if_unused(mut entry: OccupiedEntry<'_, QueueKey, KeyQueue>) {
     let queue = entry.get_mut();
-    queue.waiting.end_if_empty();
+    queue.end_if_idle();
     if queue.is_empty() {
         entry.remove();
     }
@@ -256,8 +229,8 @@ impl Drop for ReleasePermit<'_> {
         for key in self.held.attempt().spec().queue_keys() {
             let Entry::Occupied(mut entry) = by_key.entry(key.clone()) else { continue };
             let queue = entry.get_mut();
-            queue.holders.remove(self.held);
-            let this_process_subscribes = queue.waiting.release_signal().is_some();
+            queue.remove_holder(self.held);
+            let this_process_subscribes = queue.subscribes();
             queue.fairness.record_release(self.subscribers, this_process_subscribes);
             queue.wake_first_after(self.held);
             remove_if_unused(entry);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ pub(crate) struct ReleaseSignal {
     /// Whether the nodes notify callers that wait for a shared lock. Some releases concern only these callers, others only
     /// callers that wait for an exclusive lock.
     is_shared: bool,
+    /// Whether a quorum of subscriptions is in effect.
+    in_effect: AtomicBool,
     published: Arc<PublishedReleases>,
     /// Unsubscribes when the signal is dropped.
     _subscriptions: Vec<Subscription>,
@@ -54,7 +57,21 @@ impl ReleaseSignal {
             })
             .collect();
         let is_shared = spec.mode().is_shared();
-        (Self { is_shared, published, _subscriptions: subscriptions }, ready)
+        let in_effect = AtomicBool::new(false);
+        (Self { is_shared, in_effect, published, _subscriptions: subscriptions }, ready)
+    }
+
+    /// Waits until a quorum of subscriptions is in effect, at most for `timeout`. The remaining nodes are not a quorum, so
+    /// they alone cannot publish a release. After `timeout` the signal counts as in effect all the same: a waiter that polls
+    /// beside a slow subscription is better than one that subscribes again and again.
+    pub(super) async fn take_effect(&self, ready: Vec<Ready>, timeout: Duration) {
+        quorum_ready(ready, timeout).await;
+        self.in_effect.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether [`take_effect`](Self::take_effect) has ended.
+    pub(super) fn is_in_effect(&self) -> bool {
+        self.in_effect.load(Ordering::Relaxed)
     }
 
     /// Returns whether the signal notifies callers that wait for a lock of this mode.
@@ -104,9 +121,8 @@ impl PublishedReleases {
     }
 }
 
-/// Waits until a quorum of subscriptions is in effect, at most for `timeout`. The remaining nodes are not a
-/// quorum, so they alone cannot publish a release.
-pub(super) async fn quorum_ready(mut ready: Vec<Ready>, timeout: Duration) {
+/// Waits until a quorum of subscriptions is in effect, at most for `timeout`.
+async fn quorum_ready(mut ready: Vec<Ready>, timeout: Duration) {
     let nodes = ready.len();
     let quorum_subscribed = std::future::poll_fn(|cx| {
         ready.retain_mut(|ready| ready.as_mut().poll(cx).is_pending());

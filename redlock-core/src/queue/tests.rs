@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::WaiterOptions;
+use super::release_signal::ReleaseSignal;
 use crate::clock::fake::RuntimeClock;
 use crate::lock::{LockName, LockSpec, Mode as LockMode};
 use crate::node::Node;
@@ -438,23 +438,7 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
     let _guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let key = LockKey::new("a").unwrap();
     let spec = spec(&key);
-    let signal = {
-        let waiter = here.queues().join(
-            &spec,
-            0,
-            &key,
-            WaiterOptions {
-                expire: SECOND,
-                accepts_hand_over: true,
-                fenced: false,
-                scope: None,
-                since: Instant::now(),
-                fair: None,
-            },
-        );
-        let waiter = waiter.unwrap();
-        waiter.subscribe(SECOND).await
-    };
+    let (signal, _) = ReleaseSignal::subscribe(&here.queues().ballot.nodes, &spec);
     for (published, expected) in [(1, 10), (2, 0), (3, 0)] {
         let before = signal.counts();
         nodes[..published].iter().for_each(|node| node.publish_release(&spec));
@@ -480,17 +464,9 @@ async fn a_waiter_asks_again_when_a_quorum_has_confirmed_its_subscription() {
         }
         let key = LockKey::new("a").unwrap();
         let spec = spec(&key);
-        let options = WaiterOptions {
-            expire: SECOND,
-            accepts_hand_over: true,
-            fenced: false,
-            scope: None,
-            since: Instant::now(),
-            fair: None,
-        };
-        let waiter = locks.queues().join(&spec, 0, &key, options).unwrap();
+        let (signal, ready) = ReleaseSignal::subscribe(&locks.queues().ballot.nodes, &spec);
         let begun = Instant::now();
-        waiter.subscribe(SECOND).await;
+        signal.take_effect(ready, SECOND).await;
         assert_eq!(begun.elapsed(), ready_after, "{modes:?}");
     }
 }

@@ -1,289 +1,143 @@
-//! A caller that waits for a lock.
+//! The record of one waiter in the queue of a key.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::backoff::{AFTER_EXPIRY, poll_pause};
-use super::entry::{EntryState, QueueEntry, WaiterOptions};
-use super::outage::Outage;
-use super::queues::Queues;
-use super::release_signal::{ReleaseSignal, quorum_ready};
-use super::wait_queue::WaitQueue;
-use crate::ballot::Ballot;
-use crate::error::{LockError, Votes};
-use crate::key::LockKey;
+use super::fair::FairQueue;
 use crate::lease::Held;
-use crate::lock::{LockSpec, Mode, QueueKey};
-use crate::node::Subscription;
+use crate::lock::{LockSpec, Mode};
 
-/// A caller that waits for a lock, with its place in the queue. A dropped waiter leaves the queue. If a lock
-/// was handed over to it and not taken, the lock goes on to the next waiter.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    queues: Arc<Queues>,
-    /// The key in whose queue the caller waits.
-    key: QueueKey,
-    entry: Arc<QueueEntry>,
-    /// How the caller found the queue on arrival.
-    arrival: Arrival,
-    /// When the caller has to leave its mark on the nodes again, see [`WaitOutcome::LeaveMark`].
-    mark_due: Mutex<Instant>,
+/// The requirements of one waiter.
+#[derive(Debug, Clone)]
+pub(crate) struct WaiterOptions {
+    /// The lease that the waiter requests.
+    pub(crate) expire: Duration,
+    /// Whether the waiter may take a lock that another caller acquired.
+    pub(crate) accepts_hand_over: bool,
+    /// Whether the waiter needs a fencing token.
+    pub(crate) fenced: bool,
+    /// The scope in which the caller waits, if any.
+    pub(crate) scope: Option<u64>,
+    /// When the caller began to wait. A lock of several keys may have waited in other queues before.
+    pub(crate) since: Instant,
+    /// The fair queue in which the caller waits, if any.
+    pub(crate) fair: Option<Arc<FairQueue>>,
 }
 
-/// How a caller found the queue of its key on arrival.
-#[derive(Debug, Clone, Copy)]
-enum Arrival {
-    /// No other caller of this process held the lock or waited for it.
-    First,
-    /// The caller has waited behind other callers of this process since this time.
-    Queued(Instant),
-    /// The earlier callers were waiting through an outage.
-    InOutage,
+/// The record of one waiter. All callers change it under the lock of the queues.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    /// The lock that the waiter requests. Its other keys have other queues.
+    pub(super) spec: LockSpec,
+    pub(super) options: WaiterOptions,
+    state: Mutex<WaiterState>,
+    /// Whether the waiter asks the nodes alone, although readers stand behind it: they have refused it, or a holder of this
+    /// process was in its way.
+    asks_alone: AtomicBool,
+    /// The address of the holder for whose end the waiter waits, or zero.
+    watched: AtomicUsize,
+    /// Notified at each change that concerns the waiter.
+    pub(super) changed: Notify,
 }
 
-/// The outcome of a wait.
-#[derive(Debug)]
-pub(crate) enum WaitOutcome {
-    /// The lock was handed over to the waiter.
+/// The state of a waiter. `ARCHITECTURE.md` has the table of the transitions.
+#[derive(Debug, Clone)]
+pub(super) enum WaiterState {
+    /// The waiter stands behind another one.
+    Queued,
+    /// The waiter may ask the nodes, unless something is in its way. The first waiter of a queue never stays `Queued`.
+    /// Readers behind it are called together.
+    Called,
+    /// The waiter asks the nodes.
+    Asking,
+    /// The nodes have refused the first waiter, which pauses.
+    Refused,
+    /// The lock was handed over to the waiter, which has left the queue and has not taken the lock yet.
     HandedOver(Arc<Held>),
-    /// The waiter is the first of its queue, or a reader that was called, and has to ask the nodes.
-    AskNodes,
-    /// The waiter's own scope holds the lock now.
-    HeldByScope(Arc<Held>),
-    /// The waiter wants the lock alone, and is the first of its queue, while other callers of this process share the
-    /// lock. It has to leave its mark on the nodes, so that they admit no further callers. Returned again whenever the
-    /// mark has to be renewed.
-    LeaveMark,
-}
-
-enum WaitStep {
-    UntilNotified,
-    For(Duration),
-    /// Until another caller of this process releases the lock or loses it, at most for this time. The caller may overrun
-    /// its lease.
-    UntilHolderEnds(Arc<Held>, Duration),
-}
-
-impl Queues {
-    /// Adds a caller to the queue of a key of its lock: the one at `index`, which is `key`.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        spec: &LockSpec,
-        index: usize,
-        key: &LockKey,
-        options: WaiterOptions,
-    ) -> Result<Waiter, LockError> {
-        let entry = Arc::new(QueueEntry::new(spec.clone(), options));
-        let queue_key = spec.queue_keys()[index].clone();
-        let mut by_key = self.by_key.lock();
-        let queue = by_key.entry(queue_key.clone()).or_default();
-        if queue.waiting.len() >= self.max_waiters {
-            return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
-        }
-        let arrival = self.arrival(queue, spec.mode());
-        queue.waiting.add(&entry);
-        drop(by_key);
-        let (queues, mark_due) = (Arc::clone(self), Mutex::new(Instant::now()));
-        Ok(Waiter { queues, key: queue_key, entry, arrival, mark_due })
-    }
-
-    fn arrival(&self, queue: &WaitQueue, mode: Mode) -> Arrival {
-        if queue.local_conflict_remaining(mode).is_some() {
-            Arrival::Queued(Instant::now())
-        } else if queue.waiting.is_empty() {
-            Arrival::First
-        } else if queue.waiting.outage().is_some() || !self.ballot.has_quorum() {
-            Arrival::InOutage
-        } else {
-            Arrival::Queued(Instant::now())
-        }
-    }
 }
 
 impl Waiter {
-    /// Waits until the lock is handed over to the caller, or the caller has to act itself. Cancel safe.
-    pub(crate) async fn wait(&self) -> WaitOutcome {
-        loop {
-            let changed = self.entry.changed.notified();
-            let wait = match self.next_step() {
-                Ok(outcome) => return outcome,
-                Err(wait) => wait,
-            };
-            match wait {
-                WaitStep::UntilNotified => changed.await,
-                WaitStep::For(duration) => {
-                    tokio::select! {
-                        biased;
-                        () = changed => {}
-                        () = sleep(duration) => {}
-                    }
-                }
-                WaitStep::UntilHolderEnds(held, at_most) => {
-                    tokio::select! {
-                        biased;
-                        () = changed => {}
-                        () = held.lost() => {}
-                        () = sleep(at_most) => {}
-                    }
-                }
-            }
+    pub(super) fn new(spec: LockSpec, options: WaiterOptions) -> Self {
+        Self {
+            spec,
+            options,
+            state: Mutex::new(WaiterState::Called),
+            asks_alone: AtomicBool::new(false),
+            watched: AtomicUsize::new(0),
+            changed: Notify::new(),
         }
     }
 
-    fn next_step(&self) -> Result<WaitOutcome, WaitStep> {
-        let by_key = self.queues.by_key.lock();
-        let mut state = self.entry.state.lock();
-        if matches!(*state, EntryState::HandedOver(_)) {
-            let taken = std::mem::replace(&mut *state, EntryState::Waiting);
-            if let EntryState::HandedOver(held) = taken {
-                return Ok(WaitOutcome::HandedOver(held));
-            }
+    pub(super) fn state(&self) -> WaiterState {
+        self.state.lock().clone()
+    }
+
+    /// Sets the state, and returns the former one.
+    pub(super) fn set(&self, state: WaiterState) -> WaiterState {
+        match state {
+            WaiterState::Refused => self.asks_alone.store(true, Ordering::Relaxed),
+            WaiterState::Queued => self.asks_alone.store(false, Ordering::Relaxed),
+            WaiterState::Called | WaiterState::Asking | WaiterState::HandedOver(_) => {}
         }
-        if self.queues.is_closed() {
-            return Ok(WaitOutcome::AskNodes);
+        std::mem::replace(&mut *self.state.lock(), state)
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(*self.state.lock(), WaiterState::Queued)
+    }
+
+    /// Returns whether the nodes have the waiter's question, or have refused it.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(*self.state.lock(), WaiterState::Asking | WaiterState::Refused)
+    }
+
+    /// Returns whether the waiter may take a lock that is handed over: it does not ask the nodes at the moment.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(*self.state.lock(), WaiterState::Called | WaiterState::Refused)
+    }
+
+    /// Returns whether the next reader may ask the nodes together with this one.
+    pub(super) fn leads_readers(&self) -> bool {
+        self.is_reader()
+            && !self.asks_alone.load(Ordering::Relaxed)
+            && matches!(*self.state.lock(), WaiterState::Called | WaiterState::Asking)
+    }
+
+    /// Lets a waiter that stands behind another one ask the nodes. Returns false if that changes nothing.
+    pub(super) fn call(&self) -> bool {
+        let is_queued = self.is_queued();
+        if is_queued {
+            self.set(WaiterState::Called);
+            self.changed.notify_one();
         }
-        let Some(queue) = by_key.get(&self.key) else { return Err(WaitStep::UntilNotified) };
-        if let Some(own) = queue.held_by_scope_of(&self.entry) {
-            return Ok(WaitOutcome::HeldByScope(Arc::clone(own)));
-        }
-        if !queue.waiting.is_first(&self.entry) && !matches!(*state, EntryState::Called) {
-            return Err(WaitStep::UntilNotified);
-        }
-        if let Some((held, remaining)) = queue.holders.conflicting(self.entry.spec.mode()) {
-            let mark_in = self.time_until_mark(held, remaining);
-            if mark_in.is_some_and(|time| time.is_zero()) {
-                return Ok(WaitOutcome::LeaveMark);
-            }
-            self.entry.watch(held);
-            let over = remaining + AFTER_EXPIRY;
-            let at_most = mark_in.map_or(over, |time| time.min(over));
-            return Err(WaitStep::UntilHolderEnds(Arc::clone(held), at_most));
-        }
-        if let Some(left) = queue.fairness.yield_remaining().filter(|_| queue.holders.is_empty()) {
-            return Err(WaitStep::For(left));
-        }
-        *state = EntryState::Asking;
-        Ok(WaitOutcome::AskNodes)
+        is_queued
     }
 
-    /// Returns the time until the waiter, which waits for this holder to end, has to leave its mark. Returns zero only
-    /// once for each time. `None` if the waiter leaves no mark.
-    fn time_until_mark(&self, holder: &Held, remaining: Duration) -> Option<Duration> {
-        if self.entry.spec.mode() != Mode::Exclusive || !holder.attempt().spec().mode().is_shared()
-        {
-            return None;
-        }
-        let (now, mut due) = (Instant::now(), self.mark_due.lock());
-        if *due > now {
-            return Some(*due - now);
-        }
-        let pause = poll_pause(remaining);
-        *due = now + pause;
-        // The mark of a fair waiter would keep out the callers of other processes before it.
-        let is_next = self.entry.options.fair.as_ref().is_none_or(|queue| queue.is_first());
-        Some(if is_next { Duration::ZERO } else { pause })
+    /// Returns whether the waiter is a reader that waits for its turn in this process only. Whether a fair reader is next
+    /// of all processes is known only when the ticket before it has left.
+    pub(super) fn is_reader(&self) -> bool {
+        self.spec.mode() == Mode::SHARED && self.options.fair.is_none()
     }
 
-    /// Records that the lock was refused, by the nodes or because another caller of this process holds it. Returns whether the
-    /// waiter goes on asking the nodes. Only the first waiter does, if the nodes have refused it. Every other waiter waits in
-    /// its place again.
-    pub(crate) fn goes_on_asking(&self, is_held_here: bool) -> bool {
-        let by_key = self.queues.by_key.lock();
-        let is_first = |queue: &WaitQueue| queue.waiting.is_first(&self.entry);
-        let is_first = !is_held_here && by_key.get(&self.key).is_none_or(is_first);
-        *self.entry.state.lock() = if is_first { EntryState::Refused } else { EntryState::Waiting };
-        is_first
+    /// Hands a lock over to the waiter, and wakes it.
+    pub(super) fn assign(&self, held: Arc<Held>) {
+        self.set(WaiterState::HandedOver(held));
+        self.changed.notify_one();
     }
 
-    /// Returns to the head of the queue after the lock that was handed over turned out to be lost.
-    pub(crate) fn rejoin(&self) {
-        self.queues.rejoin(&self.key, &self.entry);
+    /// Records for the end of which holder the waiter waits.
+    pub(super) fn watch(&self, held: &Arc<Held>) {
+        self.asks_alone.store(true, Ordering::Relaxed);
+        self.watched.store(Arc::as_ptr(held).addr(), Ordering::Relaxed);
     }
 
-    /// Returns when the caller arrived, if it had to wait behind another caller of this process.
-    pub(super) fn queued_since(&self) -> Option<Instant> {
-        match self.arrival {
-            Arrival::Queued(since) => Some(since),
-            Arrival::First | Arrival::InOutage => None,
-        }
-    }
-
-    /// Returns whether the earlier callers were waiting through an outage when this caller arrived.
-    pub(crate) fn arrived_in_outage(&self) -> bool {
-        matches!(self.arrival, Arrival::InOutage)
-    }
-
-    pub(super) fn outage_grace(&self) -> Duration {
-        self.queues.outage_grace
-    }
-
-    /// Asks the nodes for a turn of the readers, as long as the returned subscriptions live.
-    pub(crate) fn request_turn(&self) -> Vec<Subscription> {
-        let nodes = self.queues.ballot.nodes.iter();
-        nodes.map(|node| node.request_turn(&self.entry.spec)).collect()
-    }
-
-    pub(super) fn ballot(&self) -> &Ballot {
-        &self.queues.ballot
-    }
-
-    /// Resolves when another caller or a shutdown wakes this waiter.
-    pub(crate) async fn notified(&self) {
-        self.entry.changed.notified().await;
-    }
-
-    /// Records that a ballot, which began at `begun`, found no quorum. Returns when the outage began.
-    pub(super) fn record_outage(&self, begun: Instant, votes: &Votes) -> Instant {
-        let mut by_key = self.queues.by_key.lock();
-        let Some(queue) = by_key.get_mut(&self.key) else { return begun };
-        let since = queue.waiting.outage().map_or(begun, |outage| outage.since);
-        queue.waiting.set_outage(Outage { since, votes: votes.clone() });
-        since
-    }
-
-    /// Records that a quorum of nodes answers: the outage is over, and the first waiter is woken from its
-    /// pause.
-    pub(crate) fn record_quorum(&self) {
-        let mut by_key = self.queues.by_key.lock();
-        if let Some(queue) = by_key.get_mut(&self.key)
-            && queue.waiting.end_outage()
-        {
-            queue.wake_first();
-        }
-    }
-
-    /// Returns the last votes of the outage that the waiters of this key are in; `None` without an outage.
-    pub(crate) fn outage_votes(&self) -> Option<Votes> {
-        let by_key = self.queues.by_key.lock();
-        by_key.get(&self.key)?.waiting.outage().map(|outage| outage.votes.clone())
-    }
-
-    /// Returns the release signal of this queue, if a waiter for a lock of the same mode has subscribed.
-    pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
-        let by_key = self.queues.by_key.lock();
-        let signal = by_key.get(&self.key)?.waiting.release_signal();
-        signal.filter(|signal| signal.serves(self.entry.spec.mode())).cloned()
-    }
-
-    /// Subscribes to the releases of the queue's key, and waits until a quorum of subscriptions is in effect, at
-    /// most for `timeout`.
-    pub(crate) async fn subscribe(&self, timeout: Duration) -> Arc<ReleaseSignal> {
-        let spec = self.entry.spec.of_key(&self.key);
-        let (signal, ready) = ReleaseSignal::subscribe(&self.queues.ballot.nodes, &spec);
-        let signal = Arc::new(signal);
-        if let Some(queue) = self.queues.by_key.lock().get_mut(&self.key) {
-            queue.waiting.set_release_signal(&signal);
-        }
-        quorum_ready(ready, timeout).await;
-        signal
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        self.queues.leave(&self.key, &self.entry);
+    /// Returns whether the waiter waits for the end of this holder.
+    pub(super) fn watches(&self, held: &Arc<Held>) -> bool {
+        self.watched.load(Ordering::Relaxed) == Arc::as_ptr(held).addr()
     }
 }

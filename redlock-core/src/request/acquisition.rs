@@ -1,13 +1,12 @@
 //! One acquisition: its steps, from the checked options to the guard.
 //!
 //! ```text
-//! run ─┬─ share_in_scope                       the scope of the caller holds the lock: share or refuse it
-//!      ├─ try_once ── ask_nodes                without a waiting time: one attempt
-//!      ├─ try_once_fairly ── try_once          the same, unless a fair caller waits
-//!      └─ wait ─┬─ take_over                   a holder of this process has handed the lock over
-//!               ├─ share                       another task of the scope has acquired the lock
-//!               └─ ask_until_granted           it is this caller's turn to ask the nodes
-//!                    └─ await_turn             a fair caller waits until no other process is first
+//! run ─┬─ share_in_scope       the scope of the caller holds the lock: share or refuse it
+//!      ├─ try_once             without a waiting time: one attempt, unless a fair caller waits
+//!      └─ wait                 until the queue says what to do next
+//!           ├─ ask_nodes       nothing is in the way
+//!           ├─ take            a holder of this process has handed the lock over
+//!           └─ Place::sleep    everything else
 //! ```
 
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ask_state::AskState;
 use super::{LockRequest, scope};
 use crate::ballot::MinHold;
 use crate::context::Context;
@@ -25,7 +23,7 @@ use crate::key::KeySet;
 use crate::lease::Held;
 use crate::lock::{LockName, LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
-use crate::queue::LocalConflict;
+use crate::queue::{Ask, LocalConflict, Place, Step, WaiterOptions, is_outage};
 
 /// One acquisition of a lock, with checked options.
 pub(super) struct Acquisition<'a> {
@@ -116,12 +114,112 @@ impl Acquisition<'_> {
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
         };
-        // Boxed, because the futures would enlarge the futures of requests that do not wait.
-        if self.spec.has_several_keys() {
-            Box::pin(self.wait_for_all(deadline)).await
-        } else {
-            Box::pin(self.wait(deadline)).await
+        // Boxed, because the future would enlarge the futures of requests that do not wait.
+        Box::pin(self.wait(deadline)).await
+    }
+
+    /// Waits for the lock. `None` as deadline waits without a limit.
+    ///
+    /// The place is dropped after the attempts and the guard that this function makes, so the release of an abandoned attempt
+    /// is sent before the next waiter is called.
+    async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
+        let mut place = self.join()?;
+        if self.options.fair {
+            // Boxed, because the future would enlarge the futures of requests that are not fair.
+            if let Some(guard) = Box::pin(self.enter_fair_queue(&mut place)).await? {
+                return Ok(guard);
+            }
         }
+        loop {
+            if let Some(guard) = self.share_in_scope()? {
+                return Ok(guard);
+            }
+            match place.next(deadline)? {
+                Step::Ask => match self.ask_nodes(place.ask()).await {
+                    Ok(guard) => {
+                        place.acquired();
+                        return Ok(guard);
+                    }
+                    Err(refused) => {
+                        if let Some(guard) = self.share_in_scope()? {
+                            return Ok(guard);
+                        }
+                        place.refused(refused, deadline)?;
+                    }
+                },
+                Step::Take(held) => match self.take(held).await {
+                    Ok(Some(guard)) => {
+                        place.acquired();
+                        return Ok(guard);
+                    }
+                    Ok(None) => place.rejoin(),
+                    Err(error) if is_outage(&error) => {
+                        place.rejoin();
+                        place.refused(error, deadline)?;
+                    }
+                    Err(error) => return Err(error),
+                },
+                Step::Sleep(pause) => place.sleep(pause, deadline).await?,
+            }
+        }
+    }
+
+    /// Joins the queue of this process.
+    fn join(&self) -> Result<Place<'_>, LockError> {
+        let Self { context, keys, spec, options, fenced } = self;
+        let fair = options.fair.then(|| context.fair.join(spec));
+        let waiter = WaiterOptions {
+            expire: options.expire,
+            accepts_hand_over: options.min_hold.is_none(),
+            fenced: *fenced,
+            scope: scope::current(),
+            since: Instant::now(),
+            fair: fair.as_ref().map(|fair| Arc::clone(fair.queue())),
+        };
+        Place::join(&context.queues, keys, spec, waiter, fair)
+    }
+
+    /// Enters the fair queue. Returns a guard if the caller comes in an outage, and makes its one attempt before it waits.
+    async fn enter_fair_queue(
+        &self,
+        place: &mut Place<'_>,
+    ) -> Result<Option<LockGuard>, LockError> {
+        if let Some(fair) = place.fair() {
+            fair.enter().await;
+        }
+        if place.is_in_queue() {
+            return Ok(None);
+        }
+        if self.context.ballot.has_quorum() {
+            // The outage may be over, and an attempt would overtake the callers before it.
+            self.context.fair.is_occupied(&self.spec, self.keys.first()).await?;
+            place.move_to(0)?;
+            return Ok(None);
+        }
+        match self.try_once().await {
+            Ok(guard) => {
+                place.acquired();
+                Ok(Some(guard))
+            }
+            Err(LockError::Contended { .. }) => {
+                place.move_to(0)?;
+                place.record_quorum(None);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes one attempt to acquire the lock, unless a fair caller waits for it.
+    async fn try_once_fairly(&self) -> Result<LockGuard, LockError> {
+        // A lock that this process holds is refused without a round trip.
+        if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
+            return Err(self.contended_locally(conflict));
+        }
+        if self.context.fair.is_occupied(&self.spec, self.keys.first()).await? {
+            return Err(self.contended(0, None));
+        }
+        self.try_once().await
     }
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
@@ -130,7 +228,7 @@ impl Acquisition<'_> {
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
             return Err(self.contended_locally(conflict));
         }
-        match self.ask_nodes(&mut AskState::default()).await {
+        match self.ask_nodes(&mut Ask::default()).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
             // task.
             Err(refused @ LockError::Contended { .. }) => self.share_in_scope()?.ok_or(refused),

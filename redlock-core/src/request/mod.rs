@@ -1,14 +1,10 @@
 //! A request: the key and the options of one acquisition.
 
 mod acquisition;
-mod arrival;
-mod ask;
-mod ask_state;
-mod fair;
+mod grant;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod mark_tests;
-mod patience;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod reader_tests;
@@ -16,9 +12,6 @@ mod run;
 #[cfg(test)]
 mod run_tests;
 pub(crate) mod scope;
-mod take_over;
-mod wait;
-mod wait_for_all;
 
 use std::fmt;
 use std::sync::Arc;

@@ -66,18 +66,18 @@ pin_project! {
         #[pin]
         future: F,
         // Where the future runs; `None` before its first poll.
-        place: Option<Place>,
+        place: Option<Within>,
     }
 }
 
 /// The scope in which a future runs.
-enum Place {
+enum Within {
     /// The scope of its caller.
     Outer,
     Own(Arc<Scope>),
 }
 
-impl Place {
+impl Within {
     /// Only the first poll of a future knows whether its caller is in a scope.
     fn at_first_poll() -> Self {
         if is_in_scope() { Self::Outer } else { Self::Own(Arc::new(Scope::new())) }
@@ -89,10 +89,10 @@ impl<F: Future> Future for Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        match this.place.get_or_insert_with(Place::at_first_poll) {
-            Place::Outer => this.future.poll(cx),
+        match this.place.get_or_insert_with(Within::at_first_poll) {
+            Within::Outer => this.future.poll(cx),
             // Set at each poll, so that the future stays in its place: a handler may be large.
-            Place::Own(scope) => SCOPE.sync_scope(Arc::clone(scope), || this.future.poll(cx)),
+            Within::Own(scope) => SCOPE.sync_scope(Arc::clone(scope), || this.future.poll(cx)),
         }
     }
 }

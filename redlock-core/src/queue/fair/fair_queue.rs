@@ -40,7 +40,9 @@ pub(crate) struct FairQueue {
 pub(super) enum Turn {
     /// The first ticket belongs to this process.
     Now,
-    /// Another process is first.
+    /// The conductor has replied, at this time, that another process is first.
+    Behind(Instant),
+    /// The order is not known at the moment.
     Later,
     /// No node keeps the order. The keeper has searched for one so many times.
     NoConductor(u64, Votes),
@@ -68,6 +70,17 @@ impl FairQueue {
 
     pub(super) fn changed(&self) -> &Notify {
         &self.changed
+    }
+
+    /// Notifies the waiters that their position may have changed.
+    pub(super) fn notify(&self) {
+        self.state.lock().version += 1;
+        self.changed.notify_waiters();
+    }
+
+    /// Returns how often the waiters were notified.
+    pub(super) fn version(&self) -> u64 {
+        self.state.lock().version
     }
 
     /// Returns whether the first ticket of all is a ticket of this process.
@@ -153,14 +166,14 @@ impl FairQueue {
             state.conductor = Ok(index);
             state.latest_conductor = index;
             state.replied_at = Duration::ZERO;
-            state.first = None;
+            (state.first, state.behind) = (None, None);
         }
         drop(state);
         self.shared.record_conductor(index);
         self.apply(index, &reply);
         if is_chosen {
             // The waiters whose tickets the keeper has entered may be behind those of other processes now.
-            self.changed.notify_waiters();
+            self.notify();
         }
         if !gone.is_empty() {
             self.leave_at(index, gone);
@@ -197,6 +210,11 @@ impl FairQueue {
             }
             None => state.forget_entries(index),
         }
+        let was_behind = state.behind.is_some();
+        state.behind =
+            matches!(&reply.first, Some(ticket) if ticket.process != self.shared.process)
+                .then_some(now);
+        let is_news = first.is_some() || state.behind.is_some() && !was_behind;
         let was_first = state.first.is_some();
         state.first = first;
         if !was_first && first.is_some() {
@@ -208,8 +226,8 @@ impl FairQueue {
         state.due = due;
         let has_waiters = !state.waiters.is_empty();
         drop(state);
-        if first.is_some() {
-            self.changed.notify_waiters();
+        if is_news {
+            self.notify();
         }
         if let Some(number) = unknown {
             // Its removal was lost.
@@ -241,7 +259,7 @@ impl FairQueue {
     /// Removes the tickets of all waiters, because the manager is shut down. The waiters are woken.
     pub(super) fn close(&self) {
         self.leave(self.numbers());
-        self.changed.notify_waiters();
+        self.notify();
     }
 
     /// Removes tickets from the queue of a node, in the background. If that fails, they are removed when one of them is
@@ -278,26 +296,29 @@ impl FairQueue {
         }
     }
 
-    /// Returns whether the caller may ask the nodes for the lock.
-    pub(super) fn turn(&self) -> Turn {
+    /// Returns whether a waiter may ask the nodes for the lock, and how often the waiters were notified so far.
+    pub(super) fn turn(&self) -> (Turn, u64) {
+        let mut state = self.state.lock();
+        let version = state.version;
         if self.shared.is_closed() {
             // The attempt fails, because the manager is shut down.
-            return Turn::Now;
+            return (Turn::Now, version);
         }
-        let mut state = self.state.lock();
         state.last_turn = Instant::now();
         if std::mem::take(&mut state.is_stalled) {
             // The places may be lost. The keeper enters again if they are.
-            state.first = None;
+            (state.first, state.behind) = (None, None);
             drop(state);
             self.wake_keeper();
-            return Turn::Later;
+            return (Turn::Later, version);
         }
-        match &state.conductor {
-            Err(votes) => Turn::NoConductor(state.failed_searches, votes.clone()),
-            Ok(_) if state.first.is_some() => Turn::Now,
-            Ok(_) => Turn::Later,
-        }
+        let turn = match (&state.conductor, state.behind) {
+            (Err(votes), _) => Turn::NoConductor(state.failed_searches, votes.clone()),
+            (Ok(_), _) if state.first.is_some() => Turn::Now,
+            (Ok(_), Some(since)) => Turn::Behind(since),
+            (Ok(_), None) => Turn::Later,
+        };
+        (turn, version)
     }
 
     pub(super) fn wake_keeper(&self) {

@@ -15,16 +15,18 @@ impl FairQueue {
     /// failed or a node before it is back. `is_held_here` returns whether this process holds the lock.
     pub(super) async fn look_after(&self, is_held_here: impl FnOnce() -> bool) {
         let now = Instant::now();
+        // Asked before the state is locked, because hand-overs lock the state under the lock of the queues.
+        let is_held_here = is_held_here();
         let (current, failure) = {
             let mut state = self.state.lock();
             state.due = now + REFRESH;
             let has_stalled =
                 |since: Instant| now.duration_since(since.max(state.last_turn)) >= STALL;
             if state.is_stalled
-                || state.first.is_some_and(|(_, since)| has_stalled(since)) && !is_held_here()
+                || state.first.is_some_and(|(_, since)| has_stalled(since)) && !is_held_here
             {
                 state.is_stalled = true;
-                state.first = None;
+                (state.first, state.behind) = (None, None);
                 return;
             }
             (state.conductor.as_ref().ok().copied(), state.failure.take())
@@ -87,10 +89,10 @@ impl FairQueue {
         let names = ballot.nodes.iter().map(|node| Arc::clone(node.name()));
         let mut state = self.state.lock();
         state.conductor = Err(names.zip(votes).collect());
-        state.first = None;
+        (state.first, state.behind) = (None, None);
         state.failed_searches += 1;
         drop(state);
-        self.changed().notify_waiters();
+        self.notify();
     }
 
     /// Refreshes the presence on a node, and enters the tickets that it does not have.

@@ -23,7 +23,7 @@ mod state;
 pub(crate) use fair_queue::FairQueue;
 pub(crate) use fair_queues::FairQueues;
 pub(crate) use keeper::FairKeeper;
-pub(crate) use place::FairPlace;
+pub(crate) use place::{FairPlace, FairPosition};
 
 use std::time::Duration;
 

@@ -4,11 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use tokio::time::Instant;
+
 use super::fair_queue::{FairQueue, Turn};
 use super::fair_queues::FairQueues;
-use crate::error::{NodeError, Vote, Votes};
+use crate::error::Votes;
 use crate::lock::LockSpec;
-use crate::node::Node;
 
 /// The place of one waiter in a fair queue. A dropped place leaves the queue.
 #[derive(Debug)]
@@ -21,6 +22,21 @@ pub(crate) struct FairPlace {
     was_sent: AtomicBool,
     /// How often the keeper had looked for a conductor in vain when this waiter last knew.
     failed_searches: AtomicU64,
+    /// The version of the queue when this waiter last looked at it.
+    seen: AtomicU64,
+}
+
+/// Where a process stands in a fair queue.
+#[derive(Debug)]
+pub(crate) enum FairPosition {
+    /// The first ticket belongs to this process.
+    First,
+    /// The conductor has replied, at this time, that the first ticket belongs to another process.
+    Behind(Instant),
+    /// Not known at the moment.
+    Unknown,
+    /// No node keeps the order, for these reasons.
+    NoConductor(Votes),
 }
 
 impl FairQueues {
@@ -35,12 +51,13 @@ impl FairQueues {
             number,
             was_sent: AtomicBool::new(false),
             failed_searches: AtomicU64::new(searches),
+            seen: AtomicU64::new(0),
         }
     }
 }
 
 impl FairPlace {
-    /// Returns the queue.
+    /// Returns the queue of this process.
     pub(crate) fn queue(&self) -> &Arc<FairQueue> {
         &self.queue
     }
@@ -51,39 +68,34 @@ impl FairPlace {
         self.queue.enter(self.number()).await;
     }
 
-    /// Waits until the first ticket of all belongs to this process. Calls `is_behind` when the ticket of this waiter is in the
-    /// queue behind a ticket of another process. Cancel safe.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reasons of the nodes if none of them keeps the order, or if the runtime that keeps the place is not driven.
-    pub(crate) async fn turn(&self, mut is_behind: impl FnMut()) -> Result<(), Votes> {
-        let ballot = &self.queues.shared.ballot;
-        let mut idle = pin!(ballot.home.idle(ballot.node_timeout));
-        loop {
-            let mut changed = pin!(self.queue.changed().notified());
-            changed.as_mut().enable();
-            match self.queue.turn() {
-                Turn::Now => return Ok(()),
-                // Nobody looks after the ticket while the home is idle.
-                Turn::Later if ballot.home.was_idle() => {}
-                Turn::Later if self.queue.is_entered(self.number()) => is_behind(),
-                Turn::Later => {}
-                Turn::NoConductor(searches, votes) => {
-                    if self.failed_searches.swap(searches, Ordering::Relaxed) < searches {
-                        return Err(votes);
-                    }
-                    self.queue.wake_keeper();
-                }
+    /// Returns where this process stands in the queue. Reports only once that no node keeps the order, for each search of the
+    /// keeper.
+    pub(crate) fn position(&self) -> FairPosition {
+        let (turn, version) = self.queue.turn();
+        self.seen.store(version, Ordering::Relaxed);
+        match turn {
+            Turn::Now => FairPosition::First,
+            // The ticket is in the queue of a node, as far as this process knows.
+            Turn::Behind(since) if self.queue.is_entered(self.number()) => {
+                FairPosition::Behind(since)
             }
-            tokio::select! {
-                () = changed => {}
-                () = &mut idle => {
-                    let idle = Vote::Failed(NodeError::RuntimeIdle);
-                    let votes = |node: &Arc<dyn Node>| (Arc::clone(node.name()), Some(idle.clone()));
-                    return Err(ballot.nodes.iter().map(votes).collect());
+            Turn::Behind(_) | Turn::Later => FairPosition::Unknown,
+            Turn::NoConductor(searches, votes) => {
+                if self.failed_searches.swap(searches, Ordering::Relaxed) < searches {
+                    return FairPosition::NoConductor(votes);
                 }
+                self.queue.wake_keeper();
+                FairPosition::Unknown
             }
+        }
+    }
+
+    /// Resolves when the position may have changed since the last call of [`position`](Self::position). Cancel safe.
+    pub(crate) async fn changed(&self) {
+        let mut changed = pin!(self.queue.changed().notified());
+        changed.as_mut().enable();
+        if self.queue.version() == self.seen.load(Ordering::Relaxed) {
+            changed.await;
         }
     }
 

@@ -25,6 +25,10 @@ pub(super) struct FairState {
     pub(super) leaving: BTreeSet<u64>,
     /// The number of the first ticket of all, and since when, if it is a ticket of this process.
     pub(super) first: Option<(u64, Instant)>,
+    /// When the conductor last replied that the first ticket belongs to another process, as long as that is its latest reply.
+    pub(super) behind: Option<Instant>,
+    /// How often the waiters were notified.
+    pub(super) version: u64,
     /// The time of the newest reply on the clock of the conductor.
     pub(super) replied_at: Duration,
     /// When a waiter of this process last began to ask for the lock, or began to wait for its turn.
@@ -67,6 +71,8 @@ impl FairState {
             waiters: BTreeMap::new(),
             leaving: BTreeSet::new(),
             first: None,
+            behind: None,
+            version: 0,
             replied_at: Duration::ZERO,
             last_turn: now,
             is_stalled: false,
@@ -82,7 +88,7 @@ impl FairState {
 
     /// Records that a node does not have the tickets of this process any more.
     pub(super) fn forget_entries(&mut self, index: usize) {
-        self.first = None;
+        (self.first, self.behind) = (None, None);
         for waiter in self.waiters.values_mut().filter(|waiter| waiter.entry == Entry::At(index)) {
             waiter.entry = Entry::Missing;
         }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use super::quarantine::Quarantine;
-use super::wall_clock::{Reading, Step};
+use super::wall_clock::{ClockStep, Reading};
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
@@ -102,8 +102,8 @@ impl ClockWatch {
         };
         match step {
             None => {}
-            Some(Step::Back(by)) => self.record_step("back", by, "leases on it last longer"),
-            Some(Step::Forward(by)) => {
+            Some(ClockStep::Back(by)) => self.record_step("back", by, "leases on it last longer"),
+            Some(ClockStep::Forward(by)) => {
                 let mut effect =
                     "leases on it end early, so a second caller may get a lock that is held";
                 if let Some(longest_lease) = self.restart_guard {

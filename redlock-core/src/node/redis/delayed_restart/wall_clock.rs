@@ -53,7 +53,7 @@ pub(crate) struct Reading {
 
 /// A step of a wall clock, by at least this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ClockStep {
     Forward(Duration),
     Back(Duration),
 }
@@ -74,16 +74,16 @@ impl Reading {
 
     /// Returns the step between this reading and the next one. The next reading replaces this one, unless
     /// the next reading is slow and shows no step.
-    pub(crate) fn compare(&mut self, next: Self) -> Option<Step> {
+    pub(crate) fn compare(&mut self, next: Self) -> Option<ClockStep> {
         let pause = next.middle().since(self.middle());
         let uncertainty = self.uncertainty() + next.uncertainty() + pause / DRIFT_DIVISOR;
         let expected = self.server_time.saturating_add(pause);
         let forward = next.server_time.saturating_sub(expected).saturating_sub(uncertainty);
         let back = expected.saturating_sub(next.server_time).saturating_sub(uncertainty);
         let step = if forward > SMALLEST_STEP {
-            Some(Step::Forward(forward))
+            Some(ClockStep::Forward(forward))
         } else {
-            (back > SMALLEST_STEP).then_some(Step::Back(back))
+            (back > SMALLEST_STEP).then_some(ClockStep::Back(back))
         };
         if step.is_some() || next.uncertainty() <= self.uncertainty() + validity::max_drift(pause) {
             *self = next;
@@ -132,11 +132,11 @@ mod tests {
     }
 
     /// Returns the step in milliseconds, negative for a step back.
-    fn found(step: Option<Step>) -> i64 {
+    fn found(step: Option<ClockStep>) -> i64 {
         let millis = |by: Duration| i64::try_from(by.as_millis()).unwrap();
         match step {
-            Some(Step::Forward(by)) => millis(by),
-            Some(Step::Back(by)) => -millis(by),
+            Some(ClockStep::Forward(by)) => millis(by),
+            Some(ClockStep::Back(by)) => -millis(by),
             None => 0,
         }
     }
@@ -207,7 +207,7 @@ mod tests {
         let most = Value::Array(vec![text(&u64::MAX.to_string()), text("0")]);
         let mut kept = look(0, 1, 1, 0);
         let nonsense = Reading { server_time: read(&most).unwrap(), ..look(500, 1, 1, 0) };
-        assert!(matches!(kept.compare(nonsense), Some(Step::Forward(_))));
-        assert!(matches!(kept.compare(look(1000, 1, 1, 0)), Some(Step::Back(_))));
+        assert!(matches!(kept.compare(nonsense), Some(ClockStep::Forward(_))));
+        assert!(matches!(kept.compare(look(1000, 1, 1, 0)), Some(ClockStep::Back(_))));
     }
 }

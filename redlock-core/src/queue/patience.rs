@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use crate::ballot::Ballot;
 use crate::jitter::jitter;
-use crate::lock::Mode;
+use crate::lock::{LockSpec, Mode};
 use crate::node::{Subscription, TURN};
-use crate::queue::Waiter;
 
 /// The patience of a reader that waits while exclusive callers get the lock one after another.
+#[derive(Debug)]
 pub(super) struct Patience {
     /// How many further releases the reader lets pass.
     left: Option<u32>,
@@ -26,12 +27,12 @@ impl Patience {
 
     /// Records whether a release has passed the waiter. After the last release that it lets pass, asks the nodes for a
     /// turn.
-    pub(super) fn record(&mut self, waiter: &Waiter, has_passed: bool) {
+    pub(super) fn record(&mut self, ballot: &Ballot, spec: &LockSpec, has_passed: bool) {
         let Some(left) = self.left.as_mut().filter(|_| has_passed) else { return };
         *left -= 1;
         if *left == 0 {
             self.left = None;
-            self.turn = waiter.request_turn();
+            self.turn = ballot.nodes.iter().map(|node| node.request_turn(spec)).collect();
         }
     }
 

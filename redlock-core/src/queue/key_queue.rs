@@ -1,0 +1,302 @@
+//! The queue of one key in this process: its holders and its waiters.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::hand_over::{Fairness, hand_over};
+use super::release_signal::ReleaseSignal;
+use super::waiter::{Waiter, WaiterState};
+use crate::error::Votes;
+use crate::lease::Held;
+use crate::lock::Mode;
+
+/// The holders of one lock in this process, and the waiters for it, first come, first served.
+#[derive(Debug, Default)]
+pub(super) struct KeyQueue {
+    /// Several if the modes of their locks are compatible, so that a thousand readers may be among them: each knows its
+    /// place.
+    holders: SmallVec<[Arc<Held>; 1]>,
+    pub(super) fairness: Fairness,
+    /// Most locks are held without waiters, so what only waiters need is allocated when the first one comes.
+    waiting: Option<Box<Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// Present from the first waiter that subscribes until there are no waiters, or until an outage ends.
+    signal: Option<Arc<ReleaseSignal>>,
+    /// The outage in which the waiters are, until a quorum of nodes answers again.
+    outage: Option<Outage>,
+}
+
+/// A period in which no quorum of nodes answers. The callers of one key share it, so that the grace period is
+/// spent once per outage and not once per waiter.
+#[derive(Debug, Clone)]
+pub(super) struct Outage {
+    /// When the first round without a quorum began.
+    pub(super) since: Instant,
+    /// The votes of the last round without a quorum.
+    pub(super) votes: Votes,
+}
+
+/// The holders.
+impl KeyQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.is_idle()
+    }
+
+    pub(super) fn holders(&self) -> &[Arc<Held>] {
+        &self.holders
+    }
+
+    /// Adds a holder. Removes holders whose locks conflict with it, and are no longer valid.
+    pub(super) fn add_holder(&mut self, held: &Arc<Held>) {
+        if !self.is_compatible(held.attempt().spec().mode()) {
+            self.holders.clear();
+        }
+        self.push_holder(Arc::clone(held));
+    }
+
+    fn push_holder(&mut self, held: Arc<Held>) {
+        held.set_place(self.holders.len());
+        self.holders.push(held);
+    }
+
+    /// Removes a holder. Returns whether it was one.
+    pub(super) fn remove_holder(&mut self, held: &Arc<Held>) -> bool {
+        let is_it = |holder: &Arc<Held>| Arc::ptr_eq(holder, held);
+        // The holder of several keys is among the holders of each, and knows only one of its places.
+        let place = match held.place() {
+            place if self.holders.get(place).is_some_and(is_it) => Some(place),
+            _ => self.holders.iter().position(is_it),
+        };
+        let Some(place) = place else { return false };
+        self.holders.swap_remove(place);
+        if let Some(moved) = self.holders.get(place) {
+            moved.set_place(place);
+        }
+        true
+    }
+
+    /// Returns whether a lock of this mode does not have to wait for the holders. Only the nodes count the holders of
+    /// permits.
+    fn is_compatible(&self, mode: Mode) -> bool {
+        // The modes of all holders are compatible.
+        self.holders.last().is_none_or(|held| held.attempt().spec().mode().compatible(mode))
+    }
+
+    /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.
+    pub(super) fn conflict(&self, mode: Mode) -> Option<(&Arc<Held>, Duration)> {
+        // Each holder's rest is calculated once, because reading the clock is most of the work.
+        fn valid(held: &Arc<Held>) -> Option<(&Arc<Held>, Duration)> {
+            let remaining = held.remaining();
+            (!remaining.is_zero()).then_some((held, remaining))
+        }
+
+        if self.is_compatible(mode) {
+            return None;
+        }
+        self.holders.iter().filter_map(valid).max_by_key(|(_, rest)| *rest)
+    }
+
+    /// Removes a holder. Returns whether its lock was handed over to the first waiter, which then leaves the queue.
+    pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
+        if !self.remove_holder(held) {
+            return false;
+        }
+        let Some(next) = self.first().cloned() else { return false };
+        let Some(held) = hand_over(held, &next, &self.fairness, node_timeout) else { return false };
+        next.assign(Arc::clone(&held));
+        self.push_holder(held);
+        self.remove_at(0);
+        true
+    }
+}
+
+/// The waiters.
+impl KeyQueue {
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiters().len() == 0
+    }
+
+    pub(super) fn waiters(&self) -> impl ExactSizeIterator<Item = &Arc<Waiter>> {
+        const NONE: &VecDeque<Arc<Waiter>> = &VecDeque::new();
+        self.waiting.as_ref().map_or(NONE, |waiting| &waiting.waiters).iter()
+    }
+
+    fn first(&self) -> Option<&Arc<Waiter>> {
+        self.waiting.as_ref()?.waiters.front()
+    }
+
+    pub(super) fn is_first(&self, waiter: &Arc<Waiter>) -> bool {
+        self.first().is_some_and(|first| Arc::ptr_eq(first, waiter))
+    }
+
+    /// Returns whether a waiting caller keeps a reader out that makes one attempt beside the readers of this process.
+    pub(super) fn has_waiting_writer(&self) -> bool {
+        self.waiters().any(|waiter| waiter.spec.mode() != Mode::SHARED)
+    }
+
+    /// Adds a waiter behind the waiters that have waited for longer. Only a caller that has waited in another queue
+    /// overtakes others, but not the first waiter while it asks the nodes.
+    pub(super) fn insert(&mut self, waiter: &Arc<Waiter>) {
+        let since = waiter.options.since;
+        let is_before = |other: &Arc<Waiter>| other.options.since <= since || other.is_asking();
+        let waiters = &mut self.waiting.get_or_insert_default().waiters;
+        let place = waiters.iter().rposition(is_before).map_or(0, |before| before + 1);
+        self.insert_at(place, waiter);
+    }
+
+    /// Returns a waiter to the head of the queue after the lock that was handed over to it turned out to be lost.
+    pub(super) fn insert_first(&mut self, waiter: &Arc<Waiter>) {
+        self.insert_at(0, waiter);
+    }
+
+    fn insert_at(&mut self, place: usize, waiter: &Arc<Waiter>) {
+        let waiters = &mut self.waiting.get_or_insert_default().waiters;
+        if place == 0
+            && let Some(displaced) = waiters.front()
+            && displaced.is_idle()
+            && !displaced.leads_readers()
+        {
+            // Only the first waiter and the readers of its run ask the nodes.
+            displaced.set(WaiterState::Queued);
+        }
+        let is_called = place
+            .checked_sub(1)
+            .is_none_or(|before| waiters[before].leads_readers() && waiter.is_reader());
+        waiter.set(WaiterState::Queued);
+        if is_called {
+            waiter.set(WaiterState::Called);
+        }
+        waiters.insert(place, Arc::clone(waiter));
+    }
+
+    /// Removes a waiter, and calls the waiter that is next then.
+    pub(super) fn remove(&mut self, waiter: &Arc<Waiter>) {
+        // Most waiters that leave are near the front.
+        let place = self.waiters().position(|other| Arc::ptr_eq(other, waiter));
+        if let Some(place) = place {
+            self.remove_at(place);
+        }
+    }
+
+    fn remove_at(&mut self, place: usize) {
+        let Some(waiting) = &mut self.waiting else { return };
+        waiting.waiters.remove(place);
+        match place.checked_sub(1) {
+            None => {
+                waiting.waiters.front().map(|first| first.call());
+            }
+            // The waiter may have stood between two readers.
+            Some(before) if waiting.waiters[before].leads_readers() => self.call_readers(place),
+            Some(_) => {}
+        }
+    }
+
+    /// Calls the readers that stand next to each other behind the first waiter, when the nodes have granted a reader the lock.
+    pub(super) fn call_run(&self) {
+        if self.first().is_some_and(|first| first.is_reader()) {
+            self.call_readers(1);
+        }
+    }
+
+    /// Calls the readers that stand next to each other from this place on.
+    ///
+    /// Stops at a reader that was called before: of a thousand readers that were called together, each one ends here when
+    /// it is granted its lock.
+    fn call_readers(&self, place: usize) {
+        let mut readers = self.waiters().skip(place);
+        let _ = readers.try_for_each(|next| (next.is_reader() && next.call()).then_some(()));
+    }
+
+    /// Notifies the first waiter, so that it looks at the holders again.
+    pub(super) fn wake_first(&self) {
+        if let Some(first) = self.first() {
+            first.changed.notify_one();
+        }
+    }
+
+    /// Notifies the first waiter of a new holder, unless it waits for another holder in any case.
+    pub(super) fn wake_first_beside(&self, mode: Mode) {
+        // A writer that the readers keep out asks the nodes now and then.
+        if let Some(first) = self.first()
+            && (mode == Mode::Exclusive || first.spec.mode() != Mode::Exclusive)
+        {
+            first.changed.notify_one();
+        }
+    }
+
+    /// Notifies the first waiter after this holder has gone, unless it waits for another holder of this process.
+    pub(super) fn wake_first_after(&self, held: &Arc<Held>) {
+        if let Some(first) = self.first()
+            && (first.watches(held) || self.is_compatible(first.spec.mode()))
+        {
+            first.changed.notify_one();
+        }
+    }
+
+    /// Notifies the waiters of a scope that holds the lock now. Otherwise they would wait for themselves.
+    pub(super) fn wake_scope(&self, scope: Option<u64>) {
+        if scope.is_some() {
+            let own = self.waiters().filter(|waiter| waiter.options.scope == scope);
+            own.for_each(|waiter| waiter.changed.notify_one());
+        }
+    }
+}
+
+/// What the waiters share.
+impl KeyQueue {
+    /// Returns whether a waiter of this process has subscribed to the releases, whether the subscription is in effect or not.
+    pub(super) fn subscribes(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.signal.is_some())
+    }
+
+    /// Returns the signal of the releases that concern this mode, if its subscription is in effect.
+    pub(super) fn signal(&self, mode: Mode) -> Option<&Arc<ReleaseSignal>> {
+        let signal = self.waiting.as_ref()?.signal.as_ref();
+        signal.filter(|signal| signal.is_in_effect() && signal.serves(mode))
+    }
+
+    pub(super) fn set_signal(&mut self, signal: Arc<ReleaseSignal>) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.signal = Some(signal);
+        }
+    }
+
+    pub(super) fn outage(&self) -> Option<&Outage> {
+        self.waiting.as_ref()?.outage.as_ref()
+    }
+
+    /// Records that a round, which began at `begun`, found no quorum. Returns when the outage began.
+    pub(super) fn record_outage(&mut self, begun: Instant, votes: &Votes) -> Instant {
+        let since = self.outage().map_or(begun, |outage| outage.since);
+        if let Some(waiting) = &mut self.waiting {
+            waiting.outage = Some(Outage { since, votes: votes.clone() });
+        }
+        since
+    }
+
+    /// Ends the outage, because a quorum of nodes answers. Returns whether there was one. The broken connections of the outage
+    /// may have ended the subscription, and releases may have passed unnoticed, so the next waiter subscribes again.
+    pub(super) fn end_outage(&mut self) -> bool {
+        let Some(waiting) = &mut self.waiting else { return false };
+        let was_outage = waiting.outage.take().is_some();
+        if was_outage {
+            waiting.signal = None;
+        }
+        was_outage
+    }
+
+    /// Ends the subscription and the outage if there are no waiters.
+    pub(super) fn end_if_idle(&mut self) {
+        if self.is_idle() {
+            self.waiting = None;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The place of one caller that waits, and what it leaves behind when it goes.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::ask::Ask;
+use super::backoff::Backoff;
+use super::fair::FairPlace;
+use super::patience::Patience;
+use super::queues::Queues;
+use super::release_signal::{ReleaseCounts, ReleaseSignal};
+use super::step::Pause;
+use super::waiter::{Waiter, WaiterOptions, WaiterState};
+use crate::error::LockError;
+use crate::key::{KeySet, LockKey};
+use crate::lock::LockSpec;
+
+/// The place of one caller that waits for a lock. Dropping it leaves everything that the caller has entered: the queue of
+/// a key, the fair queue, its mark on the nodes, and its request for a turn of the readers. A lock that was handed over to
+/// the caller and not taken goes on to the next waiter.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    pub(super) queues: &'a Arc<Queues>,
+    pub(super) keys: &'a KeySet,
+    pub(super) waiter: Arc<Waiter>,
+    /// The index of the key in whose queue the waiter stands. `None` as long as it asks the nodes before it joins a queue.
+    pub(super) at: Option<usize>,
+    pub(super) ask: Ask<'a>,
+    pub(super) last_ask: LastAsk,
+    /// The pause of a waiter that the nodes have refused.
+    pub(super) pause: Option<Pause>,
+    /// The pauses of a waiter whose votes were split.
+    pub(super) backoff: Backoff,
+    pub(super) patience: Patience,
+    /// Since when the caller has waited for a holder, and not only for the nodes. `None` for a new caller.
+    pub(super) waiting_since: Option<Instant>,
+    /// The pauses in the present outage.
+    pub(super) outage_backoff: Option<Backoff>,
+    /// When a lock of several keys last went on to the queue of another key.
+    pub(super) moved: Option<Instant>,
+    /// The time until which the waiter does not ask the nodes.
+    pub(super) not_before: Option<Instant>,
+    /// The time until which a writer waits for readers of its process whose locks the nodes have forgotten.
+    pub(super) behind_readers_until: Option<Instant>,
+    pub(super) fair: Option<FairPlace>,
+}
+
+/// The last question to the nodes.
+#[derive(Debug)]
+pub(super) struct LastAsk {
+    pub(super) begun: Instant,
+    /// The signal that was in effect, and the releases that had been published before.
+    pub(super) signal: Option<(Arc<ReleaseSignal>, ReleaseCounts)>,
+}
+
+impl<'a> Place<'a> {
+    /// Joins the queue of the first busy key. Of several keys that are all free, the caller joins none before the nodes have
+    /// refused it, so that it keeps nobody out of the first one. A caller that comes in an outage makes one attempt before it
+    /// joins, see [`is_in_queue`](Self::is_in_queue).
+    pub(crate) fn join(
+        queues: &'a Arc<Queues>,
+        keys: &'a KeySet,
+        spec: &'a LockSpec,
+        options: WaiterOptions,
+        fair: Option<FairPlace>,
+    ) -> Result<Self, LockError> {
+        let since = options.since;
+        let mut place = Self {
+            queues,
+            keys,
+            waiter: Arc::new(Waiter::new(spec.clone(), options)),
+            at: None,
+            ask: Ask::of_waiter(&queues.ballot, spec),
+            last_ask: LastAsk { begun: since, signal: None },
+            pause: None,
+            backoff: Backoff::new(),
+            patience: Patience::new(spec.mode()),
+            waiting_since: None,
+            outage_backoff: None,
+            moved: None,
+            not_before: None,
+            behind_readers_until: None,
+            fair,
+        };
+        let key = if spec.has_several_keys() { queues.busy_key(spec) } else { Some(0) };
+        if let Some(key) = key {
+            place.arrive(key)?;
+        }
+        Ok(place)
+    }
+
+    /// Joins the queue of a key, unless the waiters there are in an outage.
+    fn arrive(&mut self, key: usize) -> Result<(), LockError> {
+        let mut by_key = self.queues.by_key.lock();
+        let queue = by_key.entry(self.queue_key(key).clone()).or_default();
+        let is_held = queue.conflict(self.waiter.spec.mode()).is_some();
+        let (is_first, in_outage) = (queue.is_idle(), queue.outage().is_some());
+        if !is_first && !is_held && (in_outage || !self.queues.ballot.has_quorum()) {
+            return Ok(());
+        }
+        if queue.waiters().len() >= self.queues.max_waiters {
+            return Err(self.too_many_waiters(key));
+        }
+        queue.insert(&self.waiter);
+        drop(by_key);
+        self.at = Some(key);
+        if is_held || !is_first {
+            self.waiting_since = Some(self.waiter.options.since);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the caller has joined a queue.
+    pub(crate) fn is_in_queue(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Joins the queue of a key, and leaves the one in which it is. In each queue, the caller stands in front of those that
+    /// came later.
+    pub(crate) fn move_to(&mut self, key: usize) -> Result<(), LockError> {
+        let queue_key = self.queue_key(key).clone();
+        if let Some(former) = self.at.take() {
+            self.queues.leave(self.queue_key(former), &self.waiter);
+        }
+        let mut by_key = self.queues.by_key.lock();
+        let queue = by_key.entry(queue_key).or_default();
+        if queue.waiters().len() >= self.queues.max_waiters {
+            return Err(self.too_many_waiters(key));
+        }
+        queue.insert(&self.waiter);
+        self.at = Some(key);
+        self.waiting_since.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    /// Returns to the head of the queue after the lock that was handed over turned out to be lost.
+    pub(crate) fn rejoin(&mut self) {
+        let Some(key) = self.at else { return };
+        let mut by_key = self.queues.by_key.lock();
+        let queue_key = self.queue_key(key).clone();
+        by_key.entry(queue_key).or_default().insert_first(&self.waiter);
+    }
+
+    /// Records that the caller has the lock.
+    pub(crate) fn acquired(&self) {
+        if let Some(fair) = &self.fair {
+            fair.take_first();
+        }
+    }
+
+    /// Returns the caller's questions to the nodes.
+    pub(crate) fn ask(&mut self) -> &mut Ask<'a> {
+        &mut self.ask
+    }
+
+    pub(crate) fn fair(&self) -> Option<&FairPlace> {
+        self.fair.as_ref()
+    }
+
+    /// Returns the key in whose queue the waiter stands.
+    pub(super) fn key(&self) -> &LockKey {
+        self.keys.at(self.at.unwrap_or_default())
+    }
+
+    pub(super) fn queue_key(&self, key: usize) -> &crate::lock::QueueKey {
+        &self.waiter.spec.queue_keys()[key]
+    }
+
+    fn too_many_waiters(&self, key: usize) -> LockError {
+        let (key, limit) = (self.keys.at(key).clone(), self.queues.max_waiters);
+        LockError::TooManyWaiters { key, limit }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // Before the next waiter asks the nodes.
+        self.ask.withdraw_mark();
+        match self.at {
+            Some(key) => self.queues.leave(self.queue_key(key), &self.waiter),
+            None => drop(self.waiter.set(WaiterState::Queued)),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a waiter does next, why it sleeps, and what has woken it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::LockError;
+use crate::lease::Held;
+
+/// What a waiter does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It asks the nodes.
+    Ask,
+    /// It takes the lock that another caller of this process has handed over.
+    Take(Arc<Held>),
+    /// It sleeps.
+    Sleep(Pause),
+}
+
+/// Why a waiter sleeps.
+pub(crate) enum Pause {
+    /// It stands behind another waiter of this process.
+    Queue,
+    /// Its process does not have the first ticket of the fair queue.
+    Fair,
+    /// This process holds the lock. The holder may overrun its lease, so the waiter sleeps at most for this time.
+    Holder(Arc<Held>, Duration),
+    /// Another process holds the lock. A published release ends the sleep, and this time at the latest.
+    Release(Duration),
+    /// Several callers got votes, or other processes have their turn.
+    Split(Duration),
+    /// Its subscription to the releases is not in effect yet.
+    Subscribe,
+    /// No quorum of nodes answers. The waiter gives up with this error at this time.
+    Outage(Box<LockError>, Instant),
+}
+
+/// What has ended a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wake {
+    /// Another caller of this process: it has handed the lock over, called the waiter, or has reached a quorum; or the manager
+    /// was shut down.
+    Notified,
+    Release,
+    Timer,
+    HolderEnded,
+    Subscribed,
+    QuorumIsBack,
+    FairQueue,
+    HomeIsIdle,
+}
+
+impl fmt::Debug for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Queue => "Queue",
+            Self::Fair => "Fair",
+            Self::Holder(..) => "Holder",
+            Self::Release(_) => "Release",
+            Self::Split(_) => "Split",
+            Self::Subscribe => "Subscribe",
+            Self::Outage(..) => "Outage",
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! Asking the nodes for a lock, and making the guard of a lock that the nodes, or another caller of this process, have
+//! granted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::acquisition::Acquisition;
+use super::scope;
+use crate::ballot::{Attempt, Grant};
+use crate::error::{HoldError, LockError};
+use crate::guard::LockGuard;
+use crate::lease::{Held, HoldState};
+use crate::log_limit::LogLimit;
+use crate::queue::{Ask, needs_extension};
+
+impl Acquisition<'_> {
+    /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
+    pub(super) async fn ask_nodes(&self, ask: &mut Ask<'_>) -> Result<LockGuard, LockError> {
+        self.context.enter();
+        let _shutdown_waits = self.context.ballot.home.delay_shutdown();
+        loop {
+            self.context.check_open()?;
+            let attempt = self.new_attempt(ask);
+            match self.context.ballot.acquire(&attempt, self.options.expire).await {
+                Ok(grant) => {
+                    let guard = self.make_guard(&attempt, &grant)?;
+                    ask.acquired();
+                    return Ok(guard);
+                }
+                Err(refused) => {
+                    let met_marks = attempt.met_marks.load(Ordering::SeqCst);
+                    if !ask.record_marks(met_marks, self.fenced) {
+                        return Err(refused);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
+    /// future.
+    fn new_attempt(&self, ask: &mut Ask<'_>) -> Arc<Attempt> {
+        Attempt::new(&self.spec, self.keys.clone(), self.fenced, ask.enquiry(self.fenced))
+    }
+
+    fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
+        let Self { context, options, .. } = self;
+        let clock = Arc::clone(&context.ballot.clock);
+        let log_limit = Some(Arc::clone(&context.log_limit));
+        let held = Held::new(Arc::clone(attempt), clock, grant.lease, grant.decided, log_limit);
+        if let Some(token) = grant.token {
+            held.set_token(token);
+        }
+        if let Err(conflict) = context.queues.admit(&held, scope::current()) {
+            let (attempt, until) = (Arc::clone(attempt), grant.lease.latest_expiry);
+            context.ballot.release_in_background(attempt, until);
+            return Err(self.contended_locally(conflict));
+        }
+        if let Some(min_hold) = options.min_hold {
+            held.set_min_hold(min_hold, grant.lease.since);
+        }
+        scope::record(&context.queues, &held);
+        let (context, renewal) = (Arc::clone(context), options.renewal());
+        let guard = LockGuard::new(context, held, renewal, grant.begun, grant.validity);
+        // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
+        // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
+        // abandoned attempt leaves nothing behind).
+        self.context.check_open().inspect_err(|_| attempt.cancel_min_hold())?;
+        Ok(guard)
+    }
+
+    /// Takes a lock that another caller of this process has handed over. Returns `None` if the lock is lost
+    /// before the caller has it.
+    pub(super) async fn take(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+        let ballot = &self.context.ballot;
+        let (context, renewal) = (Arc::clone(self.context), self.options.renewal());
+        let (now, remaining) = (Instant::now(), held.remaining());
+        let guard = LockGuard::new(context, Arc::clone(&held), renewal, now, remaining);
+        if self.fenced
+            && guard.is_valid()
+            && let Some(token) = held.attempt().next_token()
+        {
+            let (attempt, expire) = (held.attempt(), self.options.expire);
+            match ballot.confirm(attempt, token, expire, held.remaining(), None).await {
+                Ok(()) => held.set_token(token),
+                Err(LockError::Contended { .. } | LockError::ForeignKey { .. }) => held.discard(),
+                Err(error) => {
+                    // The next waiter could not confirm the lock either.
+                    attempt.abandon();
+                    return Err(error);
+                }
+            }
+        }
+        // The lease may have run out before this caller took the lock, or while it confirmed its
+        // number (no work without the lock).
+        if !guard.is_valid() {
+            held.discard();
+            return Ok(None);
+        }
+        // If the manager was shut down meanwhile, the shutdown has released the lock.
+        self.context.check_open()?;
+        self.context.queues.record_taken(&held, scope::current());
+        scope::record(&self.context.queues, &held);
+        self.extend_after_hand_over(&guard, held);
+        Ok(Some(guard))
+    }
+
+    /// Extends the lease to the length that the new holder requested, in the background.
+    fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Held>) {
+        let ballot = &self.context.ballot;
+        let expire = self.options.expire;
+        if needs_extension(guard.remaining(), expire) {
+            // Until the extension is confirmed, the guard has the rest of the old lease.
+            let (handle, ballot) = (guard.handle(), ballot.clone());
+            let log_limit = Arc::clone(&self.context.log_limit);
+            self.context.ballot.home.spawn(async move {
+                if held.is_left_to_expire() {
+                    // The new holder has ended already, and its lock stays on the nodes until the lease
+                    // runs out: for as long as if the lock were still held.
+                    ballot.extend(held.attempt(), expire).await;
+                } else if let Err(error) = handle.extend(expire).await
+                    // A lock that was released or handed over meanwhile needs no extension.
+                    && held.state() == HoldState::Held
+                {
+                    log_failed_extension(&error, &log_limit);
+                }
+            });
+        }
+    }
+}
+
+/// Logs that a lock keeps only the rest of its old lease after a hand-over.
+fn log_failed_extension(error: &HoldError, log_limit: &LogLimit) {
+    const MESSAGE: &str = "the lease of a lock that was handed over was not extended";
+    let node = error.votes().map_or("", LogLimit::failed_node);
+    let error = error.diagnostics();
+    if let Some(suppressed) = log_limit.admit("hand-over", node) {
+        tracing::warn!(%error, suppressed, "{MESSAGE}");
+    } else {
+        tracing::debug!(%error, "{MESSAGE}");
+    }
+}
