@@ -10,7 +10,7 @@ use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, Mode};
 use crate::log_limit::LogLimit;
 use crate::node::{Capabilities, LeaseRange};
-use crate::queue::{FairKeeper, FairQueues, Queues};
+use crate::queue::{FairQueues, Queues};
 use crate::validity;
 
 /// The state that a manager, its requests and its guards share.
@@ -19,8 +19,6 @@ pub(crate) struct Context {
     pub(crate) keeper: Arc<LeaseKeeper>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) fair: Arc<FairQueues>,
-    /// Keeps this process present in its fair queues.
-    pub(crate) fair_keeper: FairKeeper,
     pub(crate) prefix: Box<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
@@ -77,10 +75,9 @@ impl Context {
 
     /// Starts the background work in the runtime of this thread, unless it runs already.
     pub(crate) fn enter(&self) {
-        let Self { ballot, keeper, fair_keeper, queues, fair, .. } = self;
+        let Self { ballot, keeper, queues, fair, .. } = self;
         ballot.home.enter(|runtime| {
             keeper.start(runtime);
-            fair_keeper.start(runtime);
             let (keeper, queues) = (Arc::downgrade(keeper), Arc::downgrade(queues));
             let fair = Arc::downgrade(fair);
             move || {

@@ -24,7 +24,7 @@ use crate::lease::LeaseKeeper;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::{LeaseRange, Node, NodeStatus, StatusReceiver};
-use crate::queue::{FairKeeper, FairQueues, Queues};
+use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::telemetry;
 
@@ -134,12 +134,10 @@ impl LockManagerBuilder {
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
         let fair = FairQueues::new(ballot.clone(), Arc::clone(&log_limit));
-        let fair_keeper = FairKeeper::new(&fair, &queues);
         let context = Context {
             keeper,
             queues,
             fair,
-            fair_keeper,
             ballot,
             prefix: prefix.into(),
             dialect,

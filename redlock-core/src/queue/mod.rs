@@ -25,7 +25,7 @@ mod wait;
 mod waiter;
 
 pub(crate) use ask::Ask;
-pub(crate) use fair::{FairKeeper, FairQueues};
+pub(crate) use fair::{FairPlace, FairQueues};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use place::Place;
 pub(crate) use queues::{LocalConflict, Queues};

@@ -87,6 +87,10 @@ impl<'a> Place<'a> {
         if let Some(key) = key {
             place.arrive(key)?;
         }
+        // Afterwards, so that the tickets of this process are in the order of its queue.
+        if let Some(fair) = &place.fair {
+            fair.enter(queues);
+        }
         Ok(place)
     }
 
@@ -152,10 +156,6 @@ impl<'a> Place<'a> {
     /// Returns the caller's questions to the nodes.
     pub(crate) fn ask(&mut self) -> &mut Ask<'a> {
         &mut self.ask
-    }
-
-    pub(crate) fn fair(&self) -> Option<&FairPlace> {
-        self.fair.as_ref()
     }
 
     /// Returns the key in whose queue the waiter stands.

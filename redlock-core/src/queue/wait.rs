@@ -57,7 +57,7 @@ impl Place<'_> {
                 break pause;
             }
             match self.fair.as_ref().map(FairPlace::position) {
-                None | Some(FairPosition::First) => {
+                None | Some(FairPosition::First(..)) => {
                     if self.start_to_ask() {
                         return Ok(Step::Ask);
                     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::fair::FairQueue;
+use super::fair::Tickets;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 
@@ -26,7 +26,7 @@ pub(crate) struct WaiterOptions {
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.
     pub(crate) since: Instant,
     /// The fair queue in which the caller waits, if any.
-    pub(crate) fair: Option<Arc<FairQueue>>,
+    pub(crate) fair: Option<Arc<Tickets>>,
 }
 
 /// The record of one waiter. All callers change it under the lock of the queues.

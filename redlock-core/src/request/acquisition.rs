@@ -23,7 +23,7 @@ use crate::key::KeySet;
 use crate::lease::Held;
 use crate::lock::{LockName, LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
-use crate::queue::{Ask, LocalConflict, Place, Step, WaiterOptions, is_outage};
+use crate::queue::{Ask, FairPlace, LocalConflict, Place, Step, WaiterOptions, is_outage};
 
 /// One acquisition of a lock, with checked options.
 pub(super) struct Acquisition<'a> {
@@ -124,9 +124,9 @@ impl Acquisition<'_> {
     /// is sent before the next waiter is called.
     async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
         let mut place = self.join()?;
-        if self.options.fair {
+        if self.options.fair && !place.is_in_queue() {
             // Boxed, because the future would enlarge the futures of requests that are not fair.
-            if let Some(guard) = Box::pin(self.enter_fair_queue(&mut place)).await? {
+            if let Some(guard) = Box::pin(self.arrive_fairly_in_outage(&mut place)).await? {
                 return Ok(guard);
             }
         }
@@ -167,29 +167,26 @@ impl Acquisition<'_> {
     /// Joins the queue of this process.
     fn join(&self) -> Result<Place<'_>, LockError> {
         let Self { context, keys, spec, options, fenced } = self;
-        let fair = options.fair.then(|| context.fair.join(spec));
+        let fair = options.fair.then(|| {
+            context.enter();
+            FairPlace::new(&context.fair, spec)
+        });
         let waiter = WaiterOptions {
             expire: options.expire,
             accepts_hand_over: options.min_hold.is_none(),
             fenced: *fenced,
             scope: scope::current(),
             since: Instant::now(),
-            fair: fair.as_ref().map(|fair| Arc::clone(fair.queue())),
+            fair: fair.as_ref().map(|fair| Arc::clone(fair.tickets())),
         };
         Place::join(&context.queues, keys, spec, waiter, fair)
     }
 
-    /// Enters the fair queue. Returns a guard if the caller comes in an outage, and makes its one attempt before it waits.
-    async fn enter_fair_queue(
+    /// Returns the guard of a fair caller that comes in an outage, and makes its one attempt before it waits.
+    async fn arrive_fairly_in_outage(
         &self,
         place: &mut Place<'_>,
     ) -> Result<Option<LockGuard>, LockError> {
-        if let Some(fair) = place.fair() {
-            fair.enter().await;
-        }
-        if place.is_in_queue() {
-            return Ok(None);
-        }
         if self.context.ballot.has_quorum() {
             // The outage may be over, and an attempt would overtake the callers before it.
             self.context.fair.is_occupied(&self.spec, self.keys.first()).await?;

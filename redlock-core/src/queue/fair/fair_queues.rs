@@ -1,60 +1,58 @@
 //! All fair queues of a manager.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use super::fair_queue::FairQueue;
-use super::shared::FairShared;
+use super::tickets::Tickets;
 use crate::ballot::Ballot;
-use crate::error::{LockError, Vote, Votes};
+use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::key::LockKey;
 use crate::lock::{LockSpec, QueueKey};
 use crate::log_limit::LogLimit;
-use crate::node::{NodeStatus, QueueAction, QueueOp};
+use crate::node::{NodeStatus, ProcessId, QueueAction, QueueOp, QueueReply, Silence};
 use crate::random::hash_state;
+use crate::telemetry;
 
 /// The fair queues in which this process waits.
-#[derive(Debug)]
 pub(crate) struct FairQueues {
-    pub(super) shared: Arc<FairShared>,
-    by_key: Mutex<HashMap<QueueKey, Arc<FairQueue>, RandomState>>,
+    pub(super) process: ProcessId,
+    pub(super) ballot: Ballot,
+    log_limit: Arc<LogLimit>,
+    /// The index of the last conductor of any queue.
+    last_conductor: AtomicUsize,
+    next_ticket: AtomicU64,
+    closed: AtomicBool,
+    /// The queues that have an attendant.
+    pub(super) by_key: Mutex<HashMap<QueueKey, Arc<Tickets>, RandomState>>,
 }
 
 impl FairQueues {
     pub(crate) fn new(ballot: Ballot, log_limit: Arc<LogLimit>) -> Arc<Self> {
-        let shared = FairShared::new(ballot, log_limit);
-        let by_key = Mutex::new(HashMap::with_hasher(hash_state()));
-        Arc::new(Self { shared, by_key })
+        Arc::new(Self {
+            process: ProcessId::random(),
+            ballot,
+            log_limit,
+            last_conductor: AtomicUsize::new(0),
+            next_ticket: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            by_key: Mutex::new(HashMap::with_hasher(hash_state())),
+        })
     }
 
-    /// Calls `add` with the queue of a lock. No other call of this method or of `remove` runs at the same time.
-    pub(super) fn with_queue<T>(
-        &self,
-        spec: &LockSpec,
-        add: impl FnOnce(&Arc<FairQueue>) -> T,
-    ) -> T {
-        let mut by_key = self.by_key.lock();
-        if by_key.is_empty() {
-            self.shared.wake_idle_keeper();
-        }
-        let queue = by_key
-            .entry(spec.queue_key().clone())
-            .or_insert_with(|| FairQueue::new(&self.shared, spec));
-        add(queue)
+    /// Returns the number of a new ticket.
+    pub(super) fn next_ticket(&self) -> u64 {
+        self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Removes a waiter from its queue, and removes the queue after its last waiter.
-    pub(super) fn remove(&self, queue: &FairQueue, number: u64) {
-        let mut by_key = self.by_key.lock();
-        if queue.remove(number) {
-            by_key.remove(queue.spec().queue_key());
-        }
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Returns whether a caller waits in the fair queue of a lock, in any process.
@@ -67,74 +65,100 @@ impl FairQueues {
         spec: &LockSpec,
         key: &LockKey,
     ) -> Result<bool, LockError> {
-        let ballot = &self.shared.ballot;
-        let mut votes = Vec::new();
-        for (index, status) in ballot.statuses.iter().enumerate() {
+        let mut reasons = Vec::new();
+        for (index, status) in self.ballot.statuses.iter().enumerate() {
             let attempt = match status.get() {
                 NodeStatus::Down(reason) => Err(reason),
                 NodeStatus::Up | NodeStatus::Connecting => {
-                    let op = QueueOp::new(spec, self.shared.process, QueueAction::Inspect);
-                    self.shared.call(index, op).await
+                    self.call(index, spec, QueueAction::Inspect).await
                 }
             };
             match attempt {
                 Ok(reply) => return Ok(reply.first.is_some()),
-                Err(error) => votes.push(Some(Vote::Failed(error))),
+                Err(reason) => reasons.push(reason),
             }
         }
-        let names = ballot.nodes.iter().map(|node| Arc::clone(node.name()));
-        let votes: Votes = names.zip(votes).collect();
-        Err(LockError::Unavailable { key: key.clone(), votes })
+        Err(LockError::Unavailable { key: key.clone(), votes: self.no_conductor(reasons) })
     }
 
-    /// Removes the tickets of all waiters, and wakes them, because the manager is shut down.
-    pub(crate) fn close(&self) {
-        self.shared.closed.store(true, Ordering::SeqCst);
-        let queues: Vec<_> = self.by_key.lock().values().cloned().collect();
-        for queue in queues {
-            queue.close();
-        }
+    /// Returns the votes of nodes none of which keeps the order, each for its reason.
+    pub(super) fn no_conductor(&self, reasons: Vec<NodeError>) -> Votes {
+        let names = self.ballot.nodes.iter().map(|node| Arc::clone(node.name()));
+        names.zip(reasons.into_iter().map(|reason| Some(Vote::Failed(reason)))).collect()
     }
 
-    /// Returns the queues of these keys, and the queues that are due at `now`, the oldest queue first.
-    pub(super) fn due(
+    /// Executes an operation on a node. Returns an error if the node is silent for the node timeout.
+    pub(super) async fn call(
         &self,
-        urgent: &HashSet<QueueKey>,
-        now: Option<Instant>,
-    ) -> Vec<Arc<FairQueue>> {
-        let by_key = self.by_key.lock();
-        let mut due: Vec<_> = match now {
-            Some(now) => {
-                let is_due = |(key, queue): &(&QueueKey, &Arc<FairQueue>)| {
-                    urgent.contains(*key) || queue.due() <= now
-                };
-                by_key.iter().filter(is_due).map(|(_, queue)| Arc::clone(queue)).collect()
+        index: usize,
+        spec: &LockSpec,
+        action: QueueAction,
+    ) -> Result<QueueReply, NodeError> {
+        let Ballot { home, node_timeout, nodes, .. } = &self.ballot;
+        let node = &nodes[index];
+        let mut reply = node.queue(QueueOp::new(spec, self.process, action));
+        let begun = Instant::now();
+        let mut pause = *node_timeout;
+        let mut idle = pin!(home.idle(*node_timeout));
+        loop {
+            tokio::select! {
+                biased;
+                reply = &mut reply => return reply,
+                () = &mut idle => return Err(NodeError::RuntimeIdle),
+                () = sleep(pause) => {}
             }
-            None => urgent.iter().filter_map(|key| by_key.get(key).cloned()).collect(),
-        };
-        due.sort_by_key(|queue| queue.id());
-        due
+            match node.silence(*node_timeout, begun.elapsed()) {
+                Silence::Silent(time) => return Err(NodeError::NoReply(time)),
+                Silence::CheckAgainAfter(rest) => pause = rest,
+            }
+        }
     }
 
-    /// Returns when the next queue is due, without the queues of these keys; `None` if there is no other.
-    pub(super) fn next_due(&self, in_progress: &HashSet<QueueKey>) -> Option<Instant> {
-        let by_key = self.by_key.lock();
-        let others = by_key.iter().filter(|(key, _)| !in_progress.contains(*key));
-        others.map(|(_, queue)| queue.due()).min()
+    /// Records that a node has replied as the conductor of a queue. Counts and logs a change.
+    pub(super) fn record_conductor(&self, index: usize) {
+        let before = self.last_conductor.swap(index, Ordering::Relaxed);
+        if before == index {
+            return;
+        }
+        telemetry::conductor_changed();
+        let [before, now] = [before, index].map(|index| self.ballot.nodes[index].name());
+        if let Some(suppressed) = self.log_limit.admit("conductor", before) {
+            tracing::warn!(
+                node = %now, former = %before, suppressed,
+                "another node keeps the order of fair waiters now; those that arrived together may change places"
+            );
+        }
     }
 
-    /// Returns the `Notify` that wakes the keeper's task.
-    pub(super) fn wake(&self) -> Arc<Notify> {
-        self.shared.wake()
+    /// Removes the tickets of a queue that has no waiters.
+    pub(super) fn remove_unused(&self, spec: &LockSpec, tickets: &Arc<Tickets>) {
+        let mut by_key = self.by_key.lock();
+        let key = spec.queue_key();
+        let is_present = by_key.get(key).is_some_and(|present| Arc::ptr_eq(present, tickets));
+        if is_present && !tickets.has_waiters() {
+            by_key.remove(key);
+        }
+    }
+
+    /// Lets all attendants remove their tickets, because the manager is shut down.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.by_key.lock().values().for_each(|tickets| tickets.wake_attendant());
     }
 
     #[cfg(test)]
-    pub(crate) fn process(&self) -> crate::node::ProcessId {
-        self.shared.process
+    pub(crate) fn process(&self) -> ProcessId {
+        self.process
     }
 
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_key.lock().is_empty()
+    }
+}
+
+impl fmt::Debug for FairQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FairQueues").field("process", &self.process).finish_non_exhaustive()
     }
 }

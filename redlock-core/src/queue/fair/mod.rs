@@ -6,33 +6,20 @@
 //!
 //! * A waiter enters when it arrives, and leaves when it has the lock or gives up. The conductor notifies the process
 //!   that has the first ticket then.
-//! * A process is present on the conductor for 3 s, and its [`FairKeeper`] refreshes that each second. A process that
+//! * A process is present on the conductor for 3 s, and its [attendant] refreshes that each second. A process that
 //!   is killed or stopped loses all of its places at once.
 //! * A ticket arrived as long ago as its caller has waited. So a process that enters again, after it was stopped or on
 //!   another conductor, gets its places back.
-//! * A process that has the first ticket and does not ask for the lock is not refreshed, see [`STALL`].
+//! * A process that has the first ticket and does not ask for the lock is not refreshed, see `STALL`.
 
-mod fair_queue;
+mod attendant;
 mod fair_queues;
-mod keeper;
-mod look_after;
 mod place;
-mod shared;
-mod state;
+mod tickets;
 
-pub(crate) use fair_queue::FairQueue;
 pub(crate) use fair_queues::FairQueues;
-pub(crate) use keeper::FairKeeper;
-pub(crate) use place::{FairPlace, FairPosition};
-
-use std::time::Duration;
-
-/// The pause between two refreshes of the presence.
-const REFRESH: Duration = Duration::from_secs(1);
-
-/// A process that has the first ticket, and whose first waiter has not asked for the lock for this time, is not
-/// refreshed: its caller may have stopped polling its future. Longer than the pauses of a waiter between two attempts.
-const STALL: Duration = Duration::from_secs(2);
+pub(crate) use place::FairPlace;
+pub(crate) use tickets::{FairPosition, Tickets};
 
 #[cfg(test)]
 mod tests;
