@@ -57,7 +57,7 @@ pub(super) fn hand_over(
     };
     let may_continue =
         held.hand_overs() < max_hand_overs && held.time_since(held.granted()) < MAX_STREAK_TIME;
-    if next.is_idle() && may_continue && meets_requirements(held, next, node_timeout) {
+    if next.may_take() && may_continue && meets_requirements(held, next, node_timeout) {
         held.for_next_holder()
     } else {
         None

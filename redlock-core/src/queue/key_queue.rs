@@ -137,9 +137,15 @@ impl KeyQueue {
         self.first().is_some_and(|first| Arc::ptr_eq(first, waiter))
     }
 
-    /// Returns whether a waiting caller keeps a reader out that makes one attempt beside the readers of this process.
-    pub(super) fn has_waiting_writer(&self) -> bool {
-        self.waiters().any(|waiter| waiter.spec.mode() != Mode::SHARED)
+    /// Returns for how long the callers of this process keep out a caller that does not queue.
+    pub(super) fn keeps_out(&self, mode: Mode) -> Option<Duration> {
+        self.conflict(mode).map(|(_, rest)| rest).or_else(|| {
+            // A writer that waits for the readers of this process keeps further readers out, too.
+            let is_kept_out = mode == Mode::SHARED
+                && self.waiters().any(|waiter| waiter.spec.mode() != Mode::SHARED);
+            let reader = self.holders.last().filter(|_| is_kept_out)?.remaining();
+            (!reader.is_zero()).then_some(reader)
+        })
     }
 
     /// Adds a waiter behind the waiters that have waited for longer. Only a caller that has waited in another queue
@@ -161,7 +167,7 @@ impl KeyQueue {
         let waiters = &mut self.waiting.get_or_insert_default().waiters;
         if place == 0
             && let Some(displaced) = waiters.front()
-            && displaced.is_idle()
+            && displaced.may_take()
             && !displaced.leads_readers()
         {
             // Only the first waiter and the readers of its run ask the nodes.

@@ -49,4 +49,5 @@ mod tests;
 #[cfg(test)]
 mod turn_tests;
 #[cfg(test)]
+#[cfg(feature = "test-util")]
 mod waiter_tests;

@@ -1,4 +1,4 @@
-//! The patience of a reader that waits while exclusive callers get the lock one after another.
+//! When a reader asks for a turn of the readers.
 
 use std::time::Duration;
 

@@ -10,8 +10,7 @@ use super::fair::FairPlace;
 use super::patience::Patience;
 use super::queues::Queues;
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
-use super::step::Pause;
-use super::waiter::{Waiter, WaiterOptions, WaiterState};
+use super::waiter::{Waiter, WaiterOptions};
 use crate::error::LockError;
 use crate::key::{KeySet, LockKey};
 use crate::lock::LockSpec;
@@ -28,8 +27,6 @@ pub(crate) struct Place<'a> {
     pub(super) at: Option<usize>,
     pub(super) ask: Ask<'a>,
     pub(super) last_ask: LastAsk,
-    /// The pause of a waiter that the nodes have refused.
-    pub(super) pause: Option<Pause>,
     /// The pauses of a waiter whose votes were split.
     pub(super) backoff: Backoff,
     pub(super) patience: Patience,
@@ -41,7 +38,7 @@ pub(crate) struct Place<'a> {
     pub(super) moved: Option<Instant>,
     /// The time until which the waiter does not ask the nodes.
     pub(super) not_before: Option<Instant>,
-    /// The time until which a writer waits for readers of its process whose locks the nodes have forgotten.
+    /// The time until which a writer does not ask behind readers of its process: the nodes have forgotten their locks.
     pub(super) behind_readers_until: Option<Instant>,
     pub(super) fair: Option<FairPlace>,
 }
@@ -49,6 +46,7 @@ pub(crate) struct Place<'a> {
 /// The last question to the nodes.
 #[derive(Debug)]
 pub(super) struct LastAsk {
+    /// When the caller asked, or began to take a lock, or noticed that no node keeps the fair order.
     pub(super) begun: Instant,
     /// The signal that was in effect, and the releases that had been published before.
     pub(super) signal: Option<(Arc<ReleaseSignal>, ReleaseCounts)>,
@@ -73,7 +71,6 @@ impl<'a> Place<'a> {
             at: None,
             ask: Ask::of_waiter(&queues.ballot, spec),
             last_ask: LastAsk { begun: since, signal: None },
-            pause: None,
             backoff: Backoff::new(),
             patience: Patience::new(spec.mode()),
             waiting_since: None,
@@ -98,13 +95,13 @@ impl<'a> Place<'a> {
     fn arrive(&mut self, key: usize) -> Result<(), LockError> {
         let mut by_key = self.queues.by_key.lock();
         let queue = by_key.entry(self.queue_key(key).clone()).or_default();
-        let is_held = queue.conflict(self.waiter.spec.mode()).is_some();
+        let is_held = queue.keeps_out(self.waiter.spec.mode()).is_some();
         let (is_first, in_outage) = (queue.is_idle(), queue.outage().is_some());
-        if !is_first && !is_held && (in_outage || !self.queues.ballot.has_quorum()) {
-            return Ok(());
-        }
         if queue.waiters().len() >= self.queues.max_waiters {
             return Err(self.too_many_waiters(key));
+        }
+        if !is_first && !is_held && (in_outage || !self.queues.ballot.has_quorum()) {
+            return Ok(());
         }
         queue.insert(&self.waiter);
         drop(by_key);
@@ -133,8 +130,11 @@ impl<'a> Place<'a> {
             return Err(self.too_many_waiters(key));
         }
         queue.insert(&self.waiter);
+        drop(by_key);
         self.at = Some(key);
         self.waiting_since.get_or_insert_with(Instant::now);
+        self.backoff = Backoff::new();
+        self.ask.skip_lookup = false;
         Ok(())
     }
 
@@ -177,9 +177,8 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         // Before the next waiter asks the nodes.
         self.ask.withdraw_mark();
-        match self.at {
-            Some(key) => self.queues.leave(self.queue_key(key), &self.waiter),
-            None => drop(self.waiter.set(WaiterState::Queued)),
+        if let Some(key) = self.at {
+            self.queues.leave(self.queue_key(key), &self.waiter);
         }
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct LocalConflict {
 pub(crate) struct ReleasePermit<'a> {
     queues: &'a Queues,
     held: &'a Arc<Held>,
+    /// Whether this process had subscribed before the release.
+    subscribed: bool,
     /// How many processes were notified of the release, if it is known.
     subscribers: Option<usize>,
 }
@@ -68,12 +70,7 @@ impl Queues {
         let by_key = self.by_key.lock();
         spec.queue_keys().iter().enumerate().find_map(|(key, queue_key)| {
             let queue = by_key.get(queue_key)?;
-            let remaining = queue.conflict(spec.mode()).map(|(_, rest)| rest).or_else(|| {
-                // A writer that waits for the readers of this process keeps further readers out, too.
-                let is_kept_out = spec.mode() == Mode::SHARED && queue.has_waiting_writer();
-                let reader = queue.holders().last().filter(|_| is_kept_out)?.remaining();
-                (!reader.is_zero()).then_some(reader)
-            })?;
+            let remaining = queue.keeps_out(spec.mode())?;
             Some(LocalConflict { key, remaining })
         })
     }
@@ -169,15 +166,16 @@ impl Queues {
         held: &'a Arc<Held>,
     ) -> Option<ReleasePermit<'a>> {
         let spec = held.attempt().spec();
-        if let [key] = spec.queue_keys() {
-            let mut by_key = self.by_key.lock();
-            if let Some(queue) = by_key.get_mut(key)
-                && queue.hand_over(held, self.ballot.node_timeout)
-            {
-                return None;
-            }
+        let mut by_key = self.by_key.lock();
+        if let [key] = spec.queue_keys()
+            && let Some(queue) = by_key.get_mut(key)
+            && queue.hand_over(held, self.ballot.node_timeout)
+        {
+            return None;
         }
-        Some(ReleasePermit { queues: self, held, subscribers: Some(0) })
+        let subscribes = |key| by_key.get(key).is_some_and(KeyQueue::subscribes);
+        let subscribed = spec.queue_keys().iter().any(subscribes);
+        Some(ReleasePermit { queues: self, held, subscribed, subscribers: Some(0) })
     }
 
     /// Removes a waiter from its queue. If the waiter was given a lock and has not taken it, the lock goes
@@ -230,7 +228,7 @@ impl Drop for ReleasePermit<'_> {
             let Entry::Occupied(mut entry) = by_key.entry(key.clone()) else { continue };
             let queue = entry.get_mut();
             queue.remove_holder(self.held);
-            let this_process_subscribes = queue.subscribes();
+            let this_process_subscribes = self.subscribed || queue.subscribes();
             queue.fairness.record_release(self.subscribers, this_process_subscribes);
             queue.wake_first_after(self.held);
             remove_if_unused(entry);

@@ -30,8 +30,10 @@ pub(crate) enum Pause {
     Holder(Arc<Held>, Duration),
     /// Another process holds the lock. A published release ends the sleep, and this time at the latest.
     Release(Duration),
-    /// Several callers got votes, or other processes have their turn.
+    /// Several callers got votes.
     Split(Duration),
+    /// Other processes have their turn, or the nodes name one key and then another.
+    Yield(Duration),
     /// Its subscription to the releases is not in effect yet.
     Subscribe,
     /// No quorum of nodes answers. The waiter gives up with this error at this time.
@@ -41,8 +43,8 @@ pub(crate) enum Pause {
 /// What has ended a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
-    /// Another caller of this process: it has handed the lock over, called the waiter, or has reached a quorum; or the manager
-    /// was shut down.
+    /// Another caller of this process: it has handed the lock over or called the waiter, has got, shared or released the lock,
+    /// or has reached a quorum. Or the manager was shut down.
     Notified,
     Release,
     Timer,
@@ -61,6 +63,7 @@ impl fmt::Debug for Pause {
             Self::Holder(..) => "Holder",
             Self::Release(_) => "Release",
             Self::Split(_) => "Split",
+            Self::Yield(_) => "Yield",
             Self::Subscribe => "Subscribe",
             Self::Outage(..) => "Outage",
         })

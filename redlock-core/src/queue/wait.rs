@@ -2,7 +2,6 @@
 //!
 //! `ARCHITECTURE.md` has a picture of the states of a waiter, and the table of their transitions.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,17 @@ use crate::quorum::quorum;
 /// A wait in one queue that was shorter than this did not wait for a holder.
 const SHORT_WAIT: Duration = Duration::from_millis(8);
 
+/// What a waiter finds when it looks at its queue.
+enum Look {
+    Step(Step),
+    /// Something is in its way.
+    Sleep(Pause),
+    /// This process holds the key at this index, in whose queue the waiter does not stand.
+    MoveTo(usize),
+    /// No node keeps the fair order.
+    NoConductor(Votes),
+}
+
 impl Place<'_> {
     /// Returns what the caller does next.
     ///
@@ -33,64 +43,78 @@ impl Place<'_> {
     /// Returns the reason why the caller gives up. A caller whose waiting time is over still asks the nodes once if nothing
     /// is in its way.
     pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Step, LockError> {
-        let is_over = left(deadline).is_zero();
-        let pause = loop {
-            match self.waiter.state() {
-                WaiterState::HandedOver(held) => {
-                    self.waiter.set(WaiterState::Queued);
-                    self.last_ask.begun = Instant::now();
-                    return Ok(Step::Take(held));
-                }
-                // The attempt fails, because the manager is shut down.
-                _ if self.queues.is_closed() => return Ok(Step::Ask),
-                WaiterState::Queued => break Pause::Queue,
-                WaiterState::Refused if self.pause.is_some() => {
-                    return Ok(Step::Sleep(self.pause.take().unwrap_or(Pause::Queue)));
-                }
-                WaiterState::Called | WaiterState::Asking | WaiterState::Refused => {}
-            }
-            if let Some(key) = self.key_held_here() {
-                self.move_to(key)?;
-                continue;
-            }
-            if let Some(pause) = self.local_pause(is_over) {
-                break pause;
-            }
-            match self.fair.as_ref().map(FairPlace::position) {
-                None | Some(FairPosition::First(..)) => {
-                    if self.start_to_ask() {
-                        return Ok(Step::Ask);
-                    }
-                }
-                Some(FairPosition::Unknown) => break Pause::Fair,
-                Some(FairPosition::Behind(since)) => {
-                    // The caller waits for a holder, as if the nodes had refused it the lock.
-                    self.waiting_since.get_or_insert_with(Instant::now);
-                    self.record_quorum(Some(since));
-                    break Pause::Fair;
-                }
-                Some(FairPosition::NoConductor(votes)) => {
+        loop {
+            let is_over = left(deadline).is_zero();
+            match self.look(is_over) {
+                Look::Step(step) => return Ok(step),
+                Look::Sleep(_) if is_over => return Err(self.timed_out()),
+                Look::Sleep(pause) => return Ok(Step::Sleep(pause)),
+                Look::MoveTo(key) => self.move_to(key)?,
+                Look::NoConductor(votes) => {
                     self.last_ask.begun = Instant::now();
                     let key = self.keys.first().clone();
-                    self.no_quorum(LockError::Unavailable { key, votes }, deadline)?;
+                    let error = LockError::Unavailable { key, votes };
+                    if let Some(pause) = self.no_quorum(error, deadline)? {
+                        return Ok(Step::Sleep(pause));
+                    }
                 }
             }
-        };
-        if is_over { Err(self.timed_out()) } else { Ok(Step::Sleep(pause)) }
+        }
     }
 
-    /// Returns another key than that of the queue that this process holds.
-    fn key_held_here(&self) -> Option<usize> {
-        let several = self.waiter.spec.has_several_keys();
-        if self.at.is_some() && !several {
-            return None;
+    /// Looks at the queue, under its lock from the first to the last line: other callers hand locks over to the waiter, and
+    /// put others before it.
+    fn look(&mut self, is_over: bool) -> Look {
+        let queues = self.queues;
+        let mut by_key = queues.by_key.lock();
+        match self.waiter.state() {
+            WaiterState::HandedOver(held) => {
+                self.waiter.set(WaiterState::Queued);
+                self.last_ask.begun = Instant::now();
+                return Look::Step(Step::Take(held));
+            }
+            // The attempt fails, because the manager is shut down.
+            _ if queues.is_closed() => return Look::Step(Step::Ask),
+            WaiterState::Queued => return Look::Sleep(Pause::Queue),
+            WaiterState::Called | WaiterState::Asking | WaiterState::Refused => {}
         }
         let mode = self.waiter.spec.mode();
-        let by_key = self.queues.by_key.lock();
-        let mut keys = self.waiter.spec.queue_keys().iter();
-        let is_blocked = |queue| self.blocking(queue, mode).is_some();
-        let key = keys.position(|key| by_key.get(key).is_some_and(is_blocked))?;
-        (self.at != Some(key)).then_some(key)
+        if self.at.is_none() || self.waiter.spec.has_several_keys() {
+            let mut keys = self.waiter.spec.queue_keys().iter();
+            let is_held = |queue: &KeyQueue| match self.at {
+                Some(_) => self.blocking(queue, mode).is_some(),
+                None => queue.keeps_out(mode).is_some(),
+            };
+            let held = keys.position(|key| by_key.get(key).is_some_and(is_held));
+            if let Some(key) = held.filter(|key| self.at != Some(*key)) {
+                return Look::MoveTo(key);
+            }
+        }
+        let queue = self.at.and_then(|key| by_key.get_mut(self.queue_key(key)));
+        if let Some(queue) = &queue
+            && let Some(pause) = self.local_pause(queue, is_over)
+        {
+            return Look::Sleep(pause);
+        }
+        match self.fair.as_ref().map(FairPlace::position) {
+            None | Some(FairPosition::First(..)) => {}
+            Some(FairPosition::Unknown) => return Look::Sleep(Pause::Fair),
+            Some(FairPosition::Behind(since)) => {
+                // The caller waits for a holder, as if the nodes had refused it the lock.
+                self.waiting_since.get_or_insert_with(Instant::now);
+                if let Some(queue) = queue {
+                    end_outage_before(queue, since);
+                }
+                return Look::Sleep(Pause::Fair);
+            }
+            Some(FairPosition::NoConductor(votes)) => return Look::NoConductor(votes),
+        }
+        // Counted before the question: a release that is published meanwhile is not missed.
+        let signal = queue.as_ref().and_then(|queue| queue.signal(mode));
+        let signal = signal.map(|signal| (Arc::clone(signal), signal.counts()));
+        self.last_ask = LastAsk { begun: Instant::now(), signal };
+        self.waiter.set(WaiterState::Asking);
+        Look::Step(Step::Ask)
     }
 
     /// Returns the holder of this process that keeps the waiter from asking the nodes.
@@ -99,21 +123,16 @@ impl Place<'_> {
         // A writer behind the readers of its own process asks the nodes: it leaves its mark there, so that they admit no
         // further readers.
         let asks = mode == Mode::Exclusive && held.attempt().spec().mode().is_shared();
-        let waits_until = self.behind_readers_until.filter(|until| *until > Instant::now());
-        match waits_until {
-            Some(until) if asks => {
-                Some((held, remaining.min(until.duration_since(Instant::now()))))
-            }
+        let now = Instant::now();
+        match self.behind_readers_until.filter(|until| *until > now) {
+            Some(until) if asks => Some((held, remaining.min(until - now))),
             None if asks => None,
             _ => Some((held, remaining)),
         }
     }
 
-    /// Returns what this process has in the way of a waiter that was called.
-    fn local_pause(&self, is_over: bool) -> Option<Pause> {
-        let key = self.at?;
-        let by_key = self.queues.by_key.lock();
-        let queue = by_key.get(self.queue_key(key))?;
+    /// Returns why a waiter that was called does not ask the nodes, as far as this process knows.
+    fn local_pause(&self, queue: &KeyQueue, is_over: bool) -> Option<Pause> {
         let mode = self.waiter.spec.mode();
         if let Some((held, remaining)) = self.blocking(queue, mode) {
             if !queue.is_first(&self.waiter) {
@@ -129,30 +148,14 @@ impl Place<'_> {
         }
         let now = Instant::now();
         if let Some(until) = self.not_before.filter(|until| *until > now) {
-            return Some(Pause::Split(until - now));
+            return Some(Pause::Yield(until - now));
         }
         // A lock of several keys was refused for this key before, so it is likely to be refused again.
         if self.moved.is_some() && queue.signal(mode).is_none() {
             return Some(Pause::Subscribe);
         }
         let rest = queue.fairness.yield_remaining().filter(|_| queue.holders().is_empty())?;
-        Some(Pause::Split(rest))
-    }
-
-    /// Records that the waiter asks the nodes. Returns false if the queue has other plans for it meanwhile.
-    fn start_to_ask(&mut self) -> bool {
-        let by_key = self.queues.by_key.lock();
-        if matches!(self.waiter.state(), WaiterState::Queued | WaiterState::HandedOver(_)) {
-            return false;
-        }
-        self.waiter.set(WaiterState::Asking);
-        let queue = self.at.and_then(|key| by_key.get(self.queue_key(key)));
-        let signal = queue.and_then(|queue| queue.signal(self.waiter.spec.mode()));
-        // Counted before the question: a release that is published meanwhile is not missed.
-        let signal = signal.map(|signal| (Arc::clone(signal), signal.counts()));
-        drop(by_key);
-        self.last_ask = LastAsk { begun: Instant::now(), signal };
-        true
+        Some(Pause::Yield(rest))
     }
 
     /// Records that the lock was not acquired, and chooses the pause.
@@ -164,18 +167,18 @@ impl Place<'_> {
         &mut self,
         error: LockError,
         deadline: Option<Instant>,
-    ) -> Result<(), LockError> {
+    ) -> Result<Option<Pause>, LockError> {
         if is_outage(&error) {
             return self.no_quorum(error, deadline);
         }
         let now = Instant::now();
         let LockError::Contended { key, remaining, votes } = &error else {
-            self.record_quorum(None);
+            self.record_quorum();
             return Err(error);
         };
         self.waiting_since.get_or_insert(now);
         self.outage_backoff = None;
-        self.record_quorum(None);
+        self.record_quorum();
         if left(deadline).is_zero() {
             return Err(error);
         }
@@ -183,8 +186,8 @@ impl Place<'_> {
         let Some(at) = self.at else {
             self.moved = Some(now).filter(|_| self.waiter.spec.has_several_keys());
             self.move_to(held_at)?;
-            self.record_quorum(None);
-            return Ok(());
+            self.record_quorum();
+            return Ok(None);
         };
         if votes.is_empty() {
             // Another caller of this process relies on the lock, which the nodes have forgotten. The release of this attempt
@@ -192,10 +195,10 @@ impl Place<'_> {
             let pause = poll_pause(remaining.unwrap_or_default());
             self.behind_readers_until = Some(now + pause);
             self.set_if_first(WaiterState::Called);
-            return Ok(());
+            return Ok(None);
         }
         if !self.set_if_first(WaiterState::Refused) {
-            return Ok(());
+            return Ok(None);
         }
         let is_split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
         let subscribed = self.is_subscribed();
@@ -203,23 +206,22 @@ impl Place<'_> {
             // The other callers got the remaining votes. All of them release their votes, and each
             // release wakes all waiters at once. A waiter that asked again at each wake-up would meet
             // the same callers again and again, so it pauses for a random time instead.
-            self.pause = Some(Pause::Split(self.patience.limit(self.backoff.pause())));
-            return Ok(());
+            return Ok(Some(Pause::Split(self.patience.limit(self.backoff.pause()))));
         }
         if held_at != at && self.waiter.spec.has_several_keys() {
-            return self.go_on_to(held_at);
+            self.go_on_to(held_at)?;
+            return Ok(None);
         }
         if remaining.is_some() {
             self.backoff = Backoff::new();
         }
-        self.pause = Some(match *remaining {
+        Ok(Some(match *remaining {
             // A release that was published before the subscription was missed: ask once more.
             _ if !subscribed => Pause::Subscribe,
             Some(remaining) => Pause::Release(poll_pause(remaining)),
             None if self.ask.skip_lookup => Pause::Release(wake_retry_delay()),
             None => Pause::Split(self.backoff.pause()),
-        });
-        Ok(())
+        }))
     }
 
     /// Goes on to the queue of another key, for which the nodes have refused the lock.
@@ -238,7 +240,11 @@ impl Place<'_> {
     /// Records that no quorum of nodes has answered, and chooses the pause.
     ///
     /// Only a caller that waited before the outage began keeps its place. A new caller fails within one round.
-    fn no_quorum(&mut self, error: LockError, deadline: Option<Instant>) -> Result<(), LockError> {
+    fn no_quorum(
+        &mut self,
+        error: LockError,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Pause>, LockError> {
         let votes = error.votes().cloned().unwrap_or_default();
         let begun = self.last_ask.begun;
         let since = {
@@ -251,12 +257,10 @@ impl Place<'_> {
             return Err(error);
         }
         self.ask.skip_lookup = false;
-        if self.set_if_first(WaiterState::Refused) {
-            let until = since + self.queues.outage_grace;
-            let until = deadline.map_or(until, |deadline| deadline.min(until));
-            self.pause = Some(Pause::Outage(Box::new(error), until));
-        }
-        Ok(())
+        let until = since + self.queues.outage_grace;
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let is_first = self.set_if_first(WaiterState::Refused);
+        Ok(is_first.then(|| Pause::Outage(Box::new(error), until)))
     }
 
     /// Sets the state of the first waiter. Every other waiter waits in its place again. Returns whether the waiter is the
@@ -278,14 +282,12 @@ impl Place<'_> {
         is_first
     }
 
-    /// Records that a quorum of nodes answers, or that the conductor of the fair queue answered at this time.
-    pub(crate) fn record_quorum(&self, conductor_answered: Option<Instant>) {
+    /// Records that a quorum of nodes answers.
+    pub(crate) fn record_quorum(&self) {
         let mut by_key = self.queues.by_key.lock();
         let queue = self.at.and_then(|key| by_key.get_mut(self.queue_key(key)));
-        let Some(queue) = queue else { return };
-        let is_over = |answered| queue.outage().is_some_and(|outage| outage.since < answered);
         // The waiter itself is awake.
-        if conductor_answered.is_none_or(is_over)
+        if let Some(queue) = queue
             && queue.end_outage()
             && !queue.is_first(&self.waiter)
         {
@@ -319,20 +321,29 @@ impl Place<'_> {
         LockError::Contended { key: key.clone(), remaining, votes: Votes::default() }
     }
 
-    /// Sleeps. The only place where a waiter sleeps: the event that is logged here says why, and what has ended the sleep.
-    /// If the future is dropped, the caller gives up.
+    /// Sleeps, if there is a pause. If the future is dropped, the caller gives up.
     ///
     /// # Errors
     ///
     /// Returns the error of a caller that gives up in an outage.
     pub(crate) async fn sleep(
         &mut self,
-        pause: Pause,
+        mut pause: Option<Pause>,
         deadline: Option<Instant>,
     ) -> Result<(), LockError> {
+        while let Some(present) = pause {
+            let wake = self.sleep_once(&present, deadline).await;
+            tracing::trace!(key = %self.key(), pause = ?present, ?wake, "a waiter wakes");
+            pause = self.woken(present, wake, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// The only place where a waiter sleeps.
+    async fn sleep_once(&mut self, pause: &Pause, deadline: Option<Instant>) -> Wake {
         let left = left(deadline);
         let changed = self.waiter.changed.notified();
-        let wake = match &pause {
+        match pause {
             Pause::Queue => tokio::select! {
                 biased;
                 () = changed => Wake::Notified,
@@ -372,27 +383,15 @@ impl Place<'_> {
                     has_fired = release => if has_fired { Wake::Release } else { Wake::Timer },
                 }
             }
-            Pause::Split(time) => {
-                drop(changed);
-                let mut timer = pin!(sleep(left.min(*time)));
-                loop {
-                    tokio::select! {
-                        biased;
-                        () = &mut timer => break Wake::Timer,
-                        // Only a hand-over ends this pause early.
-                        () = self.waiter.changed.notified() => {
-                            let is_over = matches!(self.waiter.state(), WaiterState::HandedOver(_));
-                            if is_over || self.queues.is_closed() {
-                                break Wake::Notified;
-                            }
-                        }
-                    }
-                }
-            }
+            Pause::Split(time) | Pause::Yield(time) => tokio::select! {
+                biased;
+                () = sleep(left.min(*time)) => Wake::Timer,
+                () = self.ended() => Wake::Notified,
+            },
             Pause::Subscribe => tokio::select! {
                 biased;
-                () = changed => Wake::Notified,
                 () = self.subscribe(left) => Wake::Subscribed,
+                () = self.ended() => Wake::Notified,
             },
             Pause::Outage(_, until) => {
                 // The pause comes first: a node may appear to be up for a moment after its connection has broken, and
@@ -410,9 +409,15 @@ impl Place<'_> {
                     () = back => Wake::QuorumIsBack,
                 }
             }
-        };
-        tracing::trace!(key = %self.key(), pause = ?pause, wake = ?wake, "a waiter wakes");
-        self.woken(pause, wake, deadline)
+        }
+    }
+
+    /// Resolves when a lock is handed over to the waiter, or at a shutdown.
+    async fn ended(&self) {
+        while !matches!(self.waiter.state(), WaiterState::HandedOver(_)) && !self.queues.is_closed()
+        {
+            self.waiter.changed.notified().await;
+        }
     }
 
     /// Subscribes to the releases of the queue's key, and waits until a quorum of subscriptions is in effect.
@@ -428,13 +433,14 @@ impl Place<'_> {
         signal.take_effect(ready, ballot.node_timeout.min(left)).await;
     }
 
-    /// Records the end of a sleep. A waiter that the nodes have refused is called again.
+    /// Records the end of a sleep. A waiter that the nodes have refused is called again. Returns the next pause, if the waiter
+    /// does not have to look at its queue before.
     fn woken(
         &mut self,
         pause: Pause,
         wake: Wake,
         deadline: Option<Instant>,
-    ) -> Result<(), LockError> {
+    ) -> Result<Option<Pause>, LockError> {
         let has_passed = match &pause {
             Pause::Release(_) => wake == Wake::Release,
             Pause::Split(_) => {
@@ -443,7 +449,11 @@ impl Place<'_> {
             }
             // Before the subscription, a release may have passed unnoticed.
             Pause::Subscribe => true,
-            Pause::Queue | Pause::Fair | Pause::Holder(..) | Pause::Outage(..) => false,
+            Pause::Queue
+            | Pause::Fair
+            | Pause::Holder(..)
+            | Pause::Yield(_)
+            | Pause::Outage(..) => false,
         };
         let ballot = &self.queues.ballot;
         self.patience.record(ballot, &self.waiter.spec, has_passed);
@@ -453,8 +463,19 @@ impl Place<'_> {
         // end is not published.
         self.ask.skip_lookup = wake == Wake::Release && ballot.nodes.len() == 1;
         match (pause, wake) {
-            (Pause::Outage(error, _), Wake::Timer) => return Err(*error),
+            // Another waiter may have been put before this one, and asks now.
+            (Pause::Outage(error, _), Wake::Timer) if !self.waiter.is_queued() => {
+                return Err(*error);
+            }
             (_, Wake::HomeIsIdle) => {
+                // The conductor may have answered since the last look.
+                if let Some(FairPosition::Behind(since)) =
+                    self.fair.as_ref().map(FairPlace::position)
+                    && let Some(key) = self.at
+                    && let Some(queue) = self.queues.by_key.lock().get_mut(self.queue_key(key))
+                {
+                    end_outage_before(queue, since);
+                }
                 let idle = Vote::Failed(NodeError::RuntimeIdle);
                 let nodes = ballot.nodes.iter();
                 let votes =
@@ -469,7 +490,14 @@ impl Place<'_> {
         if matches!(self.waiter.state(), WaiterState::Refused) {
             self.waiter.set(WaiterState::Called);
         }
-        Ok(())
+        Ok(None)
+    }
+}
+
+/// Ends an outage that began before the conductor answered. The waiter itself is awake, and the only one that could ask.
+fn end_outage_before(queue: &mut KeyQueue, answered: Instant) {
+    if queue.outage().is_some_and(|outage| outage.since < answered) {
+        queue.end_outage();
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct WaiterOptions {
     pub(crate) fair: Option<Arc<Tickets>>,
 }
 
-/// The record of one waiter. All callers change it under the lock of the queues.
+/// The record of one waiter. Whoever changes the state of a waiter in a queue holds the lock of the queues.
 #[derive(Debug)]
 pub(super) struct Waiter {
     /// The lock that the waiter requests. Its other keys have other queues.
@@ -55,7 +55,7 @@ pub(super) enum WaiterState {
     Called,
     /// The waiter asks the nodes.
     Asking,
-    /// The nodes have refused the first waiter, which pauses.
+    /// The nodes have refused the first waiter, or no quorum has answered it. It pauses.
     Refused,
     /// The lock was handed over to the waiter, which has left the queue and has not taken the lock yet.
     HandedOver(Arc<Held>),
@@ -97,7 +97,7 @@ impl Waiter {
     }
 
     /// Returns whether the waiter may take a lock that is handed over: it does not ask the nodes at the moment.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(super) fn may_take(&self) -> bool {
         matches!(*self.state.lock(), WaiterState::Called | WaiterState::Refused)
     }
 

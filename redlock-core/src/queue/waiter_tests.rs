@@ -255,3 +255,23 @@ async fn the_log_says_why_a_waiter_slept_and_what_has_woken_it() {
         assert_eq!(logs.count("TRACE", ended), 1, "{ended}: {:?}", logs.lines());
     }
 }
+
+/// A lock is handed over to a waiter while another thread looks at its queue. An earlier version lost the lock then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hand_overs_and_waiters_in_several_threads_lose_no_lock() {
+    const TURNS: usize = 20_000;
+    let locks = LockManager::builder().memory_node(&MemoryNode::new()).connect().await.unwrap();
+    let tasks = [(); 4].map(|()| {
+        let locks = locks.clone();
+        tokio::spawn(async move {
+            for turn in 0..TURNS {
+                let request = locks.lock("a").expire(LEASE).wait_time(LEASE / 2);
+                drop(request.acquire().await.unwrap_or_else(|error| panic!("{turn}: {error}")));
+            }
+        })
+    });
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(locks.queues().is_empty());
+}

@@ -144,7 +144,8 @@ impl Acquisition<'_> {
                         if let Some(guard) = self.share_in_scope()? {
                             return Ok(guard);
                         }
-                        place.refused(refused, deadline)?;
+                        let pause = place.refused(refused, deadline)?;
+                        place.sleep(pause, deadline).await?;
                     }
                 },
                 Step::Take(held) => match self.take(held).await {
@@ -155,11 +156,12 @@ impl Acquisition<'_> {
                     Ok(None) => place.rejoin(),
                     Err(error) if is_outage(&error) => {
                         place.rejoin();
-                        place.refused(error, deadline)?;
+                        let pause = place.refused(error, deadline)?;
+                        place.sleep(pause, deadline).await?;
                     }
                     Err(error) => return Err(error),
                 },
-                Step::Sleep(pause) => place.sleep(pause, deadline).await?,
+                Step::Sleep(pause) => place.sleep(Some(pause), deadline).await?,
             }
         }
     }
@@ -200,7 +202,7 @@ impl Acquisition<'_> {
             }
             Err(LockError::Contended { .. }) => {
                 place.move_to(0)?;
-                place.record_quorum(None);
+                place.record_quorum();
                 Ok(None)
             }
             Err(error) => Err(error),

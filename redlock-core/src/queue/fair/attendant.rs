@@ -1,14 +1,13 @@
 //! Keeps the tickets of this process in one fair queue.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::fair_queues::FairQueues;
+use super::prompt_task::PromptTask;
 use super::tickets::Tickets;
 use crate::error::NodeError;
 use crate::lock::{LockSpec, Mode};
@@ -42,13 +41,13 @@ struct Attendant {
     due: Instant,
 }
 
-/// Starts the attendant of a queue that has a first waiter. It begins in this thread, even outside of a runtime.
+/// Starts the attendant of a queue that has a first waiter.
 pub(super) fn start(
     fair: &Arc<FairQueues>,
     queues: &Arc<Queues>,
     spec: &LockSpec,
     tickets: &Arc<Tickets>,
-) {
+) -> Arc<PromptTask> {
     let statuses = &fair.ballot.statuses;
     let first_up = statuses.iter().position(|status| status.get().is_up()).unwrap_or_default();
     let attendant = Attendant {
@@ -62,14 +61,7 @@ pub(super) fn start(
         message: Arc::default(),
         due: Instant::now() + REFRESH,
     };
-    let mut attend = Box::pin(attendant.attend());
-    // Its timers are those of the home.
-    let runtime = fair.ballot.home.runtime();
-    let _entered = runtime.as_ref().map(Handle::enter);
-    let mut noop = Context::from_waker(Waker::noop());
-    if attend.as_mut().poll(&mut noop) == Poll::Pending {
-        fair.ballot.home.spawn(attend);
-    }
+    PromptTask::spawn(&fair.ballot.home, Box::pin(attendant.attend()))
 }
 
 impl Attendant {

@@ -15,6 +15,7 @@
 mod attendant;
 mod fair_queues;
 mod place;
+mod prompt_task;
 mod tickets;
 
 pub(crate) use fair_queues::FairQueues;

@@ -44,14 +44,13 @@ impl FairPlace {
         }
     }
 
-    /// Enters the queue. The attendant sends the ticket, and a new attendant does that in the thread of the caller, so that
-    /// tickets are sent in the order of arrival.
+    /// Enters the queue. The attendant sends the ticket before this function returns, unless it is busy, so that tickets are
+    /// sent in the order of arrival.
     pub(crate) fn enter(&self, queues: &Arc<Queues>) {
-        if self.tickets.attend() {
-            attendant::start(&self.fair, queues, &self.spec, &self.tickets);
-        } else {
-            self.tickets.wake_attendant();
-        }
+        let start = || attendant::start(&self.fair, queues, &self.spec, &self.tickets);
+        let attendant = self.tickets.attendant.get_or_init(start);
+        self.tickets.wake_attendant();
+        attendant.poll_here(&self.fair.ballot.home);
     }
 
     pub(crate) fn tickets(&self) -> &Arc<Tickets> {
@@ -94,9 +93,11 @@ impl FairPlace {
 impl Drop for FairPlace {
     fn drop(&mut self) {
         self.tickets.remove(self.number());
-        // Without an attendant, nobody else removes the tickets of a queue that no caller has entered.
-        if !self.tickets.is_attended() {
-            self.fair.remove_unused(&self.spec, &self.tickets);
+        match self.tickets.attendant.get() {
+            // It sends the removal before this function returns, unless it is busy.
+            Some(attendant) => attendant.poll_here(&self.fair.ballot.home),
+            // No caller has entered this queue.
+            None => self.fair.remove_unused(&self.spec, &self.tickets),
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The tickets of this process in the fair queue of one lock.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::prompt_task::PromptTask;
 use crate::error::Votes;
 use crate::node::{ProcessId, QueueReply, Ticket};
 
@@ -23,7 +24,8 @@ pub(crate) struct Tickets {
     pub(super) changed: Notify,
     /// Wakes the attendant.
     pub(super) wake: Notify,
-    is_attended: AtomicBool,
+    /// Present from the first waiter that has entered the queue.
+    pub(super) attendant: OnceLock<Arc<PromptTask>>,
 }
 
 #[derive(Debug)]
@@ -83,17 +85,8 @@ impl Tickets {
             }),
             changed: Notify::new(),
             wake: Notify::new(),
-            is_attended: AtomicBool::new(false),
+            attendant: OnceLock::new(),
         })
-    }
-
-    /// Returns whether the caller has to start the attendant.
-    pub(super) fn attend(&self) -> bool {
-        !self.is_attended.swap(true, Ordering::SeqCst)
-    }
-
-    pub(super) fn is_attended(&self) -> bool {
-        self.is_attended.load(Ordering::SeqCst)
     }
 
     pub(super) fn wake_attendant(&self) {
