@@ -16,7 +16,7 @@ pub use crate::attribute::refusal::{
 pub use crate::extract::{InstalledLocks, Locks};
 pub use crate::options::HoldUntil;
 pub use axum::response::{IntoResponse, Response};
-pub use redlock_core::__private::{KeySet, PlaceholderKind, assert_valid, key_with_parts};
+pub use redlock_core::__private::{Keys, PlaceholderKind, assert_valid, key_with_parts};
 pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
 pub use redlock_macros::redis_lock_last;
 
@@ -30,16 +30,16 @@ pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
 }
 
 /// Makes the keys of a lock from the attribute's `keys`, if it is an expression.
-pub fn key_list(keys: impl IntoIterator<Item = impl IntoLockKey>) -> Result<KeySet, KeyError> {
-    KeySet::collect(keys)
+pub fn key_list(keys: impl IntoIterator<Item = impl IntoLockKey>) -> Result<Keys, KeyError> {
+    Keys::collect(keys)
 }
 
 /// Makes the keys of a lock from the items of an iterator. `key` makes the key of one item.
 pub fn keys<I: IntoIterator>(
     items: I,
     key: impl FnMut(I::Item) -> Result<LockKey, KeyError>,
-) -> Result<KeySet, KeyError> {
-    KeySet::collect(items.into_iter().map(key))
+) -> Result<Keys, KeyError> {
+    Keys::collect(items.into_iter().map(key))
 }
 
 /// Makes a lock key from a template with typed placeholders. `text` ends at the first value that does not have the

@@ -169,7 +169,8 @@ pub use request::scope::{Scoped, scope};
 #[doc(hidden)]
 pub mod __private {
     pub use crate::guard::{AbortOnLoss, LossWatcher};
-    pub use crate::key::{KeySet, PlaceholderKind, key_with_parts};
+    pub use crate::key::{PlaceholderKind, key_with_parts};
+    pub use crate::lock::Keys;
     pub use crate::log_limit::LogLimit;
     pub use crate::manager::request_of;
     pub use crate::options::assert_valid;

@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use http::Method;
-use redlock_core::__private::KeySet;
+use redlock_core::__private::Keys;
 use redlock_core::{KeyError, LockManager, LockOptions, LostError, OnLost};
 
 use super::http_options::HttpOptions;
@@ -54,7 +54,7 @@ impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
     /// The rejection of the request, with the HTTP options.
     pub async fn acquire(
         self,
-        keys: Result<impl Into<KeySet>, KeyError>,
+        keys: Result<impl Into<Keys>, KeyError>,
         options: LockOptions,
         http: HttpOptions,
     ) -> Result<HandlerGuard, LockRejection> {

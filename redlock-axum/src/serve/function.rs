@@ -1,12 +1,12 @@
 //! The parts of a function with `#[redis_lock(manager = ..)]` that need no generated code.
 
-use redlock_core::__private::{KeySet, request_of};
+use redlock_core::__private::{Keys, request_of};
 use redlock_core::{KeyError, LockError, LockManager, LockOptions, LockRequest};
 
 use crate::serve::active_lock::ActiveLock;
 
 /// Returns a request for the lock. The types of the parameters say what the arguments of the attribute must be.
-pub fn request(manager: &LockManager, keys: Result<impl Into<KeySet>, KeyError>) -> LockRequest {
+pub fn request(manager: &LockManager, keys: Result<impl Into<Keys>, KeyError>) -> LockRequest {
     request_of(manager, keys.map(Into::into))
 }
 

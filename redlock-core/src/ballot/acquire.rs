@@ -156,7 +156,7 @@ fn unavailable(attempt: &Attempt, votes: Votes) -> LockError {
 
 /// Returns why the nodes refused: foreign keys, or another holder.
 fn foreign_or_contended(attempt: &Attempt, round: &Round, votes: Votes) -> LockError {
-    let (tally, key) = (round.tally(), attempt.key_at(round.refused_key()).clone());
+    let (tally, key) = (round.tally(), attempt.spec().key_at(round.refused_key()).clone());
     if tally.is_foreign() {
         LockError::ForeignKey { key, votes }
     } else {

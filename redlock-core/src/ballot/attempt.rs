@@ -10,7 +10,7 @@ use tokio::sync::{Notify, RwLock};
 use super::lease::Lease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
-use crate::key::{KeySet, LockKey};
+use crate::key::LockKey;
 use crate::lock::{LockSpec, Mark, Token};
 use crate::node::{Action, Op};
 
@@ -19,7 +19,6 @@ use crate::node::{Action, Op};
 #[derive(Debug)]
 pub(crate) struct Attempt {
     spec: LockSpec,
-    keys: KeySet,
     token: Token,
     /// The lease, from the moment at which the nodes granted it.
     lease: Mutex<Lease>,
@@ -95,19 +94,13 @@ impl Retention {
 
 impl Attempt {
     /// Makes the state of a new attempt. With `fenced`, the nodes number its holder.
-    pub(crate) fn new(
-        spec: &LockSpec,
-        keys: impl Into<KeySet>,
-        fenced: bool,
-        enquiry: Enquiry,
-    ) -> Arc<Self> {
+    pub(crate) fn new(spec: &LockSpec, fenced: bool, enquiry: Enquiry) -> Arc<Self> {
         let fencing = fenced.then(|| FencingState {
             holder: FencingToken::random_holder(),
             number: AtomicI64::new(0),
         });
         Arc::new(Self {
             spec: spec.clone(),
-            keys: keys.into(),
             token: Token::random(spec.dialect()),
             lease: Mutex::default(),
             changed: Notify::new(),
@@ -278,17 +271,12 @@ impl Attempt {
 
     /// Returns the key that the caller locks; of several keys, the first.
     pub(crate) fn key(&self) -> &LockKey {
-        self.keys.first()
-    }
-
-    /// Returns the key at this index, or the first key if there is none.
-    pub(crate) fn key_at(&self, index: usize) -> &LockKey {
-        self.keys.at(index)
+        self.spec.key()
     }
 
     /// Returns the keys that the caller locks.
     pub(crate) fn keys(&self) -> &[LockKey] {
-        self.keys.as_slice()
+        self.spec.keys()
     }
 
     /// Returns the lock as the nodes store it.
@@ -306,7 +294,7 @@ impl Attempt {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::lock::{Dialect, LockName, Mode};
+    use crate::lock::{Dialect, Mode};
 
     /// Returns an attempt for a plain lock.
     pub(crate) fn attempt(key: &str) -> Arc<Attempt> {
@@ -319,9 +307,8 @@ pub(crate) mod tests {
     }
 
     fn attempt_with(key: &str, fenced: bool, enquiry: Enquiry) -> Arc<Attempt> {
-        let key = LockKey::new(key).unwrap();
-        let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
-        Attempt::new(&spec, key, fenced, enquiry)
+        let spec = LockSpec::new(LockKey::new(key).unwrap(), Mode::Exclusive, Dialect::Plain);
+        Attempt::new(&spec, fenced, enquiry)
     }
 
     #[test]

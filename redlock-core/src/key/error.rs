@@ -71,7 +71,7 @@ pub enum KeyError {
 
 impl KeyError {
     /// Makes the error of the key at this index of a list.
-    pub(super) fn in_list(index: usize, error: Self) -> Self {
+    pub(crate) fn in_list(index: usize, error: Self) -> Self {
         Self::InList { position: index + 1, error: Box::new(error) }
     }
 

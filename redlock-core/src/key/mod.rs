@@ -2,7 +2,6 @@
 
 mod error;
 mod into_lock_key;
-mod key_set;
 mod part;
 mod placeholder;
 #[cfg(feature = "serde")]
@@ -11,16 +10,17 @@ mod spring;
 mod template;
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use smol_str::SmolStr;
+use smol_str::{SmolStr, format_smolstr};
 
 pub use error::KeyError;
 pub use into_lock_key::IntoLockKey;
-pub use key_set::KeySet;
 pub use part::KeyPart;
 pub use template::{KeyTemplate, PlaceholderKind, TemplateError};
 
@@ -40,6 +40,9 @@ const BEFORE_DIGEST: &str = "%#";
 /// One resource must have one key, and different resources different keys. Build keys from typed values:
 /// wrap every value from outside in a [`KeyPart`], or use a [`KeyTemplate`], which escapes its values.
 ///
+/// On a server, the lock has the [name](Self::name) that begins with the manager's prefix. Keys are compared, ordered
+/// and hashed without this prefix.
+///
 /// Cloning is cheap.
 ///
 /// # Examples
@@ -52,8 +55,12 @@ const BEFORE_DIGEST: &str = "%#";
 /// assert_eq!(key.as_str(), "stock:shoe%3A42");
 /// # Ok::<(), redlock_core::KeyError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockKey(SmolStr);
+#[derive(Clone)]
+pub struct LockKey {
+    name: SmolStr,
+    /// The length of the manager's prefix, with which the name begins.
+    prefix: usize,
+}
 
 impl LockKey {
     /// Creates a key.
@@ -87,7 +94,8 @@ impl LockKey {
         if key.starts_with(RESERVED) {
             return Err(KeyError::Reserved);
         }
-        if key.len() <= MAX_LEN { Ok(Self(key.into())) } else { Ok(Self(shortened(key).into())) }
+        let name = if key.len() <= MAX_LEN { key.into() } else { shortened(key).into() };
+        Ok(Self { name, prefix: 0 })
     }
 
     /// Creates a key from a template that does not begin with `redlock:`, and escaped values. `first` is the
@@ -101,27 +109,74 @@ impl LockKey {
         })
     }
 
-    /// Returns the key as it is sent to the nodes, without the manager's prefix.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    /// Returns the key with the prefix of the manager that locks it, instead of any earlier prefix.
+    pub(crate) fn with_prefix(&self, prefix: &str) -> Self {
+        if self.prefix() == prefix {
+            return self.clone();
+        }
+        Self { name: format_smolstr!("{prefix}{self}"), prefix: prefix.len() }
     }
 
-    /// Returns the text, for an owner that stores it: cloning it does not copy a long text.
-    pub(crate) fn text(&self) -> &SmolStr {
-        &self.0
+    /// Returns the key without the manager's prefix.
+    pub fn as_str(&self) -> &str {
+        &self.name[self.prefix..]
+    }
+
+    /// Returns the name of the lock on a server: the manager's prefix and the key.
+    ///
+    /// The keys of guards, of errors and of the operations of a [node](crate::node) have the prefix of their manager.
+    /// Other keys have none: their name is the key.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the manager's prefix, with which the [name](Self::name) begins.
+    pub fn prefix(&self) -> &str {
+        &self.name[..self.prefix]
+    }
+
+    /// Returns the name for an owner that stores it: cloning it does not copy a long name.
+    pub(crate) fn stored_name(&self) -> &SmolStr {
+        &self.name
+    }
+}
+
+impl PartialEq for LockKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for LockKey {}
+
+impl Ord for LockKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl PartialOrd for LockKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for LockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
     }
 }
 
 impl AsRef<str> for LockKey {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 /// `LockKey` is compared, ordered and hashed like its text.
 impl Borrow<str> for LockKey {
     fn borrow(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
@@ -151,19 +206,19 @@ impl TryFrom<String> for LockKey {
 
 impl From<LockKey> for Arc<str> {
     fn from(key: LockKey) -> Self {
-        key.0.into()
+        key.as_str().into()
     }
 }
 
 impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
@@ -193,6 +248,8 @@ fn shortened(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     #[test]
@@ -200,6 +257,40 @@ mod tests {
         assert_eq!(LockKey::new("order:42").unwrap().as_str(), "order:42");
         assert_eq!(LockKey::new("заказ:42").unwrap().as_str(), "заказ:42");
         assert_eq!(LockKey::new("x".repeat(200)).unwrap().as_str().len(), 200);
+    }
+
+    #[test]
+    fn the_prefix_stands_before_the_key() {
+        let key = LockKey::new("order:42").unwrap();
+        assert_eq!((key.name(), key.prefix()), ("order:42", ""));
+        let of_shop = key.with_prefix("shop:");
+        assert_eq!((of_shop.name(), of_shop.prefix()), ("shop:order:42", "shop:"));
+        assert_eq!((of_shop.as_str(), of_shop.to_string()), ("order:42", "order:42".to_owned()));
+        assert_eq!(&*Arc::<str>::from(of_shop), "order:42");
+    }
+
+    /// The key of a guard may be locked by another manager.
+    #[test]
+    fn a_prefix_replaces_an_earlier_one() {
+        let of_shop = LockKey::new("order:42").unwrap().with_prefix("shop:");
+        for (prefix, name) in
+            [("shop:", "shop:order:42"), ("bank:", "bank:order:42"), ("", "order:42")]
+        {
+            let key = of_shop.with_prefix(prefix);
+            assert_eq!((key.name(), key.prefix()), (name, prefix));
+        }
+    }
+
+    #[test]
+    fn keys_are_compared_and_hashed_without_their_prefix() {
+        let key = |prefix, key| LockKey::new(key).unwrap().with_prefix(prefix);
+        let one = key("shop:", "order:42");
+        assert_eq!(one, key("", "order:42"));
+        assert_ne!(one, key("", "shop:order:42"), "their names are equal");
+        assert!(one < key("bank:", "order:43"));
+        let map = HashMap::from([(one, 1)]);
+        assert_eq!((map.get("order:42"), map.get("shop:order:42")), (Some(&1), None));
+        assert_eq!(map.get(&key("bank:", "order:42")), Some(&1));
     }
 
     #[test]

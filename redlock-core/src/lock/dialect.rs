@@ -55,3 +55,16 @@ pub enum Dialect {
     /// [validity](crate::LockHandle::remaining) of this crate's guards does not extend to it.
     Redisson,
 }
+
+/// A value for each dialect, at its [index](Dialect::index). Locks in two dialects have two queues, because their callers
+/// do not wait for each other.
+pub(crate) type ByDialect<T> = [T; 2];
+
+impl Dialect {
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Plain => 0,
+            Self::Redisson => 1,
+        }
+    }
+}

@@ -1,14 +1,14 @@
-//! The lock as the nodes see it: its names, its mode and its dialect, and the token of an attempt.
+//! The lock as the nodes see it: its keys, its mode and its dialect, and the token of an attempt.
 
 mod dialect;
+mod keys;
 mod mode;
-mod name;
 mod spec;
 mod token;
 
+pub(crate) use dialect::ByDialect;
 pub use dialect::Dialect;
+pub use keys::Keys;
 pub use mode::{Mark, Mode};
-pub use name::LockName;
 pub use spec::LockSpec;
-pub(crate) use spec::QueueKey;
 pub use token::Token;

@@ -21,8 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::context::Context;
-use crate::key::{IntoLockKey, KeyError, KeySet};
+use crate::key::{IntoLockKey, KeyError};
 use crate::lease::HoldState;
+use crate::lock::Keys;
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::{FairQueues, Queues};
@@ -87,7 +88,7 @@ impl LockManager {
     /// [`LockError::InvalidKey`](crate::LockError::InvalidKey). See
     /// [`LockKey::new`](crate::LockKey::new).
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.context), key.into_lock_key().map(KeySet::from))
+        LockRequest::new(Arc::clone(&self.context), key.into_lock_key().map(Keys::from))
     }
 
     /// Returns a request for one lock of several keys: the holder gets all of them or none. For work on
@@ -130,7 +131,7 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub fn lock_all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.context), KeySet::collect(keys))
+        LockRequest::new(Arc::clone(&self.context), Keys::collect(keys))
     }
 
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
@@ -198,7 +199,7 @@ impl LockManager {
 }
 
 /// Returns a request for the lock of these keys, with the guard of a lock of one key. No public API.
-pub fn request_of(locks: &LockManager, keys: Result<KeySet, KeyError>) -> LockRequest {
+pub fn request_of(locks: &LockManager, keys: Result<Keys, KeyError>) -> LockRequest {
     LockRequest::new(Arc::clone(&locks.context), keys)
 }
 

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::time::{Instant, sleep};
 
 use super::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::node::deferring::DeferringNode;
+use crate::node::memory::MemoryNode;
 use crate::node::{Node, NodeStatus};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -159,4 +161,60 @@ async fn a_release_waits_for_an_extension_that_was_dropped() {
     assert!(release.is_release());
     release.execute();
     assert!(store.time_to_live("order:42").unwrap() <= min_hold);
+}
+
+/// A node finds its locks by their names, and a manager by their keys.
+#[tokio::test(start_paused = true)]
+async fn managers_meet_on_a_node_if_the_names_of_their_locks_are_equal() {
+    let node = MemoryNode::new();
+    let manager = async |prefix: &str| {
+        LockManager::builder().prefix(prefix).memory_node(&node).connect().await.unwrap()
+    };
+    let (shop, bank, bare) = (manager("shop:").await, manager("bank:").await, manager("").await);
+    let one = shop.lock("a").try_acquire().await.unwrap();
+    let other = bank.lock("a").try_acquire().await.unwrap();
+    let refused = bare.lock("shop:a").try_acquire().await.unwrap_err();
+    assert!(refused.is_contended() && refused.key().unwrap().as_str() == "shop:a", "{refused:?}");
+    let set = bare.lock_all(["b", "shop:a"]).try_acquire().await.unwrap_err();
+    assert_eq!(set.key().unwrap().as_str(), "shop:a");
+    let both = bank.lock_all(["b", "c"]).try_acquire().await.unwrap();
+    shop.lock_all(["b", "c"]).try_acquire().await.unwrap().release().await.unwrap();
+
+    // The key of another manager's guard has no prefix here.
+    let bare_guard = bare.lock(&one.keys()[0]).try_acquire().await.unwrap();
+    assert!(node.time_to_live("a").is_some() && bare_guard.keys() == one.keys());
+
+    let waiting = |locks: &LockManager, key: &str| {
+        let waiter = locks.lock(key).wait_forever().acquire();
+        tokio::spawn(async move { waiter.await.map(|guard| (guard, Instant::now())) })
+    };
+    let waiter = waiting(&bare, "shop:a");
+    sleep(Duration::from_millis(100)).await;
+    for guard in [other, both, bare_guard] {
+        guard.release().await.unwrap();
+    }
+    sleep(Duration::from_millis(100)).await;
+    assert!(!waiter.is_finished() && node.time_to_live("shop:a").is_some());
+    let released = Instant::now();
+    one.release().await.unwrap();
+    let (guard, acquired) = waiter.await.unwrap().unwrap();
+    assert_eq!(acquired, released, "the waiter was not notified");
+    guard.release().await.unwrap();
+    assert!(node.is_empty() && node.subscriptions() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn managers_with_different_prefixes_have_different_fair_queues() {
+    let node = MemoryNode::new();
+    let manager = async |prefix: &str| {
+        LockManager::builder().prefix(prefix).memory_node(&node).connect().await.unwrap()
+    };
+    let (shop, bank) = (manager("shop:").await, manager("bank:").await);
+    let _held = shop.lock("a").try_acquire().await.unwrap();
+    let waiter = tokio::spawn(shop.lock("a").fair().wait_forever().acquire());
+    sleep(Duration::from_millis(100)).await;
+    let refused = shop.lock("a").fair().try_acquire().await.unwrap_err();
+    assert!(refused.is_contended(), "{refused:?}");
+    drop(bank.lock("a").fair().try_acquire().await.unwrap());
+    waiter.abort();
 }

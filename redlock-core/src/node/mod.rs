@@ -18,7 +18,8 @@
 //!
 //! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers. A node gets
 //! locks of several keys only if its [capabilities](Capabilities::several_keys) say so. Otherwise every lock
-//! is an exclusive lock of one key, and the node needs only [`LockSpec::name`]. A node may ignore the
+//! is an exclusive lock of one key, and the node needs only [`LockSpec::name`]. A node finds its locks by their names:
+//! keys are compared without the prefix of their manager, and several managers may share a store. A node may ignore the
 //! [dialect](LockSpec::dialect) if no other library uses its store.
 //!
 //! ## Order
@@ -121,7 +122,7 @@
 //!     // Executes the operation at once, which keeps the order. A node with a network connection
 //!     // returns `ReplyFuture::new(async move { .. })`.
 //!     fn call(&self, op: Op) -> ReplyFuture {
-//!         let (name, now) = (op.spec.name().as_str().to_owned(), Instant::now());
+//!         let (name, now) = (op.spec.name().to_owned(), Instant::now());
 //!         let mut locks = self.locks.lock().unwrap();
 //!         let holder = locks.get(&name).filter(|(_, end)| *end > now).copied();
 //!         let vote = match (op.action, holder) {
@@ -191,7 +192,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{InvalidOption, NodeError};
-pub use crate::lock::{LockName, LockSpec, Mark, Mode, Token};
+pub use crate::key::LockKey;
+pub use crate::lock::{LockSpec, Mark, Mode, Token};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
@@ -224,8 +226,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`InvalidOption`] for the option `keys`, with the names of two keys and a remedy.
-    fn check_keys(&self, keys: &[LockName]) -> Result<(), InvalidOption> {
+    /// [`InvalidOption`] for the option `keys`, with two of the keys and a remedy.
+    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
         let _ = keys;
         Ok(())
     }

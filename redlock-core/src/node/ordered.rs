@@ -15,7 +15,8 @@ use super::{
     StatusReceiver, Subscription,
 };
 use crate::error::InvalidOption;
-use crate::lock::{LockName, LockSpec, Token};
+use crate::key::LockKey;
+use crate::lock::{LockSpec, Token};
 
 /// Wraps a node whose store does not execute operations in the order of their first polls, such as a pool
 /// of connections to a database.
@@ -91,7 +92,7 @@ impl<N: Node> Node for Ordered<N> {
         Capabilities { ordered: true, ..self.node.capabilities() }
     }
 
-    fn check_keys(&self, keys: &[LockName]) -> Result<(), InvalidOption> {
+    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
         self.node.check_keys(keys)
     }
 
@@ -156,8 +157,7 @@ impl fmt::Debug for PendingOps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::LockKey;
-    use crate::lock::{Dialect, LockName, Mode};
+    use crate::lock::{Dialect, Mode};
     use crate::node::deferring::DeferringNode;
 
     /// The operations of one attempt to hold a lock.
@@ -165,8 +165,8 @@ mod tests {
 
     impl Attempt {
         fn new(key: &str) -> Self {
-            let name = LockName::new("", &LockKey::new(key).unwrap());
-            let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+            let key = LockKey::new(key).unwrap();
+            let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
             Self(spec, Token::random(Dialect::Plain))
         }
 

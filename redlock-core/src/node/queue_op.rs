@@ -22,7 +22,7 @@ pub type QueueFuture = Pin<Box<dyn Future<Output = Result<QueueReply, NodeError>
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QueueOp {
-    /// The lock. Its queue depends on its keys and its dialect, and not on its mode.
+    /// The lock. Its queue depends on its name and its dialect, and not on its mode.
     pub spec: LockSpec,
     /// The process of the caller.
     pub process: ProcessId,

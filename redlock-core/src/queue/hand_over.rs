@@ -73,7 +73,7 @@ fn meets_requirements(held: &Held, waiter: &Waiter, node_timeout: Duration) -> b
         // The nodes hold the keys of the former holder, in its mode. A waiter may need more keys. Readers share a lock
         // instead of handing it over. Only the nodes know whether a permit is free for a waiter: there may be more
         // holders than its number of permits, or a writer that waits.
-        && held.attempt().spec().queue_keys() == waiter.spec.queue_keys()
+        && held.attempt().spec().keys() == waiter.spec.keys()
         && held.attempt().spec().mode() == waiter.spec.mode()
         && !waiter.spec.mode().is_shared()
         && is_long_enough(held.lease_remaining(), expire)

@@ -9,9 +9,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{SECOND, acquisitions, nodes, settle, wait};
 use crate::clock::fake::RuntimeClock;
+use crate::lock::{LockSpec, Mode};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
-use crate::{LockError, LockGuard, LockManager};
+use crate::{Dialect, LockError, LockGuard, LockKey, LockManager};
 
 const MILLI: Duration = Duration::from_millis(1);
 const UP: FakeMode = FakeMode::Up(Duration::ZERO);
@@ -329,7 +330,9 @@ async fn an_outage_is_forgotten_with_the_last_waiter() {
     let waiter = refused_waiter(&locks).await;
     set(&nodes, FakeMode::Down);
     sleep(SECOND).await;
-    let has_outage = || locks.queues().by_key.lock().values().any(|queue| queue.outage().is_some());
+    let key = LockKey::new("a").unwrap();
+    let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
+    let has_outage = || locks.queues().lock(&spec).values().any(|queue| queue.outage().is_some());
     assert!(has_outage());
     waiter.abort();
     settle().await;

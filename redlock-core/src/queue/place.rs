@@ -12,7 +12,7 @@ use super::queues::Queues;
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
 use super::waiter::{Waiter, WaiterOptions};
 use crate::error::LockError;
-use crate::key::{KeySet, LockKey};
+use crate::key::LockKey;
 use crate::lock::LockSpec;
 
 /// The place of one caller that waits for a lock. Dropping it leaves everything that the caller has entered: the queue of
@@ -21,7 +21,6 @@ use crate::lock::LockSpec;
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     pub(super) queues: &'a Arc<Queues>,
-    pub(super) keys: &'a KeySet,
     pub(super) waiter: Arc<Waiter>,
     /// The index of the key in whose queue the waiter stands. `None` as long as it asks the nodes before it joins a queue.
     pub(super) at: Option<usize>,
@@ -58,7 +57,6 @@ impl<'a> Place<'a> {
     /// joins, see [`is_in_queue`](Self::is_in_queue).
     pub(crate) fn join(
         queues: &'a Arc<Queues>,
-        keys: &'a KeySet,
         spec: &'a LockSpec,
         options: WaiterOptions,
         fair: Option<FairPlace>,
@@ -66,7 +64,6 @@ impl<'a> Place<'a> {
         let since = options.since;
         let mut place = Self {
             queues,
-            keys,
             waiter: Arc::new(Waiter::new(spec.clone(), options)),
             at: None,
             ask: Ask::of_waiter(&queues.ballot, spec),
@@ -93,8 +90,8 @@ impl<'a> Place<'a> {
 
     /// Joins the queue of a key, unless the waiters there are in an outage.
     fn arrive(&mut self, key: usize) -> Result<(), LockError> {
-        let mut by_key = self.queues.by_key.lock();
-        let queue = by_key.entry(self.queue_key(key).clone()).or_default();
+        let mut by_key = self.queues.lock(&self.waiter.spec);
+        let queue = by_key.entry(self.waiter.spec.key_at(key).clone()).or_default();
         let is_held = queue.keeps_out(self.waiter.spec.mode()).is_some();
         let (is_first, in_outage) = (queue.is_idle(), queue.outage().is_some());
         if queue.waiters().len() >= self.queues.max_waiters {
@@ -120,11 +117,11 @@ impl<'a> Place<'a> {
     /// Joins the queue of a key, and leaves the one in which it is. In each queue, the caller stands in front of those that
     /// came later.
     pub(crate) fn move_to(&mut self, key: usize) -> Result<(), LockError> {
-        let queue_key = self.queue_key(key).clone();
+        let queue_key = self.waiter.spec.key_at(key).clone();
         if let Some(former) = self.at.take() {
-            self.queues.leave(self.queue_key(former), &self.waiter);
+            self.queues.leave(self.waiter.spec.key_at(former), &self.waiter);
         }
-        let mut by_key = self.queues.by_key.lock();
+        let mut by_key = self.queues.lock(&self.waiter.spec);
         let queue = by_key.entry(queue_key).or_default();
         if queue.waiters().len() >= self.queues.max_waiters {
             return Err(self.too_many_waiters(key));
@@ -141,8 +138,8 @@ impl<'a> Place<'a> {
     /// Returns to the head of the queue after the lock that was handed over turned out to be lost.
     pub(crate) fn rejoin(&mut self) {
         let Some(key) = self.at else { return };
-        let mut by_key = self.queues.by_key.lock();
-        let queue_key = self.queue_key(key).clone();
+        let mut by_key = self.queues.lock(&self.waiter.spec);
+        let queue_key = self.waiter.spec.key_at(key).clone();
         by_key.entry(queue_key).or_default().insert_first(&self.waiter);
     }
 
@@ -160,15 +157,11 @@ impl<'a> Place<'a> {
 
     /// Returns the key in whose queue the waiter stands.
     pub(super) fn key(&self) -> &LockKey {
-        self.keys.at(self.at.unwrap_or_default())
-    }
-
-    pub(super) fn queue_key(&self, key: usize) -> &crate::lock::QueueKey {
-        &self.waiter.spec.queue_keys()[key]
+        self.waiter.spec.key_at(self.at.unwrap_or_default())
     }
 
     fn too_many_waiters(&self, key: usize) -> LockError {
-        let (key, limit) = (self.keys.at(key).clone(), self.queues.max_waiters);
+        let (key, limit) = (self.waiter.spec.key_at(key).clone(), self.queues.max_waiters);
         LockError::TooManyWaiters { key, limit }
     }
 }
@@ -178,7 +171,7 @@ impl Drop for Place<'_> {
         // Before the next waiter asks the nodes.
         self.ask.withdraw_mark();
         if let Some(key) = self.at {
-            self.queues.leave(self.queue_key(key), &self.waiter);
+            self.queues.leave(self.waiter.spec.key_at(key), &self.waiter);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! All wait queues of a manager.
 
+use std::array;
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::sync::Arc;
@@ -7,22 +8,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ahash::RandomState;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::key_queue::KeyQueue;
 use super::waiter::{Waiter, WaiterState};
 use crate::ballot::Ballot;
+use crate::key::LockKey;
 use crate::lease::Held;
-use crate::lock::{LockSpec, Mode, QueueKey};
+use crate::lock::{ByDialect, LockSpec, Mode};
 use crate::random::hash_state;
 
-/// The holders and waiters of every key in this process.
+/// The queues of the locks in one dialect.
+type QueuesByKey = HashMap<LockKey, KeyQueue, RandomState>;
+
+/// The holders and waiters of every key in this process. Locks in two dialects have two queues, because a lock is never
+/// handed over to a waiter for the other dialect.
 #[derive(Debug)]
 pub(crate) struct Queues {
     /// Every pair of an acquisition and a release looks its key up four times. `ahash` is faster than the
     /// default hasher, and has random keys too: callers choose the keys of locks, and must not be able to
     /// choose colliding ones.
-    pub(super) by_key: Mutex<HashMap<QueueKey, KeyQueue, RandomState>>,
+    by_key: ByDialect<Mutex<QueuesByKey>>,
     pub(super) ballot: Ballot,
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
@@ -60,18 +66,23 @@ impl ReleasePermit<'_> {
 
 impl Queues {
     pub(crate) fn new(ballot: Ballot, max_waiters: usize, outage_grace: Duration) -> Self {
-        let by_key = Mutex::new(HashMap::with_hasher(hash_state()));
+        let state = hash_state();
+        let by_key = array::from_fn(|_| Mutex::new(HashMap::with_hasher(state.clone())));
         let closed = AtomicBool::new(false);
         Self { by_key, ballot, max_waiters, outage_grace, closed }
     }
 
+    /// Locks the queues of the dialect of `spec`.
+    pub(super) fn lock(&self, spec: &LockSpec) -> MutexGuard<'_, QueuesByKey> {
+        self.by_key[spec.dialect().index()].lock()
+    }
+
     /// Returns the lock of this process that conflicts with `spec`; `None` if there is none.
     pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LocalConflict> {
-        let by_key = self.by_key.lock();
-        spec.queue_keys().iter().enumerate().find_map(|(key, queue_key)| {
-            let queue = by_key.get(queue_key)?;
-            let remaining = queue.keeps_out(spec.mode())?;
-            Some(LocalConflict { key, remaining })
+        let by_key = self.lock(spec);
+        spec.keys().iter().enumerate().find_map(|(index, key)| {
+            let remaining = by_key.get(key)?.keeps_out(spec.mode())?;
+            Some(LocalConflict { key: index, remaining })
         })
     }
 
@@ -80,8 +91,8 @@ impl Queues {
     /// whether the outage is over.
     pub(crate) fn busy_key(&self, spec: &LockSpec) -> Option<usize> {
         let has_quorum = self.ballot.has_quorum();
-        let by_key = self.by_key.lock();
-        spec.queue_keys().iter().position(|key| {
+        let by_key = self.lock(spec);
+        spec.keys().iter().position(|key| {
             by_key.get(key).is_some_and(|queue| {
                 queue.conflict(spec.mode()).is_some()
                     || !queue.is_idle() && queue.outage().is_none() && has_quorum
@@ -93,11 +104,14 @@ impl Queues {
     /// not taken yet.
     pub(crate) fn close(&self) -> Vec<Arc<Held>> {
         self.closed.store(true, Ordering::SeqCst);
-        let by_key = self.by_key.lock();
-        for queue in by_key.values() {
-            queue.waiters().for_each(|waiter| waiter.changed.notify_one());
+        let mut held = Vec::new();
+        for by_key in &self.by_key {
+            for queue in by_key.lock().values() {
+                queue.waiters().for_each(|waiter| waiter.changed.notify_one());
+                held.extend_from_slice(queue.holders());
+            }
         }
-        by_key.values().flat_map(KeyQueue::holders).map(Arc::clone).collect()
+        held
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -112,19 +126,19 @@ impl Queues {
     /// still relies.
     pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<u64>) -> Result<(), LocalConflict> {
         let spec = held.attempt().spec();
-        let conflict = |key, queue: &KeyQueue| {
+        let conflict = |index, queue: &KeyQueue| {
             let (_, remaining) = queue.conflict(spec.mode())?;
-            Some(LocalConflict { key, remaining })
+            Some(LocalConflict { key: index, remaining })
         };
-        let mut by_key = self.by_key.lock();
+        let mut by_key = self.lock(spec);
         // Nothing is recorded unless all keys are free. The queue of the first key is looked up only once.
-        for (key, queue_key) in spec.queue_keys().iter().enumerate().skip(1) {
-            if let Some(conflict) = by_key.get(queue_key).and_then(|queue| conflict(key, queue)) {
+        for (index, key) in spec.keys().iter().enumerate().skip(1) {
+            if let Some(conflict) = by_key.get(key).and_then(|queue| conflict(index, queue)) {
                 return Err(conflict);
             }
         }
-        for queue_key in spec.queue_keys() {
-            let queue = by_key.entry(queue_key.clone()).or_default();
+        for key in spec.keys() {
+            let queue = by_key.entry(key.clone()).or_default();
             if let Some(conflict) = conflict(0, queue) {
                 return Err(conflict);
             }
@@ -144,8 +158,9 @@ impl Queues {
 
     /// Records that a waiter of this scope has taken the lock that was handed over to it.
     pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<u64>) {
+        let spec = held.attempt().spec();
         if scope.is_some()
-            && let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key())
+            && let Some(queue) = self.lock(spec).get(spec.key())
         {
             queue.wake_scope(scope);
         }
@@ -153,7 +168,8 @@ impl Queues {
 
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
     pub(crate) fn wake_readers(&self, held: &Arc<Held>) {
-        if let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key()) {
+        let spec = held.attempt().spec();
+        if let Some(queue) = self.lock(spec).get(spec.key()) {
             queue.wake_first();
         }
     }
@@ -166,22 +182,22 @@ impl Queues {
         held: &'a Arc<Held>,
     ) -> Option<ReleasePermit<'a>> {
         let spec = held.attempt().spec();
-        let mut by_key = self.by_key.lock();
-        if let [key] = spec.queue_keys()
+        let mut by_key = self.lock(spec);
+        if let [key] = spec.keys()
             && let Some(queue) = by_key.get_mut(key)
             && queue.hand_over(held, self.ballot.node_timeout)
         {
             return None;
         }
-        let subscribes = |key| by_key.get(key).is_some_and(KeyQueue::subscribes);
-        let subscribed = spec.queue_keys().iter().any(subscribes);
+        let mut queues = spec.keys().iter().filter_map(|key| by_key.get(key));
+        let subscribed = queues.any(KeyQueue::subscribes);
         Some(ReleasePermit { queues: self, held, subscribed, subscribers: Some(0) })
     }
 
     /// Removes a waiter from its queue. If the waiter was given a lock and has not taken it, the lock goes
     /// on.
-    pub(super) fn leave(&self, key: &QueueKey, waiter: &Arc<Waiter>) {
-        let mut by_key = self.by_key.lock();
+    pub(super) fn leave(&self, key: &LockKey, waiter: &Arc<Waiter>) {
+        let mut by_key = self.lock(&waiter.spec);
         if let Entry::Occupied(mut occupied) = by_key.entry(key.clone()) {
             occupied.get_mut().remove(waiter);
             remove_if_unused(occupied);
@@ -208,12 +224,12 @@ impl Queues {
 
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn len(&self) -> usize {
-        self.by_key.lock().len()
+        self.by_key.iter().map(|by_key| by_key.lock().len()).sum()
     }
 }
 
 /// Ends the subscription of a queue without waiters, and removes a queue without waiters and holders.
-fn remove_if_unused(mut entry: OccupiedEntry<'_, QueueKey, KeyQueue>) {
+fn remove_if_unused(mut entry: OccupiedEntry<'_, LockKey, KeyQueue>) {
     let queue = entry.get_mut();
     queue.end_if_idle();
     if queue.is_empty() {
@@ -223,8 +239,9 @@ fn remove_if_unused(mut entry: OccupiedEntry<'_, QueueKey, KeyQueue>) {
 
 impl Drop for ReleasePermit<'_> {
     fn drop(&mut self) {
-        let mut by_key = self.queues.by_key.lock();
-        for key in self.held.attempt().spec().queue_keys() {
+        let spec = self.held.attempt().spec();
+        let mut by_key = self.queues.lock(spec);
+        for key in spec.keys() {
             let Entry::Occupied(mut entry) = by_key.entry(key.clone()) else { continue };
             let queue = entry.get_mut();
             queue.remove_holder(self.held);

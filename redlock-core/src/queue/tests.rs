@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::release_signal::ReleaseSignal;
 use crate::clock::fake::RuntimeClock;
-use crate::lock::{LockName, LockSpec, Mode as LockMode};
+use crate::lock::{LockSpec, Mode as LockMode};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{Dialect, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder, MemoryNode};
@@ -426,8 +426,7 @@ async fn subscriptions_end_with_the_last_waiter() {
 }
 
 fn spec(key: &LockKey) -> LockSpec {
-    let name = LockName::new("", key);
-    LockSpec::new(name, LockMode::Exclusive, Dialect::Plain)
+    LockSpec::new(key.clone(), LockMode::Exclusive, Dialect::Plain)
 }
 
 /// A release is also published when a caller gives back its part of a split vote, but on fewer

@@ -52,7 +52,7 @@ impl Place<'_> {
                 Look::MoveTo(key) => self.move_to(key)?,
                 Look::NoConductor(votes) => {
                     self.last_ask.begun = Instant::now();
-                    let key = self.keys.first().clone();
+                    let key = self.waiter.spec.key().clone();
                     let error = LockError::Unavailable { key, votes };
                     if let Some(pause) = self.no_quorum(error, deadline)? {
                         return Ok(Step::Sleep(pause));
@@ -66,7 +66,7 @@ impl Place<'_> {
     /// put others before it.
     fn look(&mut self, is_over: bool) -> Look {
         let queues = self.queues;
-        let mut by_key = queues.by_key.lock();
+        let mut by_key = queues.lock(&self.waiter.spec);
         match self.waiter.state() {
             WaiterState::HandedOver(held) => {
                 self.waiter.set(WaiterState::Queued);
@@ -80,7 +80,7 @@ impl Place<'_> {
         }
         let mode = self.waiter.spec.mode();
         if self.at.is_none() || self.waiter.spec.has_several_keys() {
-            let mut keys = self.waiter.spec.queue_keys().iter();
+            let mut keys = self.waiter.spec.keys().iter();
             let is_held = |queue: &KeyQueue| match self.at {
                 Some(_) => self.blocking(queue, mode).is_some(),
                 None => queue.keeps_out(mode).is_some(),
@@ -90,7 +90,7 @@ impl Place<'_> {
                 return Look::MoveTo(key);
             }
         }
-        let queue = self.at.and_then(|key| by_key.get_mut(self.queue_key(key)));
+        let queue = self.at.and_then(|key| by_key.get_mut(self.waiter.spec.key_at(key)));
         if let Some(queue) = &queue
             && let Some(pause) = self.local_pause(queue, is_over)
         {
@@ -182,7 +182,7 @@ impl Place<'_> {
         if left(deadline).is_zero() {
             return Err(error);
         }
-        let held_at = self.keys.index_of(key);
+        let held_at = self.waiter.spec.index_of(key);
         let Some(at) = self.at else {
             self.moved = Some(now).filter(|_| self.waiter.spec.has_several_keys());
             self.move_to(held_at)?;
@@ -248,8 +248,8 @@ impl Place<'_> {
         let votes = error.votes().cloned().unwrap_or_default();
         let begun = self.last_ask.begun;
         let since = {
-            let mut by_key = self.queues.by_key.lock();
-            let queue = self.at.and_then(|key| by_key.get_mut(self.queue_key(key)));
+            let mut by_key = self.queues.lock(&self.waiter.spec);
+            let queue = self.at.and_then(|key| by_key.get_mut(self.waiter.spec.key_at(key)));
             queue.map_or(begun, |queue| queue.record_outage(begun, &votes))
         };
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
@@ -266,8 +266,8 @@ impl Place<'_> {
     /// Sets the state of the first waiter. Every other waiter waits in its place again. Returns whether the waiter is the
     /// first.
     fn set_if_first(&mut self, state: WaiterState) -> bool {
-        let by_key = self.queues.by_key.lock();
-        let queue = self.at.and_then(|key| by_key.get(self.queue_key(key)));
+        let by_key = self.queues.lock(&self.waiter.spec);
+        let queue = self.at.and_then(|key| by_key.get(self.waiter.spec.key_at(key)));
         let is_first = queue.is_some_and(|queue| queue.is_first(&self.waiter));
         if matches!(self.waiter.state(), WaiterState::HandedOver(_)) {
             return false;
@@ -284,8 +284,8 @@ impl Place<'_> {
 
     /// Records that a quorum of nodes answers.
     pub(crate) fn record_quorum(&self) {
-        let mut by_key = self.queues.by_key.lock();
-        let queue = self.at.and_then(|key| by_key.get_mut(self.queue_key(key)));
+        let mut by_key = self.queues.lock(&self.waiter.spec);
+        let queue = self.at.and_then(|key| by_key.get_mut(self.waiter.spec.key_at(key)));
         // The waiter itself is awake.
         if let Some(queue) = queue
             && queue.end_outage()
@@ -298,8 +298,8 @@ impl Place<'_> {
     /// Returns whether the subscription that was in effect at the last question is still that of the queue.
     fn is_subscribed(&self) -> bool {
         let Some((signal, _)) = &self.last_ask.signal else { return false };
-        let by_key = self.queues.by_key.lock();
-        let queue = self.at.and_then(|key| by_key.get(self.queue_key(key)));
+        let by_key = self.queues.lock(&self.waiter.spec);
+        let queue = self.at.and_then(|key| by_key.get(self.waiter.spec.key_at(key)));
         let present = queue.and_then(|queue| queue.signal(self.waiter.spec.mode()));
         present.is_some_and(|present| Arc::ptr_eq(present, signal))
     }
@@ -307,15 +307,15 @@ impl Place<'_> {
     /// Returns the error of a caller whose waiting time was over before it could ask the nodes.
     fn timed_out(&self) -> LockError {
         let votes = {
-            let by_key = self.queues.by_key.lock();
-            let queue = self.at.and_then(|key| by_key.get(self.queue_key(key)));
+            let by_key = self.queues.lock(&self.waiter.spec);
+            let queue = self.at.and_then(|key| by_key.get(self.waiter.spec.key_at(key)));
             queue.and_then(|queue| queue.outage()).map(|outage| outage.votes.clone())
         };
         if let Some(votes) = votes {
             return LockError::Unavailable { key: self.key().clone(), votes };
         }
         let (key, remaining) = match self.queues.local_conflict(&self.waiter.spec) {
-            Some(conflict) => (self.keys.at(conflict.key), Some(conflict.remaining)),
+            Some(conflict) => (self.waiter.spec.key_at(conflict.key), Some(conflict.remaining)),
             None => (self.key(), None),
         };
         LockError::Contended { key: key.clone(), remaining, votes: Votes::default() }
@@ -424,10 +424,12 @@ impl Place<'_> {
     async fn subscribe(&self, left: Duration) {
         let ballot = &self.queues.ballot;
         let Some(key) = self.at else { return };
-        let spec = self.waiter.spec.of_key(self.queue_key(key));
+        let spec = self.waiter.spec.of_key(self.waiter.spec.key_at(key));
         let (signal, ready) = ReleaseSignal::subscribe(&ballot.nodes, &spec);
         let signal = Arc::new(signal);
-        if let Some(queue) = self.queues.by_key.lock().get_mut(self.queue_key(key)) {
+        if let Some(queue) =
+            self.queues.lock(&self.waiter.spec).get_mut(self.waiter.spec.key_at(key))
+        {
             queue.set_signal(Arc::clone(&signal));
         }
         signal.take_effect(ready, ballot.node_timeout.min(left)).await;
@@ -472,7 +474,8 @@ impl Place<'_> {
                 if let Some(FairPosition::Behind(since)) =
                     self.fair.as_ref().map(FairPlace::position)
                     && let Some(key) = self.at
-                    && let Some(queue) = self.queues.by_key.lock().get_mut(self.queue_key(key))
+                    && let Some(queue) =
+                        self.queues.lock(&self.waiter.spec).get_mut(self.waiter.spec.key_at(key))
                 {
                     end_outage_before(queue, since);
                 }
@@ -486,7 +489,7 @@ impl Place<'_> {
             }
             _ => {}
         }
-        let _by_key = self.queues.by_key.lock();
+        let _by_key = self.queues.lock(&self.waiter.spec);
         if matches!(self.waiter.state(), WaiterState::Refused) {
             self.waiter.set(WaiterState::Called);
         }

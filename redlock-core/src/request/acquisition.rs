@@ -19,16 +19,14 @@ use crate::ballot::MinHold;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
-use crate::key::KeySet;
 use crate::lease::Held;
-use crate::lock::{LockName, LockSpec, Mode};
+use crate::lock::{LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
 use crate::queue::{Ask, FairPlace, LocalConflict, Place, Step, WaiterOptions, is_outage};
 
 /// One acquisition of a lock, with checked options.
 pub(super) struct Acquisition<'a> {
     pub(super) context: &'a Arc<Context>,
-    pub(super) keys: &'a KeySet,
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
     /// Whether the holder gets a fencing token.
@@ -43,20 +41,15 @@ impl<'a> Acquisition<'a> {
         if *fenced {
             context.check_fenced(options.mode)?;
         }
-        let keys = keys.as_ref().map_err(Clone::clone)?;
-        let name = |key| LockName::new(&context.prefix, key);
-        let spec = match keys {
-            KeySet::One(key) => LockSpec::new(name(key), options.mode, options.dialect),
-            KeySet::Several(keys) => {
-                context.check_several_keys(options.mode, options.fair, options.dialect)?;
-                let names: Vec<LockName> = keys.iter().map(name).collect();
-                for node in &*context.ballot.nodes {
-                    node.check_keys(&names)?;
-                }
-                LockSpec::of_all(names, options.mode, options.dialect)
+        let keys = keys.as_ref().map_err(Clone::clone)?.with_prefix(&context.prefix);
+        let spec = LockSpec::new(keys, options.mode, options.dialect);
+        if spec.has_several_keys() {
+            context.check_several_keys(options.mode, options.fair, options.dialect)?;
+            for node in &*context.ballot.nodes {
+                node.check_keys(spec.keys())?;
             }
-        };
-        Ok(Self { context, keys, spec, options, fenced: *fenced })
+        }
+        Ok(Self { context, spec, options, fenced: *fenced })
     }
 }
 
@@ -168,7 +161,7 @@ impl Acquisition<'_> {
 
     /// Joins the queue of this process.
     fn join(&self) -> Result<Place<'_>, LockError> {
-        let Self { context, keys, spec, options, fenced } = self;
+        let Self { context, spec, options, fenced } = self;
         let fair = options.fair.then(|| {
             context.enter();
             FairPlace::new(&context.fair, spec)
@@ -181,7 +174,7 @@ impl Acquisition<'_> {
             since: Instant::now(),
             fair: fair.as_ref().map(|fair| Arc::clone(fair.tickets())),
         };
-        Place::join(&context.queues, keys, spec, waiter, fair)
+        Place::join(&context.queues, spec, waiter, fair)
     }
 
     /// Returns the guard of a fair caller that comes in an outage, and makes its one attempt before it waits.
@@ -191,7 +184,7 @@ impl Acquisition<'_> {
     ) -> Result<Option<LockGuard>, LockError> {
         if self.context.ballot.has_quorum() {
             // The outage may be over, and an attempt would overtake the callers before it.
-            self.context.fair.is_occupied(&self.spec, self.keys.first()).await?;
+            self.context.fair.is_occupied(&self.spec).await?;
             place.move_to(0)?;
             return Ok(None);
         }
@@ -215,7 +208,7 @@ impl Acquisition<'_> {
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
             return Err(self.contended_locally(conflict));
         }
-        if self.context.fair.is_occupied(&self.spec, self.keys.first()).await? {
+        if self.context.fair.is_occupied(&self.spec).await? {
             return Err(self.contended(0, None));
         }
         self.try_once().await
@@ -248,12 +241,12 @@ impl Acquisition<'_> {
     /// as its holder does. Returns `None` if the lock is being released.
     pub(super) fn share(&self, held: &Arc<Held>) -> Result<Option<LockGuard>, LockError> {
         let attempt = held.attempt();
-        let has_same_keys = attempt.spec().queue_keys() == self.spec.queue_keys();
+        let has_same_keys = attempt.spec().keys() == self.spec.keys();
         loop {
             let mode = attempt.spec().mode();
             if !has_same_keys || !self.may_share(held, mode) {
                 let common = self.spec.common_key(attempt.spec()).unwrap_or_default();
-                return Err(LockError::AlreadyHeld { key: self.keys.at(common).clone() });
+                return Err(LockError::AlreadyHeld { key: self.spec.key_at(common).clone() });
             }
             let guard = LockGuard::share(self.context, Arc::clone(held));
             // A downgrade that did not see this guard has changed the mode before.
@@ -283,7 +276,7 @@ impl Acquisition<'_> {
 
     /// Returns the error of a caller that waited for the key at this index. No node was asked.
     pub(super) fn contended(&self, key: usize, remaining: Option<Duration>) -> LockError {
-        let key = self.keys.at(key).clone();
+        let key = self.spec.key_at(key).clone();
         LockError::Contended { key, remaining, votes: Votes::default() }
     }
 }

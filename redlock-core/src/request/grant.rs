@@ -42,7 +42,7 @@ impl Acquisition<'_> {
     /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
     /// future.
     fn new_attempt(&self, ask: &mut Ask<'_>) -> Arc<Attempt> {
-        Attempt::new(&self.spec, self.keys.clone(), self.fenced, ask.enquiry(self.fenced))
+        Attempt::new(&self.spec, self.fenced, ask.enquiry(self.fenced))
     }
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::key::{KeyError, KeySet};
+use crate::key::KeyError;
+use crate::lock::Keys;
 use crate::options::{LockOptions, OnLost};
 use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
@@ -54,7 +55,7 @@ use acquisition::Acquisition;
 #[must_use = "a request does nothing until `acquire`, `try_acquire` or `run` is awaited"]
 pub struct LockRequest {
     context: Arc<Context>,
-    keys: Result<KeySet, KeyError>,
+    keys: Result<Keys, KeyError>,
     options: LockOptions,
     /// Whether the holder gets a fencing token.
     fenced: bool,
@@ -63,7 +64,7 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    pub(crate) fn new(context: Arc<Context>, keys: Result<KeySet, KeyError>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, keys: Result<Keys, KeyError>) -> Self {
         Self {
             context,
             keys,

@@ -10,7 +10,7 @@ use super::*;
 use crate::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::key::LockKey;
-use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
+use crate::lock::{Dialect, Keys, LockSpec, Mode, Token};
 use crate::node::{Action, Node, NodeStatus, Op};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -20,8 +20,8 @@ const RELEASE: Action = Action::Release { min_hold: None };
 
 /// An operation on a lock, with a token of its own.
 fn op(action: Action) -> Op {
-    let name = LockName::new("", &LockKey::new("a").unwrap());
-    let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+    let key = LockKey::new("a").unwrap();
+    let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
     Op::new(&spec, Token::random(Dialect::Plain), action)
 }
 
@@ -308,8 +308,7 @@ async fn a_node_gives_readers_the_turn_for_which_they_ask() {
     let test = TestLocks::new(1);
     let node = &test.nodes()[0];
     let one = op(ACQUIRE).spec;
-    let names = ["a", "b"].map(|key| LockName::new("", &LockKey::new(key).unwrap()));
-    let set = LockSpec::of_all(names.to_vec(), Mode::Exclusive, Dialect::Plain);
+    let set = LockSpec::new(Keys::collect(["a", "b"]).unwrap(), Mode::Exclusive, Dialect::Plain);
     for (asks, exclusive) in [(false, &one), (true, &one), (false, &set), (true, &set)] {
         let acquire = Op::new(exclusive, Token::random(Dialect::Plain), ACQUIRE);
         let release = Op::new(exclusive, acquire.token, RELEASE);

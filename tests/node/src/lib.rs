@@ -131,7 +131,7 @@ impl Node for ActorNode {
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         let id = self.0.next_subscriber.fetch_add(1, Ordering::Relaxed);
-        let (name, messages) = (spec.name().clone(), self.0.messages.clone());
+        let (name, messages) = (spec.name().to_owned(), self.0.messages.clone());
         let (sender, subscribed) = oneshot::channel();
         // A store that has ended sends no notification: the waiters poll.
         let _ = messages.send(Message::Subscribe { name: name.clone(), id, notify, done: sender });

@@ -4,22 +4,22 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redlock_core::node::{Action, LockName, Notify, Op, Reply, Token};
+use redlock_core::node::{Action, Notify, Op, Reply, Token};
 use redlock_core::{NodeError, Vote};
 use tokio::sync::{mpsc, oneshot};
 
 /// A message to the store.
 pub(crate) enum Message {
     Call(Op, oneshot::Sender<Reply>),
-    Subscribe { name: LockName, id: u64, notify: Notify, done: oneshot::Sender<()> },
-    Unsubscribe { name: LockName, id: u64 },
+    Subscribe { name: String, id: u64, notify: Notify, done: oneshot::Sender<()> },
+    Unsubscribe { name: String, id: u64 },
     Look(Box<dyn FnOnce(&Store) + Send>),
 }
 
 #[derive(Default)]
 pub(crate) struct Store {
-    locks: HashMap<LockName, Lock>,
-    subscribers: HashMap<LockName, Vec<(u64, Notify)>>,
+    locks: HashMap<String, Lock>,
+    subscribers: HashMap<String, Vec<(u64, Notify)>>,
     /// The greatest fencing number that was issued or confirmed, for any lock.
     number: i64,
 }
@@ -57,7 +57,7 @@ impl Store {
             if let Some(holder) = holder.filter(|holder| holder.token != op.token) {
                 return Vote::held(Some(holder.end - now)).into();
             }
-            self.locks.insert(name.clone(), Lock { token: op.token, end: now + lease });
+            self.locks.insert(name.to_owned(), Lock { token: op.token, end: now + lease });
             let granted = Reply::new(Vote::Granted);
             return if fenced { granted.with_number(self.next_number()) } else { granted };
         }
@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Notifies the subscribers of a lock, and returns how many there are.
-    fn notify(&self, name: &LockName) -> usize {
+    fn notify(&self, name: &str) -> usize {
         let subscribers = self.subscribers.get(name).map_or(&[][..], Vec::as_slice);
         for (_, notify) in subscribers {
             notify();
@@ -96,7 +96,7 @@ impl Store {
         subscribers.len()
     }
 
-    fn unsubscribe(&mut self, name: &LockName, id: u64) {
+    fn unsubscribe(&mut self, name: &str, id: u64) {
         if let Some(subscribers) = self.subscribers.get_mut(name) {
             subscribers.retain(|(other, _)| *other != id);
             if subscribers.is_empty() {

@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use smol_str::SmolStr;
+
 use super::shared_set::{Audience, SharedSet};
 use super::subscribers::Subscribers;
 use crate::clock::Moment;
 use crate::error::{ForeignKind, Vote};
 #[cfg(test)]
 use crate::lock::LockSpec;
-use crate::lock::{Dialect, LockName, Mark, Token};
+use crate::lock::{Dialect, Mark, Token};
 use crate::node::{Action, Notify, Op, Reply, TURN};
 
 #[derive(Default)]
 pub(super) struct LockTable {
-    pub(super) by_name: HashMap<LockName, StoredLock>,
+    pub(super) by_name: HashMap<SmolStr, StoredLock>,
     pub(super) subscribers: Subscribers,
     /// The fencing counters, by prefix.
     pub(super) counters: HashMap<String, i64>,
@@ -94,7 +96,7 @@ impl LockTable {
     }
 
     /// Returns the lock of this name if it lives.
-    fn living(&mut self, name: &LockName, now: Moment) -> Option<&mut StoredLock> {
+    fn living(&mut self, name: &str, now: Moment) -> Option<&mut StoredLock> {
         let is_living = self.by_name.get_mut(name).is_some_and(|lock| lock.settle(now));
         if !is_living {
             self.by_name.remove(name);
@@ -104,7 +106,7 @@ impl LockTable {
 
     /// Returns the part of a key that the token of the operation holds, or the vote if it holds nothing. A reader may hold
     /// the whole key: a downgrade has not reached this node.
-    fn own(&mut self, op: &Op, name: &LockName, now: Moment) -> Result<Own, Vote> {
+    fn own(&mut self, op: &Op, name: &str, now: Moment) -> Result<Own, Vote> {
         match self.living(name, now) {
             Some(lock) if lock.is_foreign(op.spec.dialect()) => Err(FOREIGN),
             Some(StoredLock::Exclusive { token, end, .. }) if *token == op.token => {
@@ -118,7 +120,7 @@ impl LockTable {
     }
 
     /// Sets the end of the part of a key that the token of the operation holds.
-    fn set_end(&mut self, op: &Op, name: &LockName, own_end: Moment) {
+    fn set_end(&mut self, op: &Op, name: &str, own_end: Moment) {
         match self.by_name.get_mut(name) {
             Some(StoredLock::Exclusive { end, .. }) => *end = own_end,
             Some(StoredLock::Shared(set)) => set.set(op.token, own_end),
@@ -138,7 +140,7 @@ impl LockTable {
         mark: Option<Mark>,
     ) -> Reply {
         let (mut refused, mut marked, mut until) = (None, Vec::new(), now.plus(lease));
-        for (index, name) in op.spec.keys().iter().enumerate() {
+        for (index, name) in op.spec.names().enumerate() {
             let vote = match self.living(name, now) {
                 None => continue,
                 Some(lock) if lock.is_foreign(op.spec.dialect()) => FOREIGN,
@@ -177,11 +179,12 @@ impl LockTable {
         }
         self.sweep(now);
         let (token, dialect, end) = (op.token, op.spec.dialect(), until);
-        for name in op.spec.keys() {
-            self.by_name.insert(name.clone(), StoredLock::Exclusive { token, dialect, end });
+        for key in op.spec.keys() {
+            let lock = StoredLock::Exclusive { token, dialect, end };
+            self.by_name.insert(key.stored_name().clone(), lock);
         }
         let granted = Reply::new(Vote::Granted);
-        let prefix = op.spec.name().prefix();
+        let prefix = op.spec.key().prefix();
         if fenced { granted.with_number(self.next_number(prefix)) } else { granted }
     }
 
@@ -199,7 +202,8 @@ impl LockTable {
                     self.sweep(now);
                 }
                 let new = || StoredLock::Shared(SharedSet::default());
-                let lock = self.by_name.entry(name.clone()).or_insert_with(new);
+                let name = op.spec.key().stored_name().clone();
+                let lock = self.by_name.entry(name).or_insert_with(new);
                 let StoredLock::Shared(set) = lock else { return FOREIGN.into() };
                 match set.enter(op.token, op.spec.mode(), now.plus(lease)) {
                     Ok(()) => Vote::Granted,
@@ -212,25 +216,25 @@ impl LockTable {
 
     fn extend(&mut self, op: &Op, now: Moment, lease: Duration) -> Vote {
         let mut ends = Vec::new();
-        for name in op.spec.keys() {
+        for name in op.spec.names() {
             match self.own(op, name, now) {
                 Ok(Own::Key(end) | Own::Entry(end)) => ends.push(end.max(now.plus(lease))),
                 Err(vote) => return vote,
             }
         }
-        for (name, end) in op.spec.keys().iter().zip(ends) {
+        for (name, end) in op.spec.names().zip(ends) {
             self.set_end(op, name, end);
         }
         Vote::Granted
     }
 
     fn confirm(&mut self, op: &Op, now: Moment, number: i64) -> Vote {
-        for name in op.spec.keys() {
+        for name in op.spec.names() {
             if let Err(vote) = self.own(op, name, now) {
                 return vote;
             }
         }
-        let count = self.counters.entry(op.spec.name().prefix().to_owned()).or_default();
+        let count = self.counters.entry(op.spec.key().prefix().to_owned()).or_default();
         *count = number.max(*count);
         Vote::Granted
     }
@@ -243,7 +247,7 @@ impl LockTable {
         min_hold: Option<Duration>,
     ) -> (Reply, Vec<Notify>) {
         let (mut vote, mut most, mut notified) = (Vote::Granted, 0, Vec::new());
-        for name in op.spec.keys() {
+        for name in op.spec.names() {
             let audience = match (self.own(op, name, now), min_hold) {
                 (Err(reason), _) => {
                     if vote == Vote::Granted {
@@ -273,16 +277,16 @@ impl LockTable {
     }
 
     /// Removes an exclusive lock. Gives the readers a turn if one of them asks for it.
-    fn free(&mut self, name: &LockName, now: Moment) {
+    fn free(&mut self, name: &str, now: Moment) {
         self.by_name.remove(name);
         if self.subscribers.wants_turn(name) {
             let turn = SharedSet::of_turn(now.plus(TURN));
-            self.by_name.insert(name.clone(), StoredLock::Shared(turn));
+            self.by_name.insert(name.into(), StoredLock::Shared(turn));
         }
     }
 
     /// Removes the entry of a shared holder.
-    fn leave(&mut self, op: &Op, name: &LockName, end: Moment) -> Option<Audience> {
+    fn leave(&mut self, op: &Op, name: &str, end: Moment) -> Option<Audience> {
         let Some(StoredLock::Shared(set)) = self.by_name.get_mut(name) else { return None };
         let audience = set.leave(op.token, end);
         if set.is_empty() {
@@ -297,7 +301,7 @@ impl LockTable {
         match self.own(op, name, now) {
             Ok(Own::Key(end)) => {
                 let reader = StoredLock::Shared(SharedSet::of_reader(op.token, end));
-                self.by_name.insert(name.clone(), reader);
+                self.by_name.insert(name.into(), reader);
                 let readers = self.subscribers.of(name, op.spec.dialect(), Audience::Readers);
                 (Vote::Granted.into(), readers)
             }
@@ -308,7 +312,7 @@ impl LockTable {
 
     fn withdraw(&mut self, op: &Op, now: Moment, mark: Mark) -> (Reply, Vec<Notify>) {
         let mut notified = Vec::new();
-        for name in op.spec.keys() {
+        for name in op.spec.names() {
             let Some(StoredLock::Shared(set)) = self.living(name, now) else { continue };
             if set.remove_mark(mark) {
                 if set.is_empty() {

@@ -221,7 +221,7 @@ mod tests {
     use crate::clock::fake::FakeClock;
     use crate::error::Vote;
     use crate::key::LockKey;
-    use crate::lock::{Dialect, LockName, Mode, Token};
+    use crate::lock::{Dialect, Mode, Token};
     use crate::node::Action;
 
     const LEASE: Duration = Duration::from_secs(5);
@@ -231,8 +231,8 @@ mod tests {
     const RELEASE: Action = Action::Release { min_hold: None };
 
     fn spec(dialect: Dialect, key: &str) -> LockSpec {
-        let name = LockName::new("", &LockKey::new(key).unwrap());
-        LockSpec::new(name, Mode::Exclusive, dialect)
+        let key = LockKey::new(key).unwrap();
+        LockSpec::new(key, Mode::Exclusive, dialect)
     }
 
     /// A caller that requests a lock.

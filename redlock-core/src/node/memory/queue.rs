@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smol_str::SmolStr;
 
-use crate::lock::{LockSpec, QueueKey};
+use crate::lock::{Dialect, LockSpec};
 use crate::node::{FirstTicket, Notify, ProcessId, QueueAction, QueueOp, QueueReply, Subscription};
 
 /// The fair queues of a store in memory, and their subscribers. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct MemoryQueues(Arc<Mutex<FairQueueTable>>);
 
+/// The name of a lock and its dialect.
+type QueueName = (SmolStr, Dialect);
+
 #[derive(Default)]
 struct FairQueueTable {
-    by_key: HashMap<QueueKey, TicketQueue>,
+    by_name: HashMap<QueueName, TicketQueue>,
     /// The subscribers of each process, each with its number.
-    subscribers: HashMap<(QueueKey, ProcessId), Vec<(u64, Notify)>>,
+    subscribers: HashMap<(QueueName, ProcessId), Vec<(u64, Notify)>>,
     next_subscriber: u64,
 }
 
@@ -26,10 +30,10 @@ impl MemoryQueues {
     pub(super) fn execute(&self, op: &QueueOp, now: Duration) -> QueueReply {
         let mut table = self.0.lock();
         let (reply, processes) = table.execute(op, now);
-        let key = op.spec.queue_key();
+        let name = queue_name(&op.spec);
         let subscribers = processes
             .into_iter()
-            .filter_map(|process| table.subscribers.get(&(key.clone(), process)))
+            .filter_map(|process| table.subscribers.get(&(name.clone(), process)))
             .flatten();
         let notified: Vec<Notify> = subscribers.map(|(_, notify)| Arc::clone(notify)).collect();
         drop(table);
@@ -45,7 +49,7 @@ impl MemoryQueues {
         process: ProcessId,
         notify: Notify,
     ) -> Subscription {
-        let channel = (spec.queue_key().clone(), process);
+        let channel = (queue_name(spec), process);
         let mut table = self.0.lock();
         let id = table.next_subscriber;
         table.next_subscriber += 1;
@@ -66,15 +70,19 @@ impl MemoryQueues {
     /// Removes all queues.
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn clear(&self) {
-        self.0.lock().by_key.clear();
+        self.0.lock().by_name.clear();
     }
 
     /// Returns whether no caller waits in any queue.
     #[cfg(test)]
     pub(super) fn is_empty(&self, now: Duration) -> bool {
         let table = self.0.lock();
-        !table.by_key.values().any(|queue| queue.present_until.values().any(|until| *until > now))
+        !table.by_name.values().any(|queue| queue.present_until.values().any(|until| *until > now))
     }
+}
+
+fn queue_name(spec: &LockSpec) -> QueueName {
+    (spec.key().stored_name().clone(), spec.dialect())
 }
 
 /// The fair queue of one lock.
@@ -92,15 +100,15 @@ impl FairQueueTable {
     /// now, and the process that had it before.
     pub(super) fn execute(&mut self, op: &QueueOp, now: Duration) -> (QueueReply, Vec<ProcessId>) {
         // The queue of a lock that no process uses any more must not stay.
-        self.by_key.retain(|_, queue| queue.present_until.values().any(|until| *until > now));
-        let key = op.spec.queue_key();
-        let queue = self.by_key.entry(key.clone()).or_default();
+        self.by_name.retain(|_, queue| queue.present_until.values().any(|until| *until > now));
+        let name = queue_name(&op.spec);
+        let queue = self.by_name.entry(name.clone()).or_default();
         let before = queue.first();
         let was_present = queue.execute(op, now);
         let first = queue.first();
         let reply = QueueReply::new(now, was_present);
         let Some((process, number)) = first else {
-            self.by_key.remove(key);
+            self.by_name.remove(&name);
             return (reply, Vec::new());
         };
         let present_for = queue

@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 use super::shared_set::Audience;
-use crate::lock::{Dialect, LockName, LockSpec};
+use crate::lock::{ByDialect, Dialect, LockSpec};
 use crate::node::Notify;
 
 /// The subscribers to the releases of each lock, and the callers that ask for a turn.
 #[derive(Default)]
 pub(super) struct Subscribers {
-    by_lock: HashMap<(LockName, Dialect), Vec<MemorySubscriber>>,
-    turns: HashMap<LockName, usize>,
+    by_name: ByDialect<HashMap<SmolStr, Vec<MemorySubscriber>>>,
+    turns: HashMap<SmolStr, usize>,
     next_id: u64,
 }
 
@@ -27,27 +29,25 @@ impl Subscribers {
     pub(super) fn add(&mut self, spec: &LockSpec, notify: Notify) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let lock = (spec.name().clone(), spec.dialect());
+        let name = spec.key().stored_name().clone();
         let subscriber = MemorySubscriber { id, is_shared: spec.mode().is_shared(), notify };
-        self.by_lock.entry(lock).or_default().push(subscriber);
+        self.by_name[spec.dialect().index()].entry(name).or_default().push(subscriber);
         id
     }
 
     pub(super) fn remove(&mut self, spec: &LockSpec, id: u64) {
-        let lock = (spec.name().clone(), spec.dialect());
-        if let Some(subscribers) = self.by_lock.get_mut(&lock) {
+        let by_name = &mut self.by_name[spec.dialect().index()];
+        if let Some(subscribers) = by_name.get_mut(spec.name()) {
             subscribers.retain(|subscriber| subscriber.id != id);
             if subscribers.is_empty() {
-                self.by_lock.remove(&lock);
+                by_name.remove(spec.name());
             }
         }
     }
 
     /// Returns the subscribers of a lock that a release concerns.
-    pub(super) fn of(&self, name: &LockName, dialect: Dialect, audience: Audience) -> Vec<Notify> {
-        let Some(subscribers) = self.by_lock.get(&(name.clone(), dialect)) else {
-            return Vec::new();
-        };
+    pub(super) fn of(&self, name: &str, dialect: Dialect, audience: Audience) -> Vec<Notify> {
+        let Some(subscribers) = self.by_name[dialect.index()].get(name) else { return Vec::new() };
         let wanted = subscribers.iter().filter(|subscriber| match audience {
             Audience::All => true,
             Audience::Readers => subscriber.is_shared,
@@ -57,12 +57,12 @@ impl Subscribers {
     }
 
     /// Records that a caller asks for a turn of the readers.
-    pub(super) fn request_turn(&mut self, name: &LockName) {
-        *self.turns.entry(name.clone()).or_default() += 1;
+    pub(super) fn request_turn(&mut self, name: &str) {
+        *self.turns.entry(name.into()).or_default() += 1;
     }
 
     /// Records that a caller no longer asks for a turn.
-    pub(super) fn withdraw_turn(&mut self, name: &LockName) {
+    pub(super) fn withdraw_turn(&mut self, name: &str) {
         if let Some(count) = self.turns.get_mut(name) {
             *count -= 1;
             if *count == 0 {
@@ -72,12 +72,13 @@ impl Subscribers {
     }
 
     /// Returns whether a caller asks for a turn of the readers.
-    pub(super) fn wants_turn(&self, name: &LockName) -> bool {
+    pub(super) fn wants_turn(&self, name: &str) -> bool {
         self.turns.contains_key(name)
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.by_lock.values().map(Vec::len).sum::<usize>() + self.turns.len()
+        self.by_name.iter().flat_map(HashMap::values).map(Vec::len).sum::<usize>()
+            + self.turns.len()
     }
 }

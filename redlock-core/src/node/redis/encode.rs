@@ -129,11 +129,11 @@ pub(super) fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::key::LockKey;
-    use crate::lock::{Dialect, LockName, LockSpec, Mode};
+    use crate::lock::{Dialect, LockSpec, Mode};
 
     fn op(lease_secs: u64) -> Op {
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let key = LockKey::new("order:42").unwrap();
+        let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let lease = Duration::from_secs(lease_secs);
         Op::new(&spec, Token::random(Dialect::Plain), Action::Extend { lease })
     }

@@ -115,15 +115,15 @@ mod tests {
     use super::*;
     use crate::error::Vote;
     use crate::key::LockKey;
-    use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
+    use crate::lock::{Dialect, LockSpec, Mode, Token};
     use crate::node::Action;
     use crate::node::redis::connection::played_server::{played_connection, serve};
 
     const LEASE: Duration = Duration::from_secs(30);
 
     fn job(connection: &Arc<Connection>, action: Action) -> Job {
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let key = LockKey::new("order:42").unwrap();
+        let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let op = Op::new(&spec, Token::random(Dialect::Plain), action);
         let connection = Arc::clone(connection);
         Job { connection, op, begun: None, node_timeout: LEASE }

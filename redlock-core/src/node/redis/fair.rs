@@ -23,9 +23,7 @@ pub(super) fn queue(spec: &LockSpec) -> String {
         // Callers of two dialects do not wait for each other.
         Dialect::Redisson => "fairrlock",
     };
-    let name = spec.name();
-    let key = &name.as_str()[name.prefix().len()..];
-    format!("{}:{key}", fencing::beside(name, kind))
+    format!("{}:{}", fencing::beside(spec.key(), kind), spec.key())
 }
 
 /// Returns the channel on which a process is notified that it has the first ticket.
@@ -124,12 +122,12 @@ fn decode(reply: &Result<Value, RedisError>) -> Result<QueueReply, NodeError> {
 mod tests {
     use super::*;
     use crate::key::LockKey;
-    use crate::lock::{LockName, Mode};
+    use crate::lock::Mode;
     use crate::node::Ticket;
 
     fn spec(prefix: &str, dialect: Dialect) -> LockSpec {
-        let name = LockName::new(prefix, &LockKey::new("order:42").unwrap());
-        LockSpec::new(name, Mode::Exclusive, dialect)
+        let key = LockKey::new("order:42").unwrap().with_prefix(prefix);
+        LockSpec::new(key, Mode::Exclusive, dialect)
     }
 
     /// Existing deployments have these names on their servers and in their permissions.

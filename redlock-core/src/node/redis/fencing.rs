@@ -10,7 +10,7 @@
 
 use std::sync::LazyLock;
 
-use crate::lock::LockName;
+use crate::key::LockKey;
 
 /// The number of slots of a Redis Cluster.
 pub(super) const SLOTS: usize = 16_384;
@@ -31,23 +31,23 @@ static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(|| {
 });
 
 /// Returns the name of the counter that numbers the holders of a lock.
-pub(super) fn counter(name: &LockName) -> String {
-    beside(name, "fencing")
+pub(super) fn counter(key: &LockKey) -> String {
+    beside(key, "fencing")
 }
 
 /// Returns a name in the slot of a lock that begins with the prefix of the lock.
-pub(super) fn beside(name: &LockName, kind: &str) -> String {
-    let prefix = name.prefix();
+pub(super) fn beside(key: &LockKey, kind: &str) -> String {
+    let prefix = key.prefix();
     if hash_tag(prefix).is_some() {
         format!("{prefix}redlock:{kind}")
     } else {
-        format!("{prefix}redlock:{kind}:{{{}}}", TAGS[slot(name.as_str())])
+        format!("{prefix}redlock:{kind}:{{{}}}", TAGS[slot(key.name())])
     }
 }
 
 /// Returns the names of the counters that number the holders of a lock of several keys, each once.
-pub(super) fn counters(names: &[LockName]) -> Vec<String> {
-    let mut counters: Vec<String> = names.iter().map(counter).collect();
+pub(super) fn counters(keys: &[LockKey]) -> Vec<String> {
+    let mut counters: Vec<String> = keys.iter().map(counter).collect();
     counters.sort_unstable();
     counters.dedup();
     counters
@@ -98,10 +98,9 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::key::LockKey;
 
-    fn name(prefix: &str, key: &str) -> LockName {
-        LockName::new(prefix, &LockKey::new(key).unwrap())
+    fn key(prefix: &str, key: &str) -> LockKey {
+        LockKey::new(key).unwrap().with_prefix(prefix)
     }
 
     /// The figures of the Redis Cluster specification, and of `CLUSTER KEYSLOT`.
@@ -127,9 +126,9 @@ mod tests {
         {
             let (mut counters, mut slots) = (HashSet::new(), HashSet::new());
             for number in 0..locks {
-                let lock = name(prefix, &format!("order:{number}"));
+                let lock = key(prefix, &format!("order:{number}"));
                 let counter = counter(&lock);
-                assert_eq!(slot(&counter), slot(lock.as_str()), "{lock} {counter}");
+                assert_eq!(slot(&counter), slot(lock.name()), "{lock} {counter}");
                 slots.insert(slot(&counter));
                 counters.insert(counter);
             }
@@ -143,15 +142,15 @@ mod tests {
 
     #[test]
     fn a_key_with_a_hash_tag_shares_the_counter_of_its_slot() {
-        let tagged = name("shop:", "{order:42}:pay");
-        assert_eq!(slot(tagged.as_str()), slot("order:42"));
+        let tagged = key("shop:", "{order:42}:pay");
+        assert_eq!(slot(tagged.name()), slot("order:42"));
         assert_eq!(slot(&counter(&tagged)), slot("order:42"));
     }
 
     /// Existing deployments have these names on their servers.
     #[test]
     fn the_names_of_counters_do_not_change() {
-        assert_eq!(counter(&name("shop:", "order:42")), "shop:redlock:fencing:{9208}");
-        assert_eq!(counter(&name("{locks}:", "order:42")), "{locks}:redlock:fencing");
+        assert_eq!(counter(&key("shop:", "order:42")), "shop:redlock:fencing:{9208}");
+        assert_eq!(counter(&key("{locks}:", "order:42")), "{locks}:redlock:fencing");
     }
 }

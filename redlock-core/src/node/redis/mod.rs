@@ -280,7 +280,7 @@ mod tests {
     use super::delayed_restart::quarantine::Quarantine;
     use super::*;
     use crate::key::LockKey;
-    use crate::lock::{Dialect, LockName, Mode, Token};
+    use crate::lock::{Dialect, Mode, Token};
     use crate::validity;
 
     const LEASE: Duration = Duration::from_secs(30);
@@ -293,8 +293,8 @@ mod tests {
     }
 
     fn op(action: Action) -> Op {
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let key = LockKey::new("order:42").unwrap();
+        let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         Op::new(&spec, Token::random(Dialect::Plain), action)
     }
 

@@ -18,22 +18,21 @@ use super::connection::pending_acquisitions::PendingAcquisition;
 use super::script::{self, Script};
 use super::{encode, fencing, reply};
 use crate::error::Vote;
-use crate::lock::{Dialect, LockName, LockSpec, Mark, Mode};
+use crate::lock::{Dialect, LockSpec, Mark, Mode};
 use crate::node::{Action, Op, Reply};
 use crate::validity;
 
 /// Returns the channel on which the releases of a lock are published.
 pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     match spec.dialect() {
-        Dialect::Plain => spec.name().as_str().into(),
+        Dialect::Plain => spec.name().into(),
         Dialect::Redisson => redisson_channel(spec.name()),
     }
 }
 
 /// Returns the channel of the releases of a Redisson lock. It contains the name of the lock in braces, so that it lies in
 /// the same slot of a cluster as the key. A name with an opening brace gets no further braces.
-fn redisson_channel(name: &LockName) -> Arc<str> {
-    let name = name.as_str();
+fn redisson_channel(name: &str) -> Arc<str> {
     if name.contains('{') {
         format!("redisson_lock__channel:{name}").into()
     } else {
@@ -176,7 +175,7 @@ async fn look_up(connection: &Connection, op: &Op, until: Instant) -> Reply {
         return unknown();
     }
     let mut command = Cmd::new();
-    command.arg("EVALSHA").arg(connection.sha(script::ACQUIRE)).arg(1).arg(op.spec.name().as_str());
+    command.arg("EVALSHA").arg(connection.sha(script::ACQUIRE)).arg(1).arg(op.spec.name());
     command.arg(op.token.as_bytes()).arg("").arg(1).arg("").arg("");
     match timeout_at(until, connection.send_script(script::ACQUIRE, &command)).await {
         Ok(reply) => reply::looked_up(&reply),
@@ -186,19 +185,19 @@ async fn look_up(connection: &Connection, op: &Op, until: Instant) -> Reply {
 
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
 fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
-    let (names, token) = (op.spec.keys(), op.token.as_bytes());
+    let (keys, token) = (op.spec.keys(), op.token.as_bytes());
     let Some(sha) = sha else {
-        command.arg("SET").arg(op.spec.name().as_str()).arg(token).arg("NX");
+        command.arg("SET").arg(op.spec.name()).arg(token).arg("NX");
         if let Action::Acquire { lease, .. } = op.action {
             command.arg("PX").arg(encode::millis(lease));
         }
         return;
     };
     let counts = matches!(op.action, Action::Acquire { fenced: true, .. } | Action::Confirm { .. });
-    let counters = if counts { fencing::counters(names) } else { Vec::new() };
-    command.arg("EVALSHA").arg(sha).arg(names.len() + counters.len());
-    for name in names {
-        command.arg(name.as_str());
+    let counters = if counts { fencing::counters(keys) } else { Vec::new() };
+    command.arg("EVALSHA").arg(sha).arg(keys.len() + counters.len());
+    for name in op.spec.names() {
+        command.arg(name);
     }
     for counter in counters {
         command.arg(counter);
@@ -225,7 +224,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
             Mode::Exclusive => {
                 command.arg(encode::millis(lease));
                 if is_plain {
-                    command.arg(names.len());
+                    command.arg(keys.len());
                     encode_mark(command, mark);
                 }
             }
@@ -236,7 +235,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
         }
         Action::Confirm { number } => {
             command.arg(number);
-            is_plain.then(|| command.arg(names.len()));
+            is_plain.then(|| command.arg(keys.len()));
         }
         Action::Release { min_hold } => {
             let rest = min_hold.map(encode::millis);
@@ -275,8 +274,8 @@ mod tests {
     const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
 
     fn op() -> Op {
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Redisson);
+        let key = LockKey::new("order:42").unwrap();
+        let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Redisson);
         let acquire = Action::Acquire {
             lease: LEASE,
             fenced: false,
@@ -342,8 +341,8 @@ mod tests {
 
     #[test]
     fn acquire_is_one_set_with_a_time_to_live() {
-        let name = LockName::new("shop:", &LockKey::new("order:42").unwrap());
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let key = LockKey::new("order:42").unwrap().with_prefix("shop:");
+        let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let acquire = Action::Acquire {
             lease: LEASE,
             fenced: false,
@@ -363,8 +362,8 @@ mod tests {
     }
 
     fn plain_op(lookup: bool) -> Op {
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let key = LockKey::new("order:42").unwrap();
+        let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let acquire =
             Action::Acquire { lease: LEASE, fenced: false, lookup, met_marks: false, mark: None };
         Op::new(&spec, Token::random(Dialect::Plain), acquire)
@@ -409,7 +408,7 @@ mod tests {
             ("a{b", "redisson_lock__channel:shop:a{b"),
         ] {
             let key = LockKey::new(key).unwrap();
-            assert_eq!(&*redisson_channel(&LockName::new("shop:", &key)), expected);
+            assert_eq!(&*redisson_channel(key.with_prefix("shop:").name()), expected);
         }
     }
 }

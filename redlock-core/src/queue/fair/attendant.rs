@@ -99,10 +99,10 @@ impl Attendant {
 
     /// Returns whether no waiter is left. The next waiter gets an attendant of its own.
     fn is_done(&self) -> bool {
-        let mut by_key = self.fair.by_key.lock();
+        let mut by_key = self.fair.lock(&self.spec);
         let is_done = self.fair.is_closed() || !self.tickets.has_waiters();
         if is_done {
-            by_key.remove(self.spec.queue_key());
+            by_key.remove(self.spec.key());
         }
         is_done
     }

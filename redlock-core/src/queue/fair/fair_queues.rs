@@ -1,5 +1,6 @@
 //! All fair queues of a manager.
 
+use std::array;
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
@@ -7,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 
 use super::tickets::Tickets;
 use crate::ballot::Ballot;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::key::LockKey;
-use crate::lock::{LockSpec, QueueKey};
+use crate::lock::{ByDialect, LockSpec};
 use crate::log_limit::LogLimit;
 use crate::node::{NodeStatus, ProcessId, QueueAction, QueueOp, QueueReply, Silence};
 use crate::random::hash_state;
@@ -30,7 +31,7 @@ pub(crate) struct FairQueues {
     next_ticket: AtomicU64,
     closed: AtomicBool,
     /// The queues that have an attendant.
-    pub(super) by_key: Mutex<HashMap<QueueKey, Arc<Tickets>, RandomState>>,
+    by_key: ByDialect<Mutex<HashMap<LockKey, Arc<Tickets>, RandomState>>>,
 }
 
 impl FairQueues {
@@ -42,8 +43,16 @@ impl FairQueues {
             last_conductor: AtomicUsize::new(0),
             next_ticket: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            by_key: Mutex::new(HashMap::with_hasher(hash_state())),
+            by_key: array::from_fn(|_| Mutex::new(HashMap::with_hasher(hash_state()))),
         })
+    }
+
+    /// Locks the queues of the dialect of `spec`.
+    pub(super) fn lock(
+        &self,
+        spec: &LockSpec,
+    ) -> MutexGuard<'_, HashMap<LockKey, Arc<Tickets>, RandomState>> {
+        self.by_key[spec.dialect().index()].lock()
     }
 
     /// Returns the number of a new ticket.
@@ -60,11 +69,7 @@ impl FairQueues {
     /// # Errors
     ///
     /// Returns [`LockError::Unavailable`] if no node keeps the order.
-    pub(crate) async fn is_occupied(
-        &self,
-        spec: &LockSpec,
-        key: &LockKey,
-    ) -> Result<bool, LockError> {
+    pub(crate) async fn is_occupied(&self, spec: &LockSpec) -> Result<bool, LockError> {
         let mut reasons = Vec::new();
         for (index, status) in self.ballot.statuses.iter().enumerate() {
             let attempt = match status.get() {
@@ -78,7 +83,7 @@ impl FairQueues {
                 Err(reason) => reasons.push(reason),
             }
         }
-        Err(LockError::Unavailable { key: key.clone(), votes: self.no_conductor(reasons) })
+        Err(LockError::Unavailable { key: spec.key().clone(), votes: self.no_conductor(reasons) })
     }
 
     /// Returns the votes of nodes none of which keeps the order, each for its reason.
@@ -132,8 +137,8 @@ impl FairQueues {
 
     /// Removes the tickets of a queue that has no waiters.
     pub(super) fn remove_unused(&self, spec: &LockSpec, tickets: &Arc<Tickets>) {
-        let mut by_key = self.by_key.lock();
-        let key = spec.queue_key();
+        let mut by_key = self.lock(spec);
+        let key = spec.key();
         let is_present = by_key.get(key).is_some_and(|present| Arc::ptr_eq(present, tickets));
         if is_present && !tickets.has_waiters() {
             by_key.remove(key);
@@ -143,7 +148,9 @@ impl FairQueues {
     /// Lets all attendants remove their tickets, because the manager is shut down.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.by_key.lock().values().for_each(|tickets| tickets.wake_attendant());
+        for by_key in &self.by_key {
+            by_key.lock().values().for_each(|tickets| tickets.wake_attendant());
+        }
     }
 
     #[cfg(test)]
@@ -153,7 +160,7 @@ impl FairQueues {
 
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_key.lock().is_empty()
+        self.by_key.iter().all(|by_key| by_key.lock().is_empty())
     }
 }
 

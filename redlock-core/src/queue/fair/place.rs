@@ -29,8 +29,8 @@ impl FairPlace {
     pub(crate) fn new(fair: &Arc<FairQueues>, spec: &LockSpec) -> Self {
         let number = Arc::new(AtomicU64::new(fair.next_ticket()));
         let (tickets, searches) = {
-            let mut by_key = fair.by_key.lock();
-            let tickets = by_key.entry(spec.queue_key().clone()).or_insert_with(Tickets::new);
+            let mut by_key = fair.lock(spec);
+            let tickets = by_key.entry(spec.key().clone()).or_insert_with(Tickets::new);
             // An attendant ends only if there are no waiters, and looks under the same lock.
             (Arc::clone(tickets), tickets.add(&number))
         };

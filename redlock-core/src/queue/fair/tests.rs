@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::fake::RuntimeClock;
 use crate::key::LockKey;
-use crate::lock::{Dialect, LockName, LockSpec, Mode};
+use crate::lock::{Dialect, LockSpec, Mode};
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::node::{Node, ProcessId, QueueAction, QueueOp, Ticket};
 use crate::queue::tests::settle;
@@ -59,8 +59,8 @@ async fn finish(callers: impl IntoIterator<Item = JoinHandle<()>>) {
 }
 
 fn spec() -> LockSpec {
-    let name = LockName::new("", &LockKey::new("a").unwrap());
-    LockSpec::new(name, Mode::Exclusive, Dialect::Plain)
+    let key = LockKey::new("a").unwrap();
+    LockSpec::new(key, Mode::Exclusive, Dialect::Plain)
 }
 
 /// Executes an operation of a process that has no manager, so that its presence is not refreshed.

@@ -41,7 +41,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::RedisNode;
 use super::fencing::slot;
 use crate::error::{InvalidOption, NodeError, Vote};
-use crate::lock::{LockName, LockSpec};
+use crate::key::LockKey;
+use crate::lock::LockSpec;
 use crate::node::{
     Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
     ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
@@ -91,8 +92,8 @@ impl ClusterNode {
 
 impl Cluster {
     /// Returns the shard that owns the slot of a lock.
-    fn owner(&self, name: &LockName) -> Result<Arc<RedisNode>, NodeError> {
-        let slot = slot(name.as_str());
+    fn owner(&self, name: &str) -> Result<Arc<RedisNode>, NodeError> {
+        let slot = slot(name);
         self.shards.owner(slot).ok_or_else(|| {
             self.shards.request_refresh();
             if self.shards.is_known() {
@@ -124,18 +125,16 @@ impl Node for ClusterNode {
     }
 
     /// A script may use keys of one slot only.
-    fn check_keys(&self, keys: &[LockName]) -> Result<(), InvalidOption> {
+    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
         let Some((first, rest)) = keys.split_first() else { return Ok(()) };
-        let other = rest.iter().find(|other| slot(other.as_str()) != slot(first.as_str()));
+        let other = rest.iter().find(|other| slot(other.name()) != slot(first.name()));
         other.map_or(Ok(()), |other| {
-            let (key, other) =
-                (&first.as_str()[first.prefix().len()..], &other.as_str()[other.prefix().len()..]);
             let allowed = format!(
-                "in one slot of the Redis Cluster {}; a common hash tag puts them there, as in {{tag}}:{key} and \
+                "in one slot of the Redis Cluster {}; a common hash tag puts them there, as in {{tag}}:{first} and \
                  {{tag}}:{other}, or in the prefix of the manager",
                 self.cluster.name
             );
-            Err(InvalidOption::new("keys", format!("{key:?} and {other:?}"), allowed))
+            Err(InvalidOption::new("keys", format!("{first:?} and {other:?}"), allowed))
         })
     }
 

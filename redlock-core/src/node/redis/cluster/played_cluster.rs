@@ -35,8 +35,8 @@ impl PlayedCluster {
 
     pub(super) async fn with_restart_guard(restart_guard: Option<Duration>) -> Self {
         let node = ClusterNode::new(settings(restart_guard));
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let slot = slot(name.as_str());
+        let key = LockKey::new("order:42").unwrap();
+        let slot = slot(key.name());
         let mut masters = Vec::new();
         for server in ["b:2", "a:1"] {
             let redirect = redirect("MOVED", slot, server);
@@ -45,7 +45,7 @@ impl PlayedCluster {
             shard.set(ConnectionState::Up(Arc::new(connection)));
             masters.insert(0, master);
         }
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let masters = masters.try_into().unwrap();
         Self { node, slot, spec, token: Token::random(Dialect::Plain), masters }
     }
@@ -86,7 +86,7 @@ pub(super) fn settings(restart_guard: Option<Duration>) -> ShardSettings {
 
 /// Returns the future of an operation of a new attempt.
 pub(super) fn call(node: &ClusterNode, action: Action) -> ReplyFuture {
-    let name = LockName::new("", &LockKey::new("order:42").unwrap());
-    let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+    let key = LockKey::new("order:42").unwrap();
+    let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
     node.call(Op::new(&spec, Token::random(Dialect::Plain), action))
 }

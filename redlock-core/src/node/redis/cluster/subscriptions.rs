@@ -80,7 +80,7 @@ impl ShardSubscriptions {
 
 impl ShardSubscription {
     fn follow(&mut self, shards: &Shards) {
-        let Some(owner) = shards.owner(slot(self.spec.name().as_str())) else { return };
+        let Some(owner) = shards.owner(slot(self.spec.name())) else { return };
         if self.current.as_ref().is_some_and(|(shard, _)| Arc::ptr_eq(shard, &owner)) {
             return;
         }

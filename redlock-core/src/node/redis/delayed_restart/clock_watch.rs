@@ -150,7 +150,7 @@ mod tests {
     use crate::clock::fake::RuntimeClock;
     use crate::error::Vote;
     use crate::key::LockKey;
-    use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
+    use crate::lock::{Dialect, LockSpec, Mode, Token};
     use crate::node::redis::connection::played_server::{played_connection, serve};
     use crate::node::redis::operation::execute;
     use crate::node::{Action, Op};
@@ -285,7 +285,7 @@ mod tests {
         let key = LockKey::new("order:42").unwrap();
         let (connection, mut server) = played_connection().await;
         for (stepped, granted) in [(false, true), (true, false)] {
-            let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
+            let spec = LockSpec::new(key.clone(), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire {
                 lease: LEASE,
                 fenced: false,

@@ -1,23 +1,23 @@
-//! The keys of one lock.
+//! The keys of a lock.
 
 use std::slice;
 use std::sync::Arc;
 
-use super::{IntoLockKey, KeyError, LockKey};
+use crate::key::{IntoLockKey, KeyError, LockKey};
 use crate::validity::MAX_KEYS;
 
-/// The keys of one lock: at least one, sorted and different. Cloning is cheap.
-/// No public API.
+/// The keys of a lock: at least one, sorted and different. Most locks have one key, which is stored without an
+/// allocation. Cloning is cheap. No public API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum KeySet {
+pub enum Keys {
     /// One key.
     One(LockKey),
     /// At least two keys.
     Several(Arc<[LockKey]>),
 }
 
-impl KeySet {
+impl Keys {
     /// Collects keys, sorts them and removes the duplicates. Stops at the first invalid key, and at the key
     /// that is one too many.
     ///
@@ -39,6 +39,16 @@ impl KeySet {
             Ok([key]) => Ok(Self::One(key)),
             Err(none) if none.is_empty() => Err(KeyError::NoKeys),
             Err(several) => Ok(Self::Several(several.into())),
+        }
+    }
+
+    /// Returns the keys with the prefix of the manager that locks them.
+    pub(crate) fn with_prefix(&self, prefix: &str) -> Self {
+        match self {
+            Self::One(key) => Self::One(key.with_prefix(prefix)),
+            Self::Several(keys) => {
+                Self::Several(keys.iter().map(|key| key.with_prefix(prefix)).collect())
+            }
         }
     }
 
@@ -70,7 +80,7 @@ impl KeySet {
     }
 }
 
-impl From<LockKey> for KeySet {
+impl From<LockKey> for Keys {
     fn from(key: LockKey) -> Self {
         Self::One(key)
     }
@@ -81,42 +91,54 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_key_gets_the_prefix() {
+        let names = |keys: &Keys| {
+            keys.as_slice().iter().map(|key| key.name().to_owned()).collect::<Vec<_>>()
+        };
+        let one = Keys::from(LockKey::new("a").unwrap()).with_prefix("shop:");
+        assert_eq!((names(&one), one.first().as_str()), (vec!["shop:a".to_owned()], "a"));
+        let several = Keys::collect(["b", "a"]).unwrap();
+        assert_eq!(names(&several.with_prefix("shop:")), ["shop:a", "shop:b"]);
+        assert_eq!(several.with_prefix("shop:"), several, "the prefix is no part of the keys");
+    }
+
+    #[test]
     fn keys_are_sorted_and_different() {
-        let keys = KeySet::collect(["b", "c", "a", "b"]).unwrap();
+        let keys = Keys::collect(["b", "c", "a", "b"]).unwrap();
         let texts: Vec<_> = keys.as_slice().iter().map(LockKey::as_str).collect();
         assert_eq!(texts, ["a", "b", "c"]);
         assert_eq!(keys.first().as_str(), "a");
-        assert_eq!(KeySet::collect(["a", "a"]).unwrap(), KeySet::One(LockKey::new("a").unwrap()));
+        assert_eq!(Keys::collect(["a", "a"]).unwrap(), Keys::One(LockKey::new("a").unwrap()));
     }
 
     #[test]
     fn a_list_has_from_1_to_64_different_keys() {
-        let error = KeySet::collect([""; 0]).unwrap_err();
+        let error = Keys::collect([""; 0]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the list of lock keys has 0 keys, but must have from 1 to 64 different keys"
         );
         let keys = |count: usize| (0..count).map(|number| format!("key:{number}"));
         let twice = keys(MAX_KEYS).chain(keys(MAX_KEYS));
-        assert_eq!(KeySet::collect(twice).unwrap().as_slice().len(), MAX_KEYS);
-        let error = KeySet::collect(keys(MAX_KEYS + 1)).unwrap_err();
+        assert_eq!(Keys::collect(twice).unwrap().as_slice().len(), MAX_KEYS);
+        let error = Keys::collect(keys(MAX_KEYS + 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the list of lock keys has more than 64 different keys, but must have from 1 to 64 different keys"
         );
         // A list without an end is not read without an end.
         let endless = (0..).map(|number: u64| format!("key:{number}"));
-        assert_eq!(KeySet::collect(endless), Err(KeyError::TooManyKeys));
+        assert_eq!(Keys::collect(endless), Err(KeyError::TooManyKeys));
     }
 
     #[test]
     fn an_invalid_member_is_named_by_its_position() {
-        let error = KeySet::collect(["a", "redlock:b", "c"]).unwrap_err();
+        let error = Keys::collect(["a", "redlock:b", "c"]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "key 2 of the list: the lock key begins with `redlock:`, which is reserved"
         );
-        let error = KeySet::collect(["a", "b", ""]).unwrap_err();
+        let error = Keys::collect(["a", "b", ""]).unwrap_err();
         assert_eq!(error.to_string(), "key 3 of the list: the lock key is empty");
     }
 }
