@@ -100,7 +100,7 @@ impl Attendant {
     /// Returns whether no waiter is left. The next waiter gets an attendant of its own.
     fn is_done(&self) -> bool {
         let mut by_key = self.fair.lock(&self.spec);
-        let is_done = self.fair.is_closed() || !self.tickets.has_waiters();
+        let is_done = self.fair.is_closed() || self.tickets.are_unused();
         if is_done {
             by_key.remove(self.spec.key());
         }

@@ -174,6 +174,26 @@ async fn a_waiter_that_gives_up_leaves_at_once() {
     assert!(here.fair_queues().is_empty() && there.fair_queues().is_empty());
 }
 
+/// The second waiter gives up while the removal of the first ticket is under way.
+#[tokio::test(start_paused = true)]
+async fn waiters_that_give_up_one_after_another_leave_no_ticket() {
+    let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    nodes[0].occupy(3600 * SECOND);
+    nodes[0].set(FakeMode::Up(10 * MILLI));
+    let mut waiting = Vec::new();
+    for number in 0..3 {
+        waiting.push(caller(&locks, number, &Order::default()));
+        sleep(100 * MILLI).await;
+    }
+    for waiter in waiting {
+        waiter.abort();
+        sleep(2 * MILLI).await;
+    }
+    sleep(100 * MILLI).await;
+    assert!(nodes[0].queues.has_empty_queues() && locks.fair_queues().is_empty());
+}
+
 /// The removal of a ticket was lost with its connection. The process is present, because it has another waiter.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_without_a_waiter_is_removed_when_it_is_the_first() {

@@ -153,11 +153,13 @@ impl Tickets {
             return;
         }
         let [own, other] = [number, first].map(|number| state.waiters.remove(&number));
+        let (Some(mut own), Some(mut other)) = (own, other) else { return };
+        // The tickets are where they are, whoever has them.
+        std::mem::swap(&mut own.was_sent, &mut other.was_sent);
+        std::mem::swap(&mut own.is_entered, &mut other.is_entered);
         for (waiter, number) in [(own, first), (other, number)] {
-            if let Some(waiter) = waiter {
-                waiter.number.store(number, Ordering::Relaxed);
-                state.waiters.insert(number, waiter);
-            }
+            waiter.number.store(number, Ordering::Relaxed);
+            state.waiters.insert(number, waiter);
         }
     }
 }
@@ -168,14 +170,22 @@ impl Tickets {
         !self.state.lock().waiters.is_empty()
     }
 
+    /// Returns whether there is neither a waiter nor a ticket to remove.
+    pub(super) fn are_unused(&self) -> bool {
+        let state = self.state.lock();
+        state.waiters.is_empty() && state.gone.is_empty()
+    }
+
     /// Returns the tickets to remove from the conductor. With `all`, those of all waiters too.
     pub(super) fn take_gone(&self, all: bool) -> Vec<u64> {
         let mut state = self.state.lock();
         let mut gone = std::mem::take(&mut state.gone);
         if all {
-            gone.extend(
-                state.waiters.iter().filter(|(_, waiter)| waiter.was_sent).map(|(key, _)| *key),
-            );
+            let sent = state.waiters.iter_mut().filter(|(_, waiter)| waiter.was_sent);
+            gone.extend(sent.map(|(number, waiter)| {
+                waiter.was_sent = false;
+                *number
+            }));
         }
         gone
     }
@@ -296,5 +306,36 @@ impl State {
     fn forget_entries(&mut self) {
         self.position = FairPosition::Unknown;
         self.waiters.values_mut().for_each(|waiter| waiter.is_entered = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::FirstTicket;
+
+    /// The simulation found a ticket that stayed for 3 s: a waiter whose own ticket was not sent yet had it.
+    #[test]
+    fn a_ticket_is_removed_whoever_has_it() {
+        let tickets = Tickets::new();
+        let [first, second] = [0, 1].map(|number| Arc::new(AtomicU64::new(number)));
+        tickets.add(&first);
+        let entered = tickets.take_missing(false);
+        assert!(!tickets.record_entered(&entered, false));
+        tickets.add(&second);
+        let process = ProcessId::random();
+        let own = FirstTicket { process, number: 0, present_for: Duration::from_secs(3) };
+        tickets.apply(process, &QueueReply::new(Duration::ZERO, true).with_first(own));
+        assert!(tickets.is_first());
+
+        tickets.exchange_for_first(1);
+        let [first, second] = [first, second].map(|number| number.load(Ordering::Relaxed));
+        assert_eq!((first, second), (1, 0));
+        tickets.remove(second);
+        assert!(!tickets.is_first());
+        assert_eq!(tickets.take_gone(false), [0]);
+        let missing: Vec<_> =
+            tickets.take_missing(false).iter().map(|ticket| ticket.number).collect();
+        assert_eq!(missing, [1]);
     }
 }
