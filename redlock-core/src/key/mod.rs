@@ -118,6 +118,7 @@ impl LockKey {
     }
 
     /// Returns the key without the manager's prefix.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.name[self.prefix..]
     }
@@ -142,6 +143,7 @@ impl LockKey {
 }
 
 impl PartialEq for LockKey {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()
     }
@@ -162,6 +164,7 @@ impl PartialOrd for LockKey {
 }
 
 impl Hash for LockKey {
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
     }

@@ -55,6 +55,7 @@ impl KeyQueue {
     }
 
     /// Adds a holder. Removes holders whose locks conflict with it, and are no longer valid.
+    #[inline]
     pub(super) fn add_holder(&mut self, held: &Arc<Held>) {
         if !self.is_compatible(held.attempt().spec().mode()) {
             self.holders.clear();
@@ -62,12 +63,14 @@ impl KeyQueue {
         self.push_holder(Arc::clone(held));
     }
 
+    #[inline]
     fn push_holder(&mut self, held: Arc<Held>) {
         held.set_place(self.holders.len());
         self.holders.push(held);
     }
 
     /// Removes a holder. Returns whether it was one.
+    #[inline]
     pub(super) fn remove_holder(&mut self, held: &Arc<Held>) -> bool {
         let is_it = |holder: &Arc<Held>| Arc::ptr_eq(holder, held);
         // The holder of several keys is among the holders of each, and knows only one of its places.
@@ -120,8 +123,9 @@ impl KeyQueue {
 
 /// The waiters.
 impl KeyQueue {
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.waiters().len() == 0
+        self.waiting.as_ref().is_none_or(|waiting| waiting.waiters.is_empty())
     }
 
     pub(super) fn waiters(&self) -> impl ExactSizeIterator<Item = &Arc<Waiter>> {

@@ -73,6 +73,7 @@ impl Queues {
     }
 
     /// Locks the queues of the dialect of `spec`.
+    #[inline]
     pub(super) fn lock(&self, spec: &LockSpec) -> MutexGuard<'_, QueuesByKey> {
         self.by_key[spec.dialect().index()].lock()
     }
@@ -182,15 +183,14 @@ impl Queues {
         held: &'a Arc<Held>,
     ) -> Option<ReleasePermit<'a>> {
         let spec = held.attempt().spec();
-        let mut by_key = self.lock(spec);
-        if let [key] = spec.keys()
-            && let Some(queue) = by_key.get_mut(key)
-            && queue.hand_over(held, self.ballot.node_timeout)
-        {
-            return None;
+        let (mut by_key, mut subscribed) = (self.lock(spec), false);
+        for key in spec.keys() {
+            let Some(queue) = by_key.get_mut(key) else { continue };
+            subscribed |= queue.subscribes();
+            if !spec.has_several_keys() && queue.hand_over(held, self.ballot.node_timeout) {
+                return None;
+            }
         }
-        let mut queues = spec.keys().iter().filter_map(|key| by_key.get(key));
-        let subscribed = queues.any(KeyQueue::subscribes);
         Some(ReleasePermit { queues: self, held, subscribed, subscribers: Some(0) })
     }
 
