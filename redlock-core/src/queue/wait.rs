@@ -76,7 +76,9 @@ impl Place<'_> {
             // The attempt fails, because the manager is shut down.
             _ if queues.is_closed() => return Look::Step(Step::Ask),
             WaiterState::Queued => return Look::Sleep(Pause::Queue),
-            WaiterState::Called | WaiterState::Asking | WaiterState::Refused => {}
+            // Its pause is over.
+            WaiterState::Refused => drop(self.waiter.set(WaiterState::Called)),
+            WaiterState::Called | WaiterState::Asking => {}
         }
         let mode = self.waiter.spec.mode();
         if self.at.is_none() || self.waiter.spec.has_several_keys() {
@@ -275,6 +277,7 @@ impl Place<'_> {
         self.waiter.set(if is_first { state } else { WaiterState::Queued });
         drop(by_key);
         if !is_first {
+            // As if it had just come.
             self.backoff = Backoff::new();
             self.patience = Patience::new(self.waiter.spec.mode());
             self.ask.skip_lookup = false;
@@ -342,12 +345,19 @@ impl Place<'_> {
     /// The only place where a waiter sleeps.
     async fn sleep_once(&mut self, pause: &Pause, deadline: Option<Instant>) -> Wake {
         let left = left(deadline);
+        // No deadline needs no timer.
+        let is_over = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
         let changed = self.waiter.changed.notified();
         match pause {
             Pause::Queue => tokio::select! {
                 biased;
                 () = changed => Wake::Notified,
-                () = sleep(left) => Wake::Timer,
+                () = is_over => Wake::Timer,
             },
             Pause::Fair => {
                 let ballot = &self.queues.ballot;
@@ -361,7 +371,7 @@ impl Place<'_> {
                     () = changed => Wake::Notified,
                     () = fair => Wake::FairQueue,
                     () = ballot.home.idle(ballot.node_timeout) => Wake::HomeIsIdle,
-                    () = sleep(left) => Wake::Timer,
+                    () = is_over => Wake::Timer,
                 }
             }
             Pause::Holder(held, at_most) => tokio::select! {
@@ -435,7 +445,7 @@ impl Place<'_> {
         signal.take_effect(ready, ballot.node_timeout.min(left)).await;
     }
 
-    /// Records the end of a sleep. A waiter that the nodes have refused is called again. Returns the next pause, if the waiter
+    /// Records the end of a sleep. Returns the next pause, if the waiter
     /// does not have to look at its queue before.
     fn woken(
         &mut self,
@@ -443,6 +453,7 @@ impl Place<'_> {
         wake: Wake,
         deadline: Option<Instant>,
     ) -> Result<Option<Pause>, LockError> {
+        let ballot = &self.queues.ballot;
         let has_passed = match &pause {
             Pause::Release(_) => wake == Wake::Release,
             Pause::Split(_) => {
@@ -451,13 +462,10 @@ impl Place<'_> {
             }
             // Before the subscription, a release may have passed unnoticed.
             Pause::Subscribe => true,
-            Pause::Queue
-            | Pause::Fair
-            | Pause::Holder(..)
-            | Pause::Yield(_)
-            | Pause::Outage(..) => false,
+            Pause::Outage(..) | Pause::Fair => false,
+            // The nodes were not asked.
+            Pause::Queue | Pause::Holder(..) | Pause::Yield(_) => return Ok(None),
         };
-        let ballot = &self.queues.ballot;
         self.patience.record(ballot, &self.waiter.spec, has_passed);
         // A published release wakes one waiter per process, and only one of them gets the lock, perhaps
         // for a short time. After a wake-up, a refused waiter therefore skips the lookup of the TTL, to
@@ -488,10 +496,6 @@ impl Place<'_> {
                 return self.no_quorum(error, deadline);
             }
             _ => {}
-        }
-        let _by_key = self.queues.lock(&self.waiter.spec);
-        if matches!(self.waiter.state(), WaiterState::Refused) {
-            self.waiter.set(WaiterState::Called);
         }
         Ok(None)
     }

@@ -78,6 +78,7 @@ fn main() -> ExitCode {
 }
 
 async fn measure() {
+    redlock_logs::do_not_watch();
     let settings = Settings::read();
     println!("{}.", machine::describe().await);
     println!(

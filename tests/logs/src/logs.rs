@@ -15,6 +15,14 @@ thread_local! {
     static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
+static BEGUN: Once = Once::new();
+
+/// Switches the search of [`watch`] off, in a program that measures time: formatting each event takes as long as a
+/// hand-over. Call it before everything else.
+pub fn do_not_watch() {
+    BEGUN.call_once(|| {});
+}
+
 /// Starts to search every log line of this process for passwords and tokens, at every level and from
 /// every library. A secret aborts the process, because a panic could get lost in a background task.
 ///
@@ -22,7 +30,6 @@ thread_local! {
 ///
 /// If the process already has another subscriber.
 pub fn watch() {
-    static BEGUN: Once = Once::new();
     // One subscriber for the whole process. Subscribers of single threads, set and removed by tests that
     // run in parallel, would race for the caches of `tracing`.
     BEGUN.call_once(|| {

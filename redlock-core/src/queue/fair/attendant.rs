@@ -67,8 +67,10 @@ pub(super) fn start(
 impl Attendant {
     async fn attend(mut self) {
         loop {
-            self.leave().await;
-            if self.is_done() {
+            // A shutdown in the next round trip needs another turn.
+            let is_closed = self.fair.is_closed();
+            self.leave(is_closed).await;
+            if self.is_done(is_closed) {
                 return;
             }
             self.keep_places().await;
@@ -84,8 +86,8 @@ impl Attendant {
 
     /// Removes the tickets of waiters that have left. A ticket whose removal fails is removed when it is the first, or ends
     /// with the presence of this process.
-    async fn leave(&mut self) {
-        let gone = self.tickets.take_gone(self.fair.is_closed());
+    async fn leave(&mut self, is_closed: bool) {
+        let gone = self.tickets.take_gone(is_closed);
         if gone.is_empty() {
             return;
         }
@@ -98,9 +100,9 @@ impl Attendant {
     }
 
     /// Returns whether no waiter is left. The next waiter gets an attendant of its own.
-    fn is_done(&self) -> bool {
+    fn is_done(&self, is_closed: bool) -> bool {
         let mut by_key = self.fair.lock(&self.spec);
-        let is_done = self.fair.is_closed() || self.tickets.are_unused();
+        let is_done = is_closed || self.tickets.are_unused();
         if is_done {
             by_key.remove(self.spec.key());
         }
@@ -113,9 +115,9 @@ impl Attendant {
         let is_due = self.due <= Instant::now();
         if is_due {
             self.due = Instant::now() + REFRESH;
-            if self.has_stalled() {
-                return;
-            }
+        }
+        if self.has_stalled() {
+            return;
         }
         let failure = match self.conductor {
             // Once a second, the nodes before the conductor are tried.

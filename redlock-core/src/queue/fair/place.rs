@@ -60,7 +60,7 @@ impl FairPlace {
     /// Returns where this process stands in the queue. Reports only once that no node keeps the order, for each search of the
     /// attendant.
     pub(crate) fn position(&self) -> FairPosition {
-        let (position, version, searches) = self.tickets.look(self.number());
+        let (position, version, searches) = self.tickets.look(&self.number);
         self.seen.store(version, Ordering::Relaxed);
         if matches!(position, FairPosition::NoConductor(_))
             && self.failed_searches.swap(searches, Ordering::Relaxed) >= searches
@@ -82,22 +82,18 @@ impl FairPlace {
 
     /// Makes the first ticket that of this waiter, which has got the lock. It leaves the queue with this ticket.
     pub(crate) fn take_first(&self) {
-        self.tickets.exchange_for_first(self.number());
-    }
-
-    fn number(&self) -> u64 {
-        self.number.load(Ordering::Relaxed)
+        self.tickets.exchange_for_first(&self.number);
     }
 }
 
 impl Drop for FairPlace {
     fn drop(&mut self) {
-        self.tickets.remove(self.number());
-        match self.tickets.attendant.get() {
-            // It sends the removal before this function returns, unless it is busy.
-            Some(attendant) => attendant.poll_here(&self.fair.ballot.home),
-            // No caller has entered this queue.
-            None => self.fair.remove_unused(&self.spec, &self.tickets),
+        self.tickets.remove(&self.number);
+        let home = &self.fair.ballot.home;
+        // The attendant sends the removal before this function returns, unless it is busy.
+        if self.tickets.attendant.get().is_none_or(|attendant| attendant.poll_here(home)) {
+            // No caller has entered this queue, or the runtime has ended.
+            self.fair.remove_unused(&self.spec, &self.tickets);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use crate::home::Home;
 
@@ -37,35 +38,42 @@ impl PromptTask {
         let (future, waker) = (Mutex::new(Some(future)), Mutex::new(Waker::noop().clone()));
         let task = Arc::new(Self { future, waker });
         let end = End(Arc::clone(&task));
-        home.spawn(poll_fn(move |context| {
-            context.waker().clone_into(&mut end.0.waker.lock());
-            end.0.poll(context)
-        }));
+        home.spawn(poll_fn(move |context| end.0.poll(context)));
         task
     }
 
-    /// Polls the task, unless another thread does so at the moment.
-    pub(super) fn poll_here(&self, home: &Home) {
+    /// Polls the task, unless another thread does so at the moment. Returns whether the task has ended.
+    pub(super) fn poll_here(&self, home: &Home) -> bool {
+        if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
+            // At the end of a thread. The task was notified, and is polled by the home.
+            return false;
+        }
         // The timers of the task are those of the home.
         let runtime = home.runtime();
-        let _entered = runtime.as_ref().map(|runtime| runtime.enter());
+        let _entered = runtime.as_ref().map(Handle::enter);
+        let Some(mut future) = self.future.try_lock() else { return false };
+        // Read while no other thread polls. Before the first poll by the home there is none, and that poll registers anew.
         let waker = self.waker.lock().clone();
-        let Some(mut future) = self.future.try_lock() else { return };
-        if poll(&mut future, &mut Context::from_waker(&waker)).is_ready() {
+        let end = poll(&mut future, &mut Context::from_waker(&waker));
+        if end.is_ready() {
             waker.wake();
         }
+        end.is_ready()
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        poll(&mut self.future.lock(), context)
+        let mut future = self.future.lock();
+        context.waker().clone_into(&mut self.waker.lock());
+        poll(&mut future, context)
     }
 }
 
+/// Polls a future that has not ended. A future that panics has ended.
 fn poll(future: &mut Option<TaskFuture>, context: &mut Context<'_>) -> Poll<()> {
-    let Some(present) = future else { return Poll::Ready(()) };
+    let Some(mut present) = future.take() else { return Poll::Ready(()) };
     let end = present.as_mut().poll(context);
-    if end.is_ready() {
-        *future = None;
+    if end.is_pending() {
+        *future = Some(present);
     }
     end
 }

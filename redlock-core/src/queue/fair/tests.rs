@@ -194,6 +194,51 @@ async fn waiters_that_give_up_one_after_another_leave_no_ticket() {
     assert!(nodes[0].queues.has_empty_queues() && locks.fair_queues().is_empty());
 }
 
+/// The attendant awaits the removal of another ticket then.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_during_a_removal_removes_the_other_tickets_too() {
+    let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    nodes[0].occupy(3600 * SECOND);
+    nodes[0].set(FakeMode::Up(10 * MILLI));
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.push(tokio::spawn(fair(&locks).acquire()));
+        sleep(100 * MILLI).await;
+    }
+    waiting[0].abort();
+    sleep(2 * MILLI).await;
+    locks.shutdown().await;
+    sleep(20 * MILLI).await;
+    assert!(nodes[0].queues.has_empty_queues() && locks.fair_queues().is_empty());
+    for waiter in waiting.drain(1..) {
+        assert!(matches!(waiter.await.unwrap(), Err(LockError::ShutDown)));
+    }
+}
+
+/// Other callers of its process come and go, which must not keep its places.
+#[tokio::test(start_paused = true)]
+async fn a_first_waiter_whose_future_is_not_polled_keeps_no_other_process_out() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let holder = there.lock("a").expire(60 * SECOND).acquire().await.unwrap();
+    let mut stalled = Box::pin(fair(&here).acquire());
+    assert!(timeout(100 * MILLI, &mut stalled).await.is_err());
+    let begun = Instant::now();
+    let second = caller(&there, 1, &Order::default());
+    let others = tokio::spawn(async move {
+        loop {
+            let _ = fair(&here).wait_time(100 * MILLI).acquire().await;
+            sleep(SECOND / 2).await;
+        }
+    });
+    holder.release().await.unwrap();
+    finish([second]).await;
+    assert!(begun.elapsed() < 8 * SECOND, "{:?}", begun.elapsed());
+    others.abort();
+    drop(stalled);
+}
+
 /// The removal of a ticket was lost with its connection. The process is present, because it has another waiter.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_without_a_waiter_is_removed_when_it_is_the_first() {

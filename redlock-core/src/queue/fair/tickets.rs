@@ -70,7 +70,7 @@ pub(crate) enum FairPosition {
     NoConductor(Votes),
 }
 
-/// What the waiters do.
+/// The part of the waiters.
 impl Tickets {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -104,8 +104,10 @@ impl Tickets {
     }
 
     /// Removes a waiter, and lets the attendant remove its ticket.
-    pub(super) fn remove(&self, number: u64) {
+    pub(super) fn remove(&self, number: &AtomicU64) {
         let mut state = self.state.lock();
+        // Read under the lock under which tickets are exchanged.
+        let number = number.load(Ordering::Relaxed);
         if state.waiters.remove(&number).is_some_and(|waiter| waiter.was_sent) {
             state.gone.push(number);
         }
@@ -124,8 +126,9 @@ impl Tickets {
 
     /// Returns the position for the waiter with this ticket, how often it has changed, and how often the attendant has
     /// searched for a conductor in vain.
-    pub(super) fn look(&self, number: u64) -> (FairPosition, u64, u64) {
+    pub(super) fn look(&self, number: &AtomicU64) -> (FairPosition, u64, u64) {
         let mut state = self.state.lock();
+        let number = number.load(Ordering::Relaxed);
         state.looked_at = Instant::now();
         if std::mem::take(&mut state.is_stalled) {
             self.wake_attendant();
@@ -146,25 +149,27 @@ impl Tickets {
     /// Gives a waiter that has the lock the first ticket, if that is the ticket of another waiter of this process. That
     /// waiter gets the ticket `number`. Waiters of one process get the lock in the order of this process, and their tickets
     /// may have overtaken each other.
-    pub(super) fn exchange_for_first(&self, number: u64) {
+    pub(super) fn exchange_for_first(&self, number: &AtomicU64) {
         let mut state = self.state.lock();
+        let number = number.load(Ordering::Relaxed);
         let FairPosition::First(first, _) = state.position else { return };
-        if first == number {
+        if first == number || ![first, number].iter().all(|key| state.waiters.contains_key(key)) {
             return;
         }
         let [own, other] = [number, first].map(|number| state.waiters.remove(&number));
-        let (Some(mut own), Some(mut other)) = (own, other) else { return };
-        // The tickets are where they are, whoever has them.
-        std::mem::swap(&mut own.was_sent, &mut other.was_sent);
-        std::mem::swap(&mut own.is_entered, &mut other.is_entered);
-        for (waiter, number) in [(own, first), (other, number)] {
-            waiter.number.store(number, Ordering::Relaxed);
-            state.waiters.insert(number, waiter);
+        if let (Some(mut own), Some(mut other)) = (own, other) {
+            // The number of a ticket says whether it is in the queue, and not its waiter.
+            std::mem::swap(&mut own.was_sent, &mut other.was_sent);
+            std::mem::swap(&mut own.is_entered, &mut other.is_entered);
+            for (waiter, number) in [(own, first), (other, number)] {
+                waiter.number.store(number, Ordering::Relaxed);
+                state.waiters.insert(number, waiter);
+            }
         }
     }
 }
 
-/// What the attendant does.
+/// The part of the attendant.
 impl Tickets {
     pub(super) fn has_waiters(&self) -> bool {
         !self.state.lock().waiters.is_empty()
@@ -328,10 +333,10 @@ mod tests {
         tickets.apply(process, &QueueReply::new(Duration::ZERO, true).with_first(own));
         assert!(tickets.is_first());
 
-        tickets.exchange_for_first(1);
-        let [first, second] = [first, second].map(|number| number.load(Ordering::Relaxed));
-        assert_eq!((first, second), (1, 0));
-        tickets.remove(second);
+        tickets.exchange_for_first(&second);
+        let numbers = [&first, &second].map(|number| number.load(Ordering::Relaxed));
+        assert_eq!(numbers, [1, 0]);
+        tickets.remove(&second);
         assert!(!tickets.is_first());
         assert_eq!(tickets.take_gone(false), [0]);
         let missing: Vec<_> =
