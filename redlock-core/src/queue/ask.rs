@@ -3,7 +3,7 @@
 use crate::ballot::{Ballot, Enquiry};
 use crate::lock::{LockSpec, Mark, Mode};
 
-/// What a caller remembers from one question to the next.
+/// The state of a caller between two questions.
 #[derive(Debug, Default)]
 pub(crate) struct Ask<'a> {
     /// Whether a refusal does not need to report how long the other holder's lease lasts.

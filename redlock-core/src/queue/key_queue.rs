@@ -260,7 +260,7 @@ impl KeyQueue {
     }
 }
 
-/// What the waiters share.
+/// The state that the waiters share.
 impl KeyQueue {
     /// Returns whether a waiter of this process has subscribed to the releases, whether the subscription is in effect or not.
     pub(super) fn subscribes(&self) -> bool {

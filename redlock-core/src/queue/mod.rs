@@ -8,8 +8,8 @@
 //! Readers that stand next to each other are an exception: when the nodes grant the lock to the first of them, the queue
 //! calls the others, and each of them asks the nodes for a lock of its own.
 //!
-//! Each caller has a [`Place`], which returns [the next step](Step) until the caller has the lock or gives up. What other
-//! callers must know of it is its `Waiter`, in the `KeyQueue` of one key.
+//! Each caller has a [`Place`], which returns [the next step](Step) until the caller has the lock or gives up. Other callers
+//! read its `Waiter`, in the `KeyQueue` of one key.
 
 mod ask;
 mod backoff;

@@ -1,4 +1,4 @@
-//! The place of one caller that waits, and what it leaves behind when it goes.
+//! The place of one waiting caller.
 
 use std::sync::Arc;
 
@@ -114,8 +114,8 @@ impl<'a> Place<'a> {
         self.at.is_some()
     }
 
-    /// Joins the queue of a key, and leaves the one in which it is. In each queue, the caller stands in front of those that
-    /// came later.
+    /// Joins the queue of a key, and leaves the one in which it is. In each queue, the caller stands in front of later
+    /// callers.
     pub(crate) fn move_to(&mut self, key: usize) -> Result<(), LockError> {
         let queue_key = self.waiter.spec.key_at(key).clone();
         if let Some(former) = self.at.take() {

@@ -62,8 +62,8 @@ impl ReleaseSignal {
     }
 
     /// Waits until a quorum of subscriptions is in effect, at most for `timeout`. The remaining nodes are not a quorum, so
-    /// they alone cannot publish a release. After `timeout` the signal counts as in effect all the same: a waiter that polls
-    /// beside a slow subscription is better than one that subscribes again and again.
+    /// they alone cannot publish a release. After `timeout` the signal counts as in effect all the same, so that a waiter
+    /// beside a slow subscription polls instead of subscribing again and again.
     pub(super) async fn take_effect(&self, ready: Vec<Ready>, timeout: Duration) {
         quorum_ready(ready, timeout).await;
         self.in_effect.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a waiter does next, why it sleeps, and what has woken it.
+//! The next step of a waiter, its pauses, and the events that end them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::error::LockError;
 use crate::lease::Held;
 
-/// What a waiter does next.
+/// The next step of a waiter.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// It asks the nodes.
@@ -40,7 +40,7 @@ pub(crate) enum Pause {
     Outage(Box<LockError>, Instant),
 }
 
-/// What has ended a sleep.
+/// The event that has ended a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
     /// Another caller of this process: it has handed the lock over or called the waiter, has got, shared or released the lock,

@@ -1,4 +1,4 @@
-//! What a waiter does next, and its pauses.
+//! The next step of a waiter, and its pauses.
 //!
 //! `ARCHITECTURE.md` has a picture of the states of a waiter, and the table of their transitions.
 
@@ -24,7 +24,7 @@ use crate::quorum::quorum;
 /// A wait in one queue that was shorter than this did not wait for a holder.
 const SHORT_WAIT: Duration = Duration::from_millis(8);
 
-/// What a waiter finds when it looks at its queue.
+/// The result of a look at the queue.
 enum Look {
     Step(Step),
     /// Something is in its way.

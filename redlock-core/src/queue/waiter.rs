@@ -29,7 +29,7 @@ pub(crate) struct WaiterOptions {
     pub(crate) fair: Option<Arc<Tickets>>,
 }
 
-/// The record of one waiter. Whoever changes the state of a waiter in a queue holds the lock of the queues.
+/// The record of one waiter. A caller that changes the state of a waiter in a queue holds the lock of the queues.
 #[derive(Debug)]
 pub(super) struct Waiter {
     /// The lock that the waiter requests. Its other keys have other queues.

@@ -131,7 +131,7 @@ impl Attendant {
     }
 
     fn has_stalled(&self) -> bool {
-        // Whatever the mode of the first waiter is, any holder of this process may keep it from asking.
+        // A holder in any mode may keep the first waiter from asking, so this asks for an exclusive lock.
         let spec = self.spec.with_mode(Mode::Exclusive);
         self.queues.local_conflict(&spec).is_none() && self.tickets.has_stalled(STALL)
     }
