@@ -268,7 +268,8 @@ async fn a_set_pauses_while_the_nodes_name_one_key_and_then_another() {
     let request = locks.lock_all(["a", "b"]).wait_time(SECOND);
     assert!(request.acquire().await.unwrap_err().is_contended());
     let questions = questions[0].load(Ordering::SeqCst);
-    assert!((20..=70).contains(&questions), "{questions} questions in a second");
+    // Some are followed by a long pause, because both nodes name the same key.
+    assert!((4..=70).contains(&questions), "{questions} questions in a second");
 }
 
 /// The readers of each key are in two processes, which take turns so that the key is never free. When the readers of one
