@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, RwLock};
+use tokio::sync::Notify;
 
 use super::lease::Lease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lock::{LockSpec, Mark, Token};
+use crate::lock::{LockSpec, Mark, Mode, Token};
 use crate::node::{Action, Op};
 
 /// The state of one attempt to hold a lock, from its start to the end of its clean-up. Each attempt has its
@@ -37,9 +37,6 @@ pub(crate) struct Attempt {
     /// The lock after a downgrade. It counts while `is_downgraded` is set.
     downgraded: OnceLock<LockSpec>,
     is_downgraded: AtomicBool,
-    /// Held for reading by extensions, and for writing by downgrades. An extension that overtakes a downgrade
-    /// would look like a loss.
-    pub(crate) downgrade_gate: RwLock<()>,
 }
 
 /// How the nodes are asked for the lock.
@@ -112,7 +109,6 @@ impl Attempt {
             enquiry,
             downgraded: OnceLock::new(),
             is_downgraded: AtomicBool::new(false),
-            downgrade_gate: RwLock::default(),
         })
     }
 
@@ -153,12 +149,12 @@ impl Attempt {
         Op { spec: self.spec().clone(), token: self.token, action }
     }
 
-    /// Records that the lock is `spec` from now on, whether the nodes have confirmed it or not. Its holders have no number.
+    /// Records that the lock is shared from now on, whether the nodes have confirmed it or not. Its holders have no number.
     /// Returns the operation for the nodes.
-    pub(crate) fn downgrade(&self, spec: LockSpec) -> Op {
-        let spec = self.downgraded.get_or_init(|| spec).clone();
+    pub(crate) fn downgrade(&self) -> Op {
+        self.downgraded.get_or_init(|| self.spec.with_mode(Mode::SHARED));
         self.is_downgraded.store(true, Ordering::SeqCst);
-        Op { spec, token: self.token, action: Action::Downgrade }
+        self.op(Action::Downgrade)
     }
 
     /// Takes a downgrade back of which no node knows.
@@ -166,7 +162,7 @@ impl Attempt {
         self.is_downgraded.store(false, Ordering::SeqCst);
     }
 
-    fn is_downgraded(&self) -> bool {
+    pub(crate) fn is_downgraded(&self) -> bool {
         self.is_downgraded.load(Ordering::SeqCst)
     }
 
@@ -294,7 +290,7 @@ impl Attempt {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::lock::{Dialect, Mode};
+    use crate::lock::Dialect;
 
     /// Returns an attempt for a plain lock.
     pub(crate) fn attempt(key: &str) -> Arc<Attempt> {
@@ -341,7 +337,7 @@ pub(crate) mod tests {
             matches!(attempt.acquire_op(Duration::MAX).action, Action::Acquire { fenced: true, .. })
         };
         assert!(is_fenced());
-        attempt.downgrade(attempt.spec().with_mode(Mode::SHARED));
+        attempt.downgrade();
         assert!(!is_fenced() && attempt.number().is_none());
     }
 

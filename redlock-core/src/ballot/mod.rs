@@ -83,24 +83,24 @@ impl Ballot {
     /// Asks the nodes to extend the attempt's lease. Cancel safe: if the future is dropped, each node either
     /// extends the lease or leaves it unchanged.
     pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
-        let since = self.clock.now();
-        let mut extending = HeldLockRound::new(self);
         // After this time the new lease would be over.
         let max_time = validity::remaining(expire, Duration::ZERO);
-        match extending.decide(&attempt.extend_op(expire), max_time).await {
-            Ok(()) => {
-                telemetry::extension("extended");
-                self.restore(attempt, expire, &mut extending.round);
-                Extension::Extended(since)
-            }
-            Err((true, votes)) => {
-                telemetry::extension("lost");
-                Extension::Lost(votes)
-            }
-            Err((false, votes)) => {
-                telemetry::extension("unavailable");
-                Extension::Unavailable(votes)
-            }
+        loop {
+            let (since, was_downgraded) = (self.clock.now(), attempt.is_downgraded());
+            let mut extending = HeldLockRound::new(self);
+            let (outcome, extension) =
+                match extending.decide(&attempt.extend_op(expire), max_time).await {
+                    Ok(()) => {
+                        self.restore(attempt, expire, &mut extending.round);
+                        ("extended", Extension::Extended(since))
+                    }
+                    // The nodes deny an extension of the exclusive lock that a downgrade has overtaken.
+                    Err((true, _)) if attempt.is_downgraded() != was_downgraded => continue,
+                    Err((true, votes)) => ("lost", Extension::Lost(votes)),
+                    Err((false, votes)) => ("unavailable", Extension::Unavailable(votes)),
+                };
+            telemetry::extension(outcome);
+            return extension;
         }
     }
 

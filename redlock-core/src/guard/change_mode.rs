@@ -2,26 +2,23 @@
 
 use std::sync::Arc;
 
-use tokio::time::timeout;
-
 use super::handle::LockHandle;
 use super::lock_guard::LockGuard;
 use crate::error::{HoldError, InvalidOption, Votes};
 use crate::lease::Held;
-use crate::lock::Mode;
 use crate::queue::Queues;
 
 impl LockGuard {
     /// Turns an exclusive lock into a [shared](crate::LockRequest::shared) one, in one step: no other exclusive holder
-    /// gets the lock in between. Wakes the callers that wait for a shared lock. Does nothing if the lock is shared
-    /// already. The lease and its renewal go on.
+    /// gets the lock in between. Wakes the callers that wait for a shared lock. The lease and its renewal go on. Does
+    /// nothing if the lock was acquired as a shared one.
     ///
     /// # Errors
     ///
     /// * [`HoldError::Lost`] if the lock is lost, or its lease ended before a quorum of nodes confirmed the change.
     /// * [`HoldError::Unavailable`] if no quorum of nodes confirmed the change in time. The lock counts as shared from
-    ///   now on. On the nodes that have not executed the change, it stays exclusive until it is released;
-    ///   another call of this method does not ask them again.
+    ///   now on. On the nodes that have not executed the change, it stays exclusive until it is released, or until
+    ///   another call of this method reaches them.
     /// * [`HoldError::InvalidOption`] if the lock has several keys, or if another guard of the same
     ///   [scope](crate::scope()) has joined the exclusive lock, and relies on it. The lock stays exclusive.
     ///
@@ -46,7 +43,7 @@ impl LockGuard {
     pub async fn downgrade(&self) -> Result<(), HoldError> {
         let LockHandle { context, held } = &**self;
         let attempt = held.attempt();
-        if attempt.spec().mode().is_shared() {
+        if attempt.spec().mode().is_shared() && !attempt.is_downgraded() {
             return Ok(());
         }
         if attempt.spec().has_several_keys() {
@@ -54,24 +51,14 @@ impl LockGuard {
         }
         let key = || attempt.key().clone();
         let lost = || HoldError::Lost { key: key(), votes: Votes::default() };
-        // A renewal holds the gate, and does not end while its runtime is not driven.
-        let gate = timeout(held.remaining(), attempt.downgrade_gate.write()).await;
-        let _gate = gate.map_err(|_| lost())?;
-        if attempt.spec().mode().is_shared() {
-            return Ok(());
-        }
         let remaining = held.remaining();
         if remaining.is_zero() {
             return Err(lost());
         }
         let _wake_readers = WakeReaders(&context.queues, held);
-        // From now on, a release covers a shared lock too.
-        let downgrade = attempt.downgrade(attempt.spec().with_mode(Mode::SHARED));
-        // A guard that joins the lock is counted before it looks at the mode.
-        if held.has_other_guards() {
-            attempt.undo_downgrade();
+        let Some(downgrade) = held.begin_downgrade() else {
             return Err(not_shared("a lock on which another guard of the same scope relies"));
-        }
+        };
         match context.ballot.downgrade(&downgrade, remaining).await {
             Ok(()) if held.is_valid() => Ok(()),
             Ok(()) => Err(lost()),

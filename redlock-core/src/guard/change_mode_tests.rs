@@ -2,7 +2,6 @@
 
 #[cfg(feature = "test-util")]
 use std::sync::Arc;
-#[cfg(feature = "test-util")]
 use std::time::Duration;
 
 #[cfg(feature = "test-util")]
@@ -10,8 +9,6 @@ use futures_util::FutureExt;
 #[cfg(feature = "test-util")]
 use tokio::time::timeout;
 
-use super::LockHandle;
-#[cfg(feature = "test-util")]
 use super::LockState;
 #[cfg(feature = "test-util")]
 use crate::LockManagerBuilder;
@@ -20,80 +17,91 @@ use crate::clock::fake::FakeClock;
 use crate::error::HoldError;
 #[cfg(feature = "test-util")]
 use crate::node::Node;
+use crate::node::deferring::DeferringNode;
 use crate::request::scope::scope;
 #[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
 use crate::{LockError, LockManager};
 
 const KEY: &str = "catalogue";
-#[cfg(feature = "test-util")]
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The guard joins while the downgrade waits for a renewal.
 #[tokio::test]
 async fn a_guard_that_joins_before_the_downgrade_keeps_the_lock_exclusive() {
     let locks = LockManager::in_memory();
     let body = async {
         let writer = locks.lock(KEY).try_acquire().await.unwrap();
-        let LockHandle { held, .. } = writer.handle();
-        let renewal = held.attempt().downgrade_gate.read().await;
-        let mut downgrade = Box::pin(writer.downgrade());
-        assert!(futures_util::poll!(&mut downgrade).is_pending());
         let again = locks.lock(KEY).reentrant(true).try_acquire().await.unwrap();
-        drop(renewal);
-        let error = downgrade.await.unwrap_err();
+        let error = writer.downgrade().await.unwrap_err();
         assert!(matches!(error, HoldError::InvalidOption(_)), "{error:?}");
         assert!(!again.is_shared() && again.is_valid());
         drop(again);
         writer.downgrade().await.unwrap();
         assert!(writer.is_shared());
-        writer.downgrade().await.unwrap();
         let again = locks.lock(KEY).reentrant(true).try_acquire().await;
         assert!(matches!(again, Err(LockError::AlreadyHeld { .. })), "{again:?}");
+        let reader = locks.lock(KEY).shared().try_acquire().await.unwrap();
+        writer.downgrade().await.unwrap();
+        assert!(reader.is_shared() && writer.is_shared());
     };
     scope(body).await;
 }
 
-/// A caller may stop polling the future of a downgrade, which keeps the extension out.
-#[cfg(feature = "test-util")]
-#[tokio::test(start_paused = true)]
-async fn an_extension_does_not_wait_longer_than_the_lease_for_a_downgrade() {
-    let test = TestLocks::new(1);
-    let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
-    let LockHandle { held, .. } = writer.handle();
-    let _downgrade = held.attempt().downgrade_gate.write().await;
-    let extension = timeout(60 * SECOND, writer.extend(SECOND)).await;
-    let error = extension.expect("the extension ends with the lease").unwrap_err();
-    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
+/// The node executes the two in one order or the other. An extension of the exclusive lock finds a shared one, and an
+/// extension of the shared lock finds an exclusive one.
+#[tokio::test]
+async fn an_extension_and_a_downgrade_overtake_each_other() {
+    for extension_is_sent_first in [true, false] {
+        let (mut node, mut sent) = DeferringNode::new();
+        (node.capabilities.ordered, node.capabilities.shared) = (true, true);
+        let store = node.store.clone();
+        let locks = LockManager::builder().node(node).connect().await.unwrap();
+        let mut acquisition = Box::pin(locks.lock(KEY).expire(60 * SECOND).try_acquire());
+        assert!(futures_util::poll!(&mut acquisition).is_pending());
+        sent.recv().await.unwrap().execute();
+        let writer = acquisition.await.unwrap();
+
+        let mut extension = Box::pin(writer.extend(600 * SECOND));
+        let mut downgrade = Box::pin(writer.downgrade());
+        if extension_is_sent_first {
+            assert!(futures_util::poll!(&mut extension).is_pending());
+        }
+        assert!(futures_util::poll!(&mut downgrade).is_pending());
+        assert!(futures_util::poll!(&mut extension).is_pending());
+        let (first, second) = (sent.recv().await.unwrap(), sent.recv().await.unwrap());
+        second.execute();
+        first.execute();
+        let server = async {
+            while let Some(op) = sent.recv().await {
+                op.execute();
+            }
+        };
+        let both = async { tokio::join!(extension, downgrade) };
+        let (extended, downgraded) = tokio::select! {
+            both = both => both,
+            () = server => unreachable!("the node has the sender"),
+        };
+        extended.unwrap();
+        downgraded.unwrap();
+        assert!(writer.is_shared() && writer.state() == LockState::Held);
+        assert!(store.time_to_live(KEY) > Some(500 * SECOND));
+    }
 }
 
-/// The second one waits at the gate for the first, and asks no node.
 #[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]
-async fn two_downgrades_at_once_are_one() {
+async fn a_downgrade_that_was_not_confirmed_may_be_repeated() {
     let test = TestLocks::new(1);
-    let writer = test.manager().lock(KEY).expire(60 * SECOND).try_acquire().await.unwrap();
-    test.nodes()[0].delay(SECOND);
-    let begun = tokio::time::Instant::now();
-    let (first, second) = tokio::join!(writer.downgrade(), writer.downgrade());
-    first.unwrap();
-    second.unwrap();
-    assert_eq!(begun.elapsed(), SECOND);
-    assert!(writer.is_shared() && writer.is_valid());
-}
-
-/// A renewal is at the gate, and does not end.
-#[cfg(feature = "test-util")]
-#[tokio::test(start_paused = true)]
-async fn a_downgrade_waits_at_most_until_the_lease_is_over() {
-    let test = TestLocks::new(1);
-    let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
-    let LockHandle { held, .. } = writer.handle();
-    let _renewal = held.attempt().downgrade_gate.read().await;
-    let downgrade = timeout(60 * SECOND, writer.downgrade()).await;
-    let error = downgrade.expect("the downgrade ends with the lease").unwrap_err();
-    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
-    assert!(!writer.is_shared());
+    let (locks, node) = (test.manager(), &test.nodes()[0]);
+    let writer = locks.lock(KEY).expire(600 * SECOND).try_acquire().await.unwrap();
+    node.fail();
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(matches!(error, HoldError::Unavailable { .. }), "{error:?}");
+    node.recover();
+    let other = test.builder().connect().await.unwrap();
+    assert!(is_refused(&other).await, "the node has not executed the downgrade");
+    writer.downgrade().await.unwrap();
+    assert!(!is_refused(&other).await);
 }
 
 /// The lock counts as shared from the first poll on.

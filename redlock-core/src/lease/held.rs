@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::ballot::{Attempt, Ballot, Extension, Lease, MinHold};
 use crate::clock::{Clock, Moment};
-use crate::error::Votes;
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
+use crate::node::Op;
 use crate::telemetry;
 
 /// The position of a lock in the keeper's schedule: a time, and a number that makes the position unique.
@@ -124,12 +124,22 @@ impl Held {
     /// Adds a guard that shares the lock. Returns false if the last guard is already gone.
     pub(crate) fn add_guard(&self) -> bool {
         let more = |guards: usize| (guards > 0).then_some(guards + 1);
-        self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        self.guards.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Returns whether several guards of one scope share the lock.
-    pub(crate) fn has_other_guards(&self) -> bool {
-        self.guards.load(Ordering::Acquire) > 1
+    /// Shares the lock from now on, and returns the operation for the nodes. Returns `None` if another guard of the scope
+    /// relies on the exclusive lock.
+    pub(crate) fn begin_downgrade(&self) -> Option<Op> {
+        // Of two downgrades at once, the second must not begin before the first is certain.
+        let _state = self.state.lock();
+        let is_first = !self.attempt.is_downgraded();
+        let downgrade = self.attempt.downgrade();
+        // A guard that joins the lock is counted before it looks at the mode.
+        if is_first && self.guards.load(Ordering::SeqCst) > 1 {
+            self.attempt.undo_downgrade();
+            return None;
+        }
+        Some(downgrade)
     }
 
     /// Removes a guard, and returns whether it was the last.
@@ -219,9 +229,6 @@ impl Held {
             }
         }
 
-        // A downgrade holds the gate as long as its future is not polled, and at most until the lease ends.
-        let gate = timeout(self.remaining(), self.attempt.downgrade_gate.read()).await;
-        let Ok(_gate) = gate else { return Extension::Unavailable(Votes::default()) };
         let latest = self.clock.now().plus(ballot.node_timeout).plus(expire);
         self.attempt.lease().raise_latest_expiry(latest);
         let _record_expiry = RecordExpiry(self, expire);
