@@ -31,28 +31,33 @@ pub(crate) struct Attempt {
     /// The nodes that were asked to set the lock, one bit for each.
     asked: AtomicU64,
     /// Whether a node that refused the lock takes marks at it.
-    pub(crate) met_marks: AtomicBool,
+    pub(super) met_marks: AtomicBool,
     fencing: Option<FencingState>,
-    enquiry: Enquiry,
+    ask: Ask,
     /// The lock after a downgrade. It counts while `is_downgraded` is set.
     downgraded: OnceLock<LockSpec>,
     is_downgraded: AtomicBool,
 }
 
-/// How the nodes are asked for the lock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Enquiry {
-    /// Whether a node that refuses the lock also returns the remaining time to live of the present lock.
-    pub(crate) ttl_lookup: bool,
-    /// Whether the caller has met a node that takes marks at the lock, in an earlier attempt.
+/// What a caller knows when it asks the nodes for the lock, and asks them again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ask {
+    /// Whether a refusal does not need to report how long the other holder's lease lasts.
+    pub(crate) skip_lookup: bool,
+    /// Whether nodes that take marks at the lock have refused it.
     pub(crate) met_marks: bool,
-    /// The mark of a caller that waits.
+    /// The mark of a caller that waits. It is left at nodes that take marks.
     pub(crate) mark: Option<Mark>,
 }
 
-impl Default for Enquiry {
-    fn default() -> Self {
-        Self { ttl_lookup: true, met_marks: false, mark: None }
+impl Ask {
+    /// Records what the caller has learnt from an attempt that was refused. Returns whether the same question makes sense
+    /// once more, now with a mark.
+    pub(crate) fn record_refusal(&mut self, attempt: &Attempt) -> bool {
+        let is_news = attempt.met_marks.load(Ordering::SeqCst) && !self.met_marks;
+        self.met_marks |= is_news;
+        // A fenced lock is acquired by a script, which distinguishes shared holders in any case.
+        is_news && (!attempt.is_fenced() || self.mark.is_some())
     }
 }
 
@@ -91,7 +96,7 @@ impl Retention {
 
 impl Attempt {
     /// Makes the state of a new attempt. With `fenced`, the nodes number its holder.
-    pub(crate) fn new(spec: &LockSpec, fenced: bool, enquiry: Enquiry) -> Arc<Self> {
+    pub(crate) fn new(spec: &LockSpec, fenced: bool, ask: Ask) -> Arc<Self> {
         let fencing = fenced.then(|| FencingState {
             holder: FencingToken::random_holder(),
             number: AtomicI64::new(0),
@@ -106,7 +111,7 @@ impl Attempt {
             asked: AtomicU64::new(0),
             met_marks: AtomicBool::new(false),
             fencing,
-            enquiry,
+            ask,
             downgraded: OnceLock::new(),
             is_downgraded: AtomicBool::new(false),
         })
@@ -114,19 +119,23 @@ impl Attempt {
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
-        self.acquire_op_with(lease, self.enquiry)
+        self.acquire_op_with(lease, self.ask)
     }
 
     /// Returns the operation that sets the lock on a node that has forgotten it. Marks may be left there, which refuse
     /// a plain acquisition. The holder does not wait, so the operation leaves no mark.
     pub(crate) fn restore_op(&self, lease: Duration) -> Op {
-        self.acquire_op_with(lease, Enquiry { met_marks: true, mark: None, ..self.enquiry })
+        self.acquire_op_with(lease, Ask { met_marks: true, mark: None, ..self.ask })
     }
 
-    fn acquire_op_with(&self, lease: Duration, enquiry: Enquiry) -> Op {
-        let Enquiry { ttl_lookup: lookup, met_marks, mark } = enquiry;
-        let fenced = self.is_fenced() && !self.is_downgraded();
-        self.op(Action::Acquire { lease, fenced, lookup, met_marks, mark })
+    fn acquire_op_with(&self, lease: Duration, ask: Ask) -> Op {
+        self.op(Action::Acquire {
+            lease,
+            fenced: self.is_fenced() && !self.is_downgraded(),
+            lookup: !ask.skip_lookup,
+            met_marks: ask.met_marks || self.is_fenced(),
+            mark: ask.mark.filter(|_| ask.met_marks),
+        })
     }
 
     /// Returns the operation that extends the lease on a node.
@@ -294,17 +303,17 @@ pub(crate) mod tests {
 
     /// Returns an attempt for a plain lock.
     pub(crate) fn attempt(key: &str) -> Arc<Attempt> {
-        attempt_with(key, false, Enquiry::default())
+        attempt_with(key, false, Ask::default())
     }
 
     /// Returns an attempt for a plain lock whose holder is numbered.
     pub(crate) fn fenced_attempt(key: &str) -> Arc<Attempt> {
-        attempt_with(key, true, Enquiry::default())
+        attempt_with(key, true, Ask::default())
     }
 
-    fn attempt_with(key: &str, fenced: bool, enquiry: Enquiry) -> Arc<Attempt> {
+    fn attempt_with(key: &str, fenced: bool, ask: Ask) -> Arc<Attempt> {
         let spec = LockSpec::new(LockKey::new(key).unwrap(), Mode::Exclusive, Dialect::Plain);
-        Attempt::new(&spec, fenced, enquiry)
+        Attempt::new(&spec, fenced, ask)
     }
 
     #[test]
@@ -321,8 +330,8 @@ pub(crate) mod tests {
     /// The simulation found a mark that a restored lock left for a second.
     #[test]
     fn a_restored_lock_leaves_no_mark() {
-        let enquiry = Enquiry { mark: Some(Mark::random()), ..Enquiry::default() };
-        let attempt = attempt_with("a", false, enquiry);
+        let ask = Ask { met_marks: true, mark: Some(Mark::random()), ..Ask::default() };
+        let attempt = attempt_with("a", false, ask);
         let leaves_mark = |op: Op| matches!(op.action, Action::Acquire { mark: Some(_), .. });
         assert!(leaves_mark(attempt.acquire_op(Duration::MAX)));
         assert!(!leaves_mark(attempt.restore_op(Duration::MAX)));

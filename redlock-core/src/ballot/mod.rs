@@ -29,7 +29,7 @@ use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
 pub(crate) use acquire::Grant;
-pub(crate) use attempt::{Attempt, Enquiry, MinHold};
+pub(crate) use attempt::{Ask, Attempt, MinHold};
 use cleanup::NodeRelease;
 pub(crate) use lease::Lease;
 use round::{Round, RoundLimits};

@@ -11,7 +11,6 @@
 //! Each caller has a [`Place`], which returns [the next step](Step) until the caller has the lock or gives up. Other callers
 //! read its `Waiter`, in the `KeyQueue` of one key.
 
-mod ask;
 mod backoff;
 mod fair;
 mod hand_over;
@@ -24,7 +23,6 @@ mod step;
 mod wait;
 mod waiter;
 
-pub(crate) use ask::Ask;
 pub(crate) use fair::{FairPlace, FairQueues};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use place::Place;

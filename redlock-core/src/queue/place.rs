@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::ask::Ask;
 use super::backoff::Backoff;
 use super::fair::FairPlace;
 use super::patience::Patience;
 use super::queues::Queues;
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
 use super::waiter::{Waiter, WaiterOptions};
+use crate::ballot::Ask;
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::LockSpec;
+use crate::lock::{LockSpec, Mark, Mode};
 
 /// The place of one caller that waits for a lock. Dropping it leaves everything that the caller has entered: the queue of
 /// a key, the fair queue, its mark on the nodes, and its request for a turn of the readers. A lock that was handed over to
@@ -24,7 +24,8 @@ pub(crate) struct Place<'a> {
     pub(super) waiter: Arc<Waiter>,
     /// The index of the key in whose queue the waiter stands. `None` as long as it asks the nodes before it joins a queue.
     pub(super) at: Option<usize>,
-    pub(super) ask: Ask<'a>,
+    /// What the caller knows for its next question to the nodes. Its mark is withdrawn from them at the end.
+    pub(crate) ask: Ask,
     pub(super) last_ask: LastAsk,
     /// The pauses of a waiter whose votes were split.
     pub(super) backoff: Backoff,
@@ -66,7 +67,10 @@ impl<'a> Place<'a> {
             queues,
             waiter: Arc::new(Waiter::new(spec.clone(), options)),
             at: None,
-            ask: Ask::of_waiter(&queues.ballot, spec),
+            ask: Ask {
+                mark: (spec.mode() == Mode::Exclusive).then(Mark::random),
+                ..Ask::default()
+            },
             last_ask: LastAsk { begun: since, signal: None },
             backoff: Backoff::new(),
             patience: Patience::new(spec.mode()),
@@ -150,11 +154,6 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Returns the caller's questions to the nodes.
-    pub(crate) fn ask(&mut self) -> &mut Ask<'a> {
-        &mut self.ask
-    }
-
     /// Returns the key in whose queue the waiter stands.
     pub(super) fn key(&self) -> &LockKey {
         self.waiter.spec.key_at(self.at.unwrap_or_default())
@@ -169,7 +168,11 @@ impl<'a> Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         // Before the next waiter asks the nodes.
-        self.ask.withdraw_mark();
+        if self.ask.met_marks
+            && let Some(mark) = self.ask.mark
+        {
+            self.queues.ballot.withdraw_in_background(&self.waiter.spec, mark);
+        }
         if let Some(key) = self.at {
             self.queues.leave(self.waiter.spec.key_at(key), &self.waiter);
         }

@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{LockRequest, scope};
-use crate::ballot::MinHold;
+use crate::ballot::{Ask, MinHold};
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
-use crate::queue::{Ask, FairPlace, LocalConflict, Place, Step, WaiterOptions, is_outage};
+use crate::queue::{FairPlace, LocalConflict, Place, Step, WaiterOptions, is_outage};
 
 /// One acquisition of a lock, with checked options.
 pub(super) struct Acquisition<'a> {
@@ -128,7 +128,7 @@ impl Acquisition<'_> {
                 return Ok(guard);
             }
             match place.next(deadline)? {
-                Step::Ask => match self.ask_nodes(place.ask()).await {
+                Step::Ask => match self.ask_nodes(&mut place.ask).await {
                     Ok(guard) => {
                         place.acquired();
                         return Ok(guard);

@@ -2,36 +2,37 @@
 //! granted.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
 use super::acquisition::Acquisition;
 use super::scope;
-use crate::ballot::{Attempt, Grant};
+use crate::ballot::{Ask, Attempt, Grant};
 use crate::error::{HoldError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
-use crate::queue::{Ask, needs_extension};
+use crate::queue::needs_extension;
 
 impl Acquisition<'_> {
     /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
-    pub(super) async fn ask_nodes(&self, ask: &mut Ask<'_>) -> Result<LockGuard, LockError> {
+    pub(super) async fn ask_nodes(&self, ask: &mut Ask) -> Result<LockGuard, LockError> {
         self.context.enter();
         let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         loop {
             self.context.check_open()?;
-            let attempt = self.new_attempt(ask);
+            let attempt = self.new_attempt(*ask);
             match self.context.ballot.acquire(&attempt, self.options.expire).await {
                 Ok(grant) => {
                     let guard = self.make_guard(&attempt, &grant)?;
-                    ask.acquired();
+                    if self.context.ballot.nodes.len() == 1 {
+                        // The grant has removed all marks. Of several nodes, a minority may have refused the lock.
+                        ask.mark = None;
+                    }
                     return Ok(guard);
                 }
                 Err(refused) => {
-                    let met_marks = attempt.met_marks.load(Ordering::SeqCst);
-                    if !ask.record_marks(met_marks, self.fenced) {
+                    if !ask.record_refusal(&attempt) {
                         return Err(refused);
                     }
                 }
@@ -41,8 +42,8 @@ impl Acquisition<'_> {
 
     /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
     /// future.
-    fn new_attempt(&self, ask: &mut Ask<'_>) -> Arc<Attempt> {
-        Attempt::new(&self.spec, self.fenced, ask.enquiry(self.fenced))
+    fn new_attempt(&self, ask: Ask) -> Arc<Attempt> {
+        Attempt::new(&self.spec, self.fenced, ask)
     }
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
