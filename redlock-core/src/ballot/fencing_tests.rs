@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::attempt::Attempt;
 use super::attempt::tests::fenced_attempt;
 use super::tests::Setup;
-use super::{Extension, Grant};
+use super::{Grant, HoldError};
 use crate::clock::fake::FakeClock;
 use crate::error::{LockError, NodeError, Vote};
 use crate::fencing_token::FencingToken;
@@ -37,7 +37,7 @@ async fn turn(setup: &Setup, modes: &[FakeMode]) -> FencingToken {
     let attempt = attempt();
     let Grant { lease, token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&vec![UP; modes.len()]);
-    setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
+    let _ = setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
     assert!(setup.free().await);
     token.unwrap()
 }
@@ -226,7 +226,7 @@ async fn a_lock_that_is_gone_is_not_reported_as_unavailable() {
     let denied = setup.ballot.confirm(&attempt, granted.token.unwrap(), EXPIRE, EXPIRE, None).await;
     assert!(matches!(denied, Err(LockError::Contended { .. })), "{denied:?}");
     let denied = setup.ballot.extend(&attempt, EXPIRE).await;
-    assert!(matches!(denied, Extension::Lost(_)), "{denied:?}");
+    assert!(matches!(denied, Err(HoldError::Lost { .. })), "{denied:?}");
 }
 
 /// An abandoned attempt leaves nothing behind. A fenced acquisition has one more await point.

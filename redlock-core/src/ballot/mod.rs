@@ -21,7 +21,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{Vote, Votes};
+use crate::error::{HoldError, ReleaseError, Vote};
 use crate::home::Home;
 use crate::lock::{LockSpec, Mark, Token};
 use crate::node::{Action, Node, NodeStatus, Op, ReplyFuture, StatusReceiver};
@@ -46,29 +46,6 @@ pub(crate) struct Ballot {
     pub(crate) home: Arc<Home>,
 }
 
-/// The outcome of an extension.
-#[derive(Debug)]
-pub(crate) enum Extension {
-    /// A quorum extended the lease, which begins at this moment.
-    Extended(Moment),
-    /// So many nodes have lost the lock that no quorum can hold it any more.
-    Lost(Votes),
-    /// No quorum confirmed the extension, but the denials alone do not rule a quorum out.
-    Unavailable(Votes),
-}
-
-/// The outcome of a release.
-#[derive(Debug)]
-pub(crate) enum Release {
-    /// A quorum removed the lock. `subscribers` is the number of subscribers that were notified, on the node
-    /// with the most; `None` if no node knows it.
-    Released { subscribers: Option<usize> },
-    /// So many nodes had lost the lock before the release that no quorum held it.
-    Expired(Votes),
-    /// No quorum confirmed the release.
-    Unavailable(Votes),
-}
-
 impl Ballot {
     pub(crate) fn new(
         nodes: Vec<Arc<dyn Node>>,
@@ -80,27 +57,33 @@ impl Ballot {
         Self { nodes: nodes.into(), statuses, node_timeout, clock, home }
     }
 
-    /// Asks the nodes to extend the attempt's lease. Cancel safe: if the future is dropped, each node either
-    /// extends the lease or leaves it unchanged.
-    pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
+    /// Asks the nodes to extend the attempt's lease. Returns when the extended lease begins. Cancel safe: if the future is
+    /// dropped, each node either extends the lease or leaves it unchanged.
+    pub(crate) async fn extend(
+        &self,
+        attempt: &Arc<Attempt>,
+        expire: Duration,
+    ) -> Result<Moment, HoldError> {
         // After this time the new lease would be over.
         let max_time = validity::remaining(expire, Duration::ZERO);
         loop {
             let (since, was_downgraded) = (self.clock.now(), attempt.is_downgraded());
             let mut extending = HeldLockRound::new(self);
-            let (outcome, extension) =
-                match extending.decide(&attempt.extend_op(expire), max_time).await {
-                    Ok(()) => {
-                        self.restore(attempt, expire, &mut extending.round);
-                        ("extended", Extension::Extended(since))
-                    }
-                    // The nodes deny an extension of the exclusive lock that a downgrade has overtaken.
-                    Err((true, _)) if attempt.is_downgraded() != was_downgraded => continue,
-                    Err((true, votes)) => ("lost", Extension::Lost(votes)),
-                    Err((false, votes)) => ("unavailable", Extension::Unavailable(votes)),
-                };
+            let op = attempt.extend_op(expire);
+            let (outcome, extended) = match extending.decide(attempt, &op, max_time).await {
+                Ok(()) => {
+                    self.restore(attempt, expire, &mut extending.round);
+                    ("extended", Ok(since))
+                }
+                // The nodes deny an extension of the exclusive lock that a downgrade has overtaken.
+                Err(HoldError::Lost { .. }) if attempt.is_downgraded() != was_downgraded => {
+                    continue;
+                }
+                Err(lost @ HoldError::Lost { .. }) => ("lost", Err(lost)),
+                Err(error) => ("unavailable", Err(error)),
+            };
             telemetry::extension(outcome);
-            return extension;
+            return extended;
         }
     }
 
@@ -108,15 +91,17 @@ impl Ballot {
     /// which its holding ended; the round lasts at most from then to `until`. If the future is
     /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`] is only marked
     /// as abandoned: the nodes are not asked.
+    ///
+    /// Returns the number of subscribers that were notified, on the node with the most; `None` if no node knows it.
     pub(crate) async fn release(
         &self,
         attempt: Arc<Attempt>,
         now: Moment,
         until: Moment,
-    ) -> Release {
+    ) -> Result<Option<usize>, ReleaseError> {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
-            return Release::Released { subscribers: Some(0) };
+            return Ok(Some(0));
         }
         let round = Round::new(&self.nodes, false);
         let mut releasing = ReleaseGuard { ballot: self, attempt, until, round };
@@ -130,27 +115,27 @@ impl Ballot {
         });
         // After this time the lease has run out on every node.
         let max_time = now.time_until(until).max(self.node_timeout);
-        let decision = releasing.round.decide(&self.nodes, self.limits(max_time)).await;
-        match decision {
-            Decision::Granted => Release::Released { subscribers: releasing.round.subscribers() },
-            Decision::Denied if releasing.round.tally().is_refused() => {
-                Release::Expired(releasing.round.votes(&self.nodes))
-            }
-            Decision::Denied | Decision::OutOfTime => {
-                Release::Unavailable(releasing.round.votes(&self.nodes))
-            }
+        let decision = round.decide(&self.nodes, self.limits(max_time)).await;
+        if decision == Decision::Granted {
+            return Ok(round.subscribers());
         }
+        let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
+        Err(if decision == Decision::Denied && round.tally().is_refused() {
+            ReleaseError::Expired { key, votes }
+        } else {
+            ReleaseError::Unavailable { key, votes }
+        })
     }
 
-    /// Asks the nodes to execute a downgrade. `remaining` is the rest of the validity. If no quorum confirms it, returns the
-    /// votes, and whether so many nodes have lost the lock that no quorum can hold it any more. Cancel safe: if the future
+    /// Asks the nodes to execute the attempt's downgrade. `remaining` is the rest of the validity. Cancel safe: if the future
     /// is dropped, each node either executes the downgrade or does not.
     pub(crate) async fn downgrade(
         &self,
+        attempt: &Attempt,
         downgrade: &Op,
         remaining: Duration,
-    ) -> Result<(), (bool, Votes)> {
-        HeldLockRound::new(self).decide(downgrade, remaining).await
+    ) -> Result<(), HoldError> {
+        HeldLockRound::new(self).decide(attempt, downgrade, remaining).await
     }
 
     /// Removes the mark of a caller that gives up waiting for an exclusive lock, in the background. A mark that a node
@@ -207,16 +192,25 @@ impl<'a> HeldLockRound<'a> {
         Self { ballot, round: Round::new(&ballot.nodes, false) }
     }
 
-    /// Asks all nodes. If no quorum confirms the operation, returns the votes, and whether so many nodes have lost the lock
-    /// that no quorum can hold it any more.
-    async fn decide(&mut self, op: &Op, max_time: Duration) -> Result<(), (bool, Votes)> {
+    /// Asks all nodes. Returns [`HoldError::Lost`] if so many nodes have lost the lock that no quorum can hold it any more.
+    async fn decide(
+        &mut self,
+        attempt: &Attempt,
+        op: &Op,
+        max_time: Duration,
+    ) -> Result<(), HoldError> {
         let Self { ballot: Ballot { nodes, .. }, round } = self;
         round.send(nodes, |_, node| node.call(op.clone()));
-        match round.decide(nodes, self.ballot.limits(max_time)).await {
-            Decision::Granted => Ok(()),
-            Decision::Denied => Err((round.tally().is_refused(), round.votes(nodes))),
-            Decision::OutOfTime => Err((false, round.votes(nodes))),
+        let decision = round.decide(nodes, self.ballot.limits(max_time)).await;
+        if decision == Decision::Granted {
+            return Ok(());
         }
+        let (key, votes) = (attempt.key().clone(), round.votes(nodes));
+        Err(if decision == Decision::Denied && round.tally().is_refused() {
+            HoldError::Lost { key, votes }
+        } else {
+            HoldError::Unavailable { key, votes }
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::attempt::Attempt;
 use super::attempt::tests::attempt as new_attempt;
-use super::{Ballot, Extension, Grant, Release, validity};
+use super::{Ballot, Grant, HoldError, ReleaseError, validity};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{LockError, NodeError, Vote};
@@ -264,7 +264,7 @@ async fn a_lease_counts_from_before_the_operation_is_sent() {
     assert!(decided.since(before) >= LATENCY);
     assert_eq!(lease.since.since(before), Duration::ZERO);
     let before = setup.ballot.clock.now();
-    let Extension::Extended(since) = setup.ballot.extend(&attempt, EXPIRE).await else { panic!() };
+    let since = setup.ballot.extend(&attempt, EXPIRE).await.unwrap();
     assert_eq!(since.since(before), Duration::ZERO);
 }
 
@@ -278,7 +278,7 @@ async fn a_release_never_removes_the_lock_of_the_next_holder() {
     setup.ballot.acquire(&second, EXPIRE).await.unwrap();
     let release =
         setup.ballot.release(first, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
-    assert!(matches!(release, Release::Expired(_)), "{release:?}");
+    assert!(matches!(release, Err(ReleaseError::Expired { .. })), "{release:?}");
     assert!(setup.nodes.iter().filter(|node| node.is_held()).count() >= 2);
 }
 
@@ -291,7 +291,7 @@ async fn a_release_reaches_nodes_that_were_late_or_down() {
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
     let release =
         setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
-    assert!(matches!(release, Release::Released { .. }), "{release:?}");
+    assert!(release.is_ok(), "{release:?}");
     assert!(setup.nodes[3].is_held() && setup.nodes[4].is_held());
     sleep(Duration::from_millis(300)).await;
     setup.set(&[UP; 5]);
@@ -307,7 +307,7 @@ async fn a_release_is_repeated_until_the_lease_has_run_out() {
     setup.set(&[DOWN]);
     let release =
         setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
-    assert!(matches!(release, Release::Unavailable(_)), "{release:?}");
+    assert!(matches!(release, Err(ReleaseError::Unavailable { .. })), "{release:?}");
     let start = Instant::now();
     setup.ballot.home.finish_tasks(Duration::from_secs(60)).await;
     assert!(start.elapsed() <= EXPIRE, "{:?}", start.elapsed());
@@ -322,11 +322,11 @@ async fn a_failed_extension_is_not_a_release() {
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, DOWN, FROZEN]);
     let extension = setup.ballot.extend(&attempt, EXPIRE).await;
-    assert!(matches!(extension, Extension::Unavailable(_)), "{extension:?}");
+    assert!(matches!(extension, Err(HoldError::Unavailable { .. })), "{extension:?}");
     assert!(setup.nodes.iter().all(|node| node.is_held()));
     setup.set(&[UP; 3]);
     let extension = setup.ballot.extend(&attempt, EXPIRE).await;
-    assert!(matches!(extension, Extension::Extended(_)), "{extension:?}");
+    assert!(extension.is_ok(), "{extension:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,10 +336,10 @@ async fn an_extension_that_a_quorum_denies_is_a_loss() {
     setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.nodes[0].forget();
     let extension = setup.ballot.extend(&attempt, EXPIRE).await;
-    assert!(matches!(extension, Extension::Extended(_)), "{extension:?}");
+    assert!(extension.is_ok(), "{extension:?}");
     setup.nodes[1].forget();
     let extension = setup.ballot.extend(&attempt, EXPIRE).await;
-    assert!(matches!(extension, Extension::Lost(_)), "{extension:?}");
+    assert!(matches!(extension, Err(HoldError::Lost { .. })), "{extension:?}");
 }
 
 /// In a process that was delayed, replies lie unread in its sockets. The ballot waits for a server

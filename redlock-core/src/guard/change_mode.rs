@@ -49,28 +49,15 @@ impl LockGuard {
         if attempt.spec().has_several_keys() {
             return Err(not_shared("a lock of several keys"));
         }
-        let key = || attempt.key().clone();
-        let lost = || HoldError::Lost { key: key(), votes: Votes::default() };
         let remaining = held.remaining();
         if remaining.is_zero() {
-            return Err(lost());
+            return Err(self.lost_error(Votes::default()));
         }
         let _wake_readers = WakeReaders(&context.queues, held);
         let Some(downgrade) = held.begin_downgrade() else {
             return Err(not_shared("a lock on which another guard of the same scope relies"));
         };
-        match context.ballot.downgrade(&downgrade, remaining).await {
-            Ok(()) if held.is_valid() => Ok(()),
-            Ok(()) => Err(lost()),
-            Err((true, votes)) => {
-                context.keeper.lose_all(held);
-                Err(HoldError::Lost { key: key(), votes })
-            }
-            Err((false, votes)) if held.is_valid() => {
-                Err(HoldError::Unavailable { key: key(), votes })
-            }
-            Err((false, votes)) => Err(HoldError::Lost { key: key(), votes }),
-        }
+        self.checked(context.ballot.downgrade(attempt, &downgrade, remaining).await)
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lost::Lost;
-use crate::ballot::Extension;
 use crate::context::Context;
 use crate::error::{HoldError, Votes};
 use crate::fencing_token::FencingToken;
@@ -129,26 +128,38 @@ impl LockHandle {
     pub async fn extend(&self, expire: Duration) -> Result<(), HoldError> {
         let Self { context, held } = self;
         context.check_expire(expire)?;
-        let key = || held.attempt().key().clone();
         if !held.is_valid() {
-            return Err(HoldError::Lost { key: key(), votes: Votes::default() });
+            return Err(self.lost_error(Votes::default()));
         }
-        match held.extend(&context.ballot, expire).await {
-            Extension::Extended(since) if held.record_extension(since, expire) => Ok(()),
-            Extension::Extended(_) => Err(HoldError::Lost { key: key(), votes: Votes::default() }),
-            Extension::Lost(votes) => {
-                context.keeper.lose_all(held);
-                Err(HoldError::Lost { key: key(), votes })
-            }
-            Extension::Unavailable(votes) => {
-                held.attempt().lease().is_unconfirmed = true;
-                Err(if held.is_valid() {
-                    HoldError::Unavailable { key: key(), votes }
-                } else {
-                    HoldError::Lost { key: key(), votes }
-                })
-            }
+        let extended = held.extend(&context.ballot, expire).await;
+        if let Err(HoldError::Unavailable { .. }) = extended {
+            held.attempt().lease().is_unconfirmed = true;
         }
+        let since = self.checked(extended)?;
+        if held.record_extension(since, expire) {
+            Ok(())
+        } else {
+            Err(self.lost_error(Votes::default()))
+        }
+    }
+
+    /// Returns the result of an operation on the held lock, or [`HoldError::Lost`] if its lease is over meanwhile. Reports a
+    /// loss that the nodes have reported.
+    pub(super) fn checked<T>(&self, result: Result<T, HoldError>) -> Result<T, HoldError> {
+        let Self { context, held } = self;
+        match result {
+            Err(HoldError::Lost { .. }) => context.keeper.lose_all(held),
+            Err(HoldError::Unavailable { votes, .. }) if !held.is_valid() => {
+                return Err(self.lost_error(votes));
+            }
+            Ok(_) if !held.is_valid() => return Err(self.lost_error(Votes::default())),
+            _ => {}
+        }
+        result
+    }
+
+    pub(super) fn lost_error(&self, votes: Votes) -> HoldError {
+        HoldError::Lost { key: self.held.attempt().key().clone(), votes }
     }
 }
 

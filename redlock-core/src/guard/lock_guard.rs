@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::handle::LockHandle;
-use crate::ballot::Release;
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::ReleaseError;
@@ -99,23 +98,10 @@ impl LockGuard {
         let Some(ended) = end(handle, released) else { return Ok(()) };
         let Some(permit) = context.queues.hand_over_or_permit(held) else { return Ok(()) };
         let latest_expiry = held.latest_expiry();
-        let release =
-            context.ballot.release(Arc::clone(held.attempt()), ended, latest_expiry).await;
-        let key = || held.attempt().key().clone();
-        match release {
-            Release::Released { subscribers } => {
-                permit.released(subscribers);
-                Ok(())
-            }
-            Release::Expired(votes) => {
-                let key = key();
-                Err(ReleaseError::Expired { key, votes })
-            }
-            Release::Unavailable(votes) => {
-                let key = key();
-                Err(ReleaseError::Unavailable { key, votes })
-            }
-        }
+        let attempt = Arc::clone(held.attempt());
+        let subscribers = context.ballot.release(attempt, ended, latest_expiry).await?;
+        permit.released(subscribers);
+        Ok(())
     }
 }
 

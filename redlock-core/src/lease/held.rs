@@ -7,8 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ballot::{Attempt, Ballot, Extension, Lease, MinHold};
+use crate::ballot::{Attempt, Ballot, Lease, MinHold};
 use crate::clock::{Clock, Moment};
+use crate::error::HoldError;
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::node::Op;
@@ -218,7 +219,11 @@ impl Held {
     }
 
     /// Asks the nodes to extend the lease. They may grant the extension although their replies get lost.
-    pub(crate) async fn extend(&self, ballot: &Ballot, expire: Duration) -> Extension {
+    pub(crate) async fn extend(
+        &self,
+        ballot: &Ballot,
+        expire: Duration,
+    ) -> Result<Moment, HoldError> {
         /// A node may grant the lease at any time until the ballot has ended or is dropped.
         struct RecordExpiry<'a>(&'a Held, Duration);
 

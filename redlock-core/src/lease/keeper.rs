@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::held::{Due, Held, HoldState};
-use crate::ballot::{Ballot, Extension};
+use crate::ballot::Ballot;
+use crate::error::HoldError;
 use crate::jitter::jitter;
 
 /// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
@@ -249,18 +250,18 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
         return too_late();
     }
     match held.extend(ballot, lease).await {
-        Extension::Extended(since) => {
+        Ok(since) => {
             if !held.record_extension(since, lease) {
                 too_late();
             }
         }
-        Extension::Lost(votes) => {
-            tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was denied");
+        Err(HoldError::Lost { key, votes }) => {
+            tracing::debug!(%key, %votes, "a renewal was denied");
             schedule.lose_all(held);
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
-        Extension::Unavailable(votes) => {
-            tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was not confirmed; retrying");
+        Err(error) => {
+            tracing::debug!(error = %error.diagnostics(), "a renewal was not confirmed; retrying");
             held.attempt().lease().is_unconfirmed = true;
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());

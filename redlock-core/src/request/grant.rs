@@ -120,7 +120,7 @@ impl Acquisition<'_> {
                 if held.is_left_to_expire() {
                     // The new holder has ended already, and its lock stays on the nodes until the lease
                     // runs out: for as long as if the lock were still held.
-                    ballot.extend(held.attempt(), expire).await;
+                    let _ = ballot.extend(held.attempt(), expire).await;
                 } else if let Err(error) = handle.extend(expire).await
                     // A lock that was released or handed over meanwhile needs no extension.
                     && held.state() == HoldState::Held
