@@ -52,10 +52,6 @@ impl Context {
             let allowed = "unset: the dialect of the lock has no shared locks";
             return Err(InvalidOption::new(option, value, allowed));
         }
-        if let Some(node) = self.node_without(|node| node.shared) {
-            let allowed = format!("unset: the node {node} does not support shared locks");
-            return Err(InvalidOption::new(option, value, allowed));
-        }
         let nodes = self.ballot.nodes.len();
         if permits.is_some() && nodes > 1 {
             let allowed = format!(
@@ -64,13 +60,24 @@ impl Context {
             );
             return Err(InvalidOption::new(option, value, allowed));
         }
-        Ok(())
+        self.require(option, &value, "unset", "shared locks", |node| node.shared)
     }
 
-    /// Returns the name of the first node that lacks a capability.
-    fn node_without(&self, has: fn(Capabilities) -> bool) -> Option<&str> {
-        let node = self.ballot.nodes.iter().find(|node| !has(node.capabilities()))?;
-        Some(&**node.name())
+    /// Refuses the value of an option if a node lacks the capability that it needs.
+    fn require(
+        &self,
+        option: &'static str,
+        value: &str,
+        allowed: &str,
+        capability: &str,
+        has: fn(Capabilities) -> bool,
+    ) -> Result<(), InvalidOption> {
+        let lacks = self.ballot.nodes.iter().find(|node| !has(node.capabilities()));
+        lacks.map_or(Ok(()), |node| {
+            let allowed =
+                format!("{allowed}: the node {} does not support {capability}", node.name());
+            Err(InvalidOption::new(option, value, allowed))
+        })
     }
 
     /// Starts the background work in the runtime of this thread, unless it runs already.
@@ -104,20 +111,14 @@ impl Context {
                 "fenced cannot be combined with a shared lock: only exclusive holders have numbers";
             return Err(InvalidOption::conflict("fenced", message));
         }
-        if let Some(node) = self.node_without(|node| node.fencing) {
-            let allowed = format!("unset: the node {node} does not support fencing");
-            return Err(InvalidOption::new("fenced", "true", allowed));
-        }
+        self.require("fenced", "true", "unset", "fencing", |node| node.fencing)?;
         self.check_prefix("fenced")
     }
 
     /// Refuses fair locks if a node has no fair queues, or if the prefix leaves no name for the queue in the hash
     /// slot of its lock.
     pub(crate) fn check_fair(&self) -> Result<(), InvalidOption> {
-        if let Some(node) = self.node_without(|node| node.fair) {
-            let allowed = format!("unset: the node {node} has no fair queues");
-            return Err(InvalidOption::new("fair", "true", allowed));
-        }
+        self.require("fair", "true", "unset", "fair queues", |node| node.fair)?;
         self.check_prefix("fair")
     }
 
@@ -148,10 +149,7 @@ impl Context {
             let message = format!("{option} cannot be combined with several keys");
             return Err(InvalidOption::conflict(option, message));
         }
-        if let Some(node) = self.node_without(|node| node.several_keys) {
-            let allowed = format!("one: the node {node} does not support several keys");
-            return Err(InvalidOption::new("keys", "several", allowed));
-        }
+        self.require("keys", "several", "one", "several keys", |node| node.several_keys)?;
         if dialect == Dialect::Redisson {
             let message = "dialect is redisson, but a lock of several keys must be plain, \
                            because an RLock of Redisson has one key";
