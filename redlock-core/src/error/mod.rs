@@ -5,12 +5,10 @@ mod config;
 mod connect;
 mod diagnostics;
 mod hold;
-mod invalid_option;
 mod vote;
 
 pub use acquire::LockError;
-pub use config::ConfigError;
+pub use config::{ConfigError, InvalidOption};
 pub use connect::ConnectError;
 pub use hold::{HoldError, LostError, ReleaseError, RunError};
-pub use invalid_option::InvalidOption;
 pub use vote::{ForeignKind, NodeError, Vote, Votes};

@@ -6,8 +6,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use super::handle::LockHandle;
-use super::lost::Lost;
+use super::handle::{LockHandle, Lost};
 use crate::error::LostError;
 use crate::options::OnLost;
 

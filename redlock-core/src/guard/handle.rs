@@ -1,10 +1,11 @@
 //! A view of a held lock.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
-use super::lost::Lost;
 use crate::context::Context;
 use crate::error::{HoldError, Votes};
 use crate::fencing_token::FencingToken;
@@ -110,7 +111,7 @@ impl LockHandle {
     /// Cancel safe. Any number of these futures may wait at once. A future that is created after the
     /// loss resolves at once.
     pub fn lost(&self) -> Lost {
-        Lost::new(Arc::clone(&self.held))
+        Lost { future: Some(Box::pin(Arc::clone(&self.held).lost())) }
     }
 
     /// Extends the lease to at least `expire` from now, from 10 ms to 7 days. Never shortens the lease.
@@ -169,5 +170,44 @@ impl fmt::Debug for LockHandle {
             .field("keys", &self.keys())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
+    }
+}
+
+/// A future that resolves when a lock is lost. Returned by [`LockHandle::lost`](crate::LockHandle::lost).
+///
+/// A lost lock stays lost, so a `Lost` that has resolved may be polled again, and resolves at once.
+///
+/// # Cancel safety
+///
+/// Cancel safe.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Lost {
+    /// `None` once the future has resolved.
+    future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Lost {
+    /// Returns a future that resolves at once, for a lock that was never held. No public API.
+    #[doc(hidden)]
+    pub fn ready() -> Self {
+        Self { future: None }
+    }
+}
+
+impl Future for Lost {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<()> {
+        if let Some(future) = &mut self.future {
+            ready!(future.as_mut().poll(context));
+            self.future = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").finish_non_exhaustive()
     }
 }

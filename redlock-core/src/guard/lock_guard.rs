@@ -12,6 +12,7 @@ use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::ReleaseError;
 use crate::lease::{Held, Renewal};
+use crate::log_limit::LogLimit;
 
 /// A held lock. Dropping the guard releases the lock.
 ///
@@ -102,6 +103,27 @@ impl LockGuard {
         let subscribers = context.ballot.release(attempt, ended, latest_expiry).await?;
         permit.released(subscribers);
         Ok(())
+    }
+
+    /// Releases the lock, and logs a failure within the manager's limit. No public API.
+    ///
+    /// A failed release is only logged, because the work is done and its result stays valid.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`release`](Self::release).
+    #[doc(hidden)]
+    pub async fn release_or_log(self) {
+        const MESSAGE: &str = "the release of a lock failed after its work";
+        let log_limit = Arc::clone(self.log_limit());
+        let Err(error) = self.release().await else { return };
+        let node = LogLimit::failed_node(error.votes());
+        let error = error.diagnostics();
+        if let Some(suppressed) = log_limit.admit("not released", node) {
+            tracing::warn!(suppressed, "{MESSAGE}: {error}");
+        } else {
+            tracing::debug!("{MESSAGE}: {error}");
+        }
     }
 }
 

@@ -8,10 +8,7 @@ mod change_mode_tests;
 mod fenced_tests;
 mod handle;
 mod lock_guard;
-mod lost;
-mod release_or_log;
 
 pub use abort_on_loss::{AbortOnLoss, LossWatcher};
-pub use handle::{LockHandle, LockState};
+pub use handle::{LockHandle, LockState, Lost};
 pub use lock_guard::LockGuard;
-pub use lost::Lost;
