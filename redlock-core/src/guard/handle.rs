@@ -91,7 +91,7 @@ impl LockHandle {
     pub fn state(&self) -> LockState {
         let Self { context, held } = self;
         match held.state() {
-            HoldState::Released => LockState::Released,
+            HoldState::Released | HoldState::HandedOver => LockState::Released,
             HoldState::Held if held.is_valid() => {
                 if held.attempt().lease().is_unconfirmed || !context.ballot.has_quorum() {
                     LockState::Suspect

@@ -1,6 +1,6 @@
 //! The state of a held lock, shared by a guard, its views and the keeper.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -32,8 +32,6 @@ pub(crate) struct Held {
     token: OnceLock<FencingToken>,
     /// The number of guards that share the lock.
     guards: AtomicUsize,
-    /// Whether the lock was handed over to another holder.
-    handed_over: AtomicBool,
     /// How often the lock was handed over since the nodes granted it.
     hand_overs: u32,
     /// When the nodes granted the lock.
@@ -44,13 +42,15 @@ pub(crate) struct Held {
     due: Mutex<Option<Due>>,
 }
 
-/// Whether a lock is held, released or lost.
+/// Whether a holder has its lock, and how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldState {
     /// The lock is held, as long as validity is left.
     Held,
     /// The holder released the lock.
     Released,
+    /// The holder released the lock, and the next holder in this process has it.
+    HandedOver,
     /// The lock was lost before the holder released it.
     Lost,
 }
@@ -83,7 +83,6 @@ impl Held {
             state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
-            handed_over: AtomicBool::new(false),
             hand_overs,
             granted,
             place: AtomicUsize::new(0),
@@ -96,10 +95,12 @@ impl Held {
     pub(crate) fn for_next_holder(&self) -> Option<Arc<Self>> {
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
-        if self.state() == HoldState::Lost || self.attempt.is_abandoned() {
+        let mut state = self.state.lock();
+        if *state == HoldState::Lost || self.attempt.is_abandoned() {
             return None;
         }
-        self.handed_over.store(true, Ordering::SeqCst);
+        *state = HoldState::HandedOver;
+        drop(state);
         let (attempt, clock) = (Arc::clone(&self.attempt), Arc::clone(&self.clock));
         let (log_limit, hand_overs) = (self.log_limit.clone(), self.hand_overs + 1);
         Some(Self::holder(attempt, clock, log_limit, self.granted, hand_overs))
@@ -165,9 +166,7 @@ impl Held {
     /// Returns whether the holder has released the lock and the lock stays on the nodes until its lease runs
     /// out.
     pub(crate) fn is_left_to_expire(&self) -> bool {
-        // After a hand-over, the next holder uses the same attempt.
-        let is_last = !self.handed_over.load(Ordering::SeqCst);
-        is_last && self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
+        self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
     }
 
     /// Returns how much time has passed since `moment`.
@@ -196,7 +195,7 @@ impl Held {
         let state = self.state.lock();
         match *state {
             HoldState::Held => self.attempt.lease().remaining(now),
-            HoldState::Released | HoldState::Lost => Duration::ZERO,
+            _ => Duration::ZERO,
         }
     }
 
@@ -333,7 +332,7 @@ impl Held {
             changed.as_mut().enable();
             match self.state() {
                 HoldState::Lost => return,
-                HoldState::Released => std::future::pending::<()>().await,
+                HoldState::Released | HoldState::HandedOver => std::future::pending().await,
                 HoldState::Held => {}
             }
             let remaining = self.remaining();

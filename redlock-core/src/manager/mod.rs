@@ -187,7 +187,8 @@ impl LockManager {
         // A holder is in the keeper and in the queue of each of its keys.
         let mut seen = HashSet::new();
         let holders = keeper.all().into_iter().chain(queues.close());
-        let holders = holders.filter(|held| held.state() != HoldState::Released);
+        let holders =
+            holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost));
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
             held.lose("the manager was shut down");
             keeper.remove(&held);
