@@ -149,7 +149,7 @@ impl LockHandle {
     pub(super) fn checked<T>(&self, result: Result<T, HoldError>) -> Result<T, HoldError> {
         let Self { context, held } = self;
         match result {
-            Err(HoldError::Lost { .. }) => context.keeper.lose_all(held),
+            Err(HoldError::Lost { .. }) => context.keeper.lose_denied(held),
             Err(HoldError::Unavailable { votes, .. }) if !held.is_valid() => {
                 return Err(self.lost_error(votes));
             }

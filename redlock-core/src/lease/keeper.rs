@@ -23,8 +23,6 @@ const RENEWALS_PER_LEASE: u32 = 3;
 const RETRIES_PER_LEASE: u32 = 30;
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
-/// The reason of a loss that the nodes have reported.
-const DENIED: &str = "a quorum of nodes no longer holds the lock";
 
 /// Renews all leases of a manager, and detects leases that have run out, in one task.
 #[derive(Debug)]
@@ -92,10 +90,10 @@ impl LeaseKeeper {
         self.schedule.remove(held);
     }
 
-    /// Ends every holding of the holder's attempt, because a quorum of nodes has denied that the attempt holds the lock.
-    /// Reports the loss of each (loss is never silent).
-    pub(crate) fn lose_all(&self, held: &Held) {
-        self.schedule.lose_all(held);
+    /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
+    /// the present holder is not valid any more either, and its loss is reported when its holder or this task looks at it.
+    pub(crate) fn lose_denied(&self, held: &Held) {
+        self.schedule.lose_denied(held);
     }
 
     /// Starts the task.
@@ -150,25 +148,10 @@ impl Schedule {
         }
     }
 
-    fn lose_all(&self, held: &Held) {
-        let attempt = held.attempt();
-        // Denied first, so that no holder is added from now on.
-        attempt.deny();
-        let mut entries = self.entries.lock();
-        let mut holders = Vec::new();
-        entries.by_due.retain(|_, entry| {
-            let is_same = Arc::ptr_eq(entry.held.attempt(), attempt);
-            if is_same {
-                entry.held.set_due(None);
-                holders.push(Arc::clone(&entry.held));
-            }
-            !is_same
-        });
-        drop(entries);
-        for held in holders {
-            held.lose(DENIED);
-        }
-        held.lose(DENIED);
+    fn lose_denied(&self, held: &Held) {
+        held.attempt().deny();
+        self.remove(held);
+        held.lose("a quorum of nodes no longer holds the lock");
     }
 
     /// Removes and returns the entries that are due.
@@ -257,7 +240,7 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
         }
         Err(HoldError::Lost { key, votes }) => {
             tracing::debug!(%key, %votes, "a renewal was denied");
-            schedule.lose_all(held);
+            schedule.lose_denied(held);
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Err(error) => {
