@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use http::Method;
-use redlock_core::__private::Keys;
+use redlock_core::__private::{Keys, request_of};
 use redlock_core::{KeyError, LockManager, LockOptions, LostError, OnLost};
 
 use super::http_options::HttpOptions;
@@ -15,7 +15,6 @@ use crate::options::HoldUntil;
 use crate::rejection::LockRejection;
 use crate::serve::active_lock::ActiveLock;
 use crate::serve::body;
-use crate::serve::function::request;
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
@@ -58,7 +57,8 @@ impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
         options: LockOptions,
         http: HttpOptions,
     ) -> Result<HandlerGuard, LockRejection> {
-        let request = request(&self.manager, keys).options(options).fenced_if(FENCED);
+        let request = request_of(&self.manager, keys.map(Into::into));
+        let request = request.options(options).fenced_if(FENCED);
         let active_lock = request.acquire().await.map(ActiveLock::new).map_err(|error| {
             http.apply(LockRejection::from(error)).with_log_limit(self.manager.log_limit())
         })?;

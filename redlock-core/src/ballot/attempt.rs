@@ -119,23 +119,24 @@ impl Attempt {
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
-        self.acquire_op_with(lease, self.ask)
+        let Ask { skip_lookup, met_marks, mark } = self.ask;
+        self.op(Action::Acquire {
+            lease,
+            fenced: self.is_fenced() && !self.is_downgraded(),
+            lookup: !skip_lookup,
+            met_marks: met_marks || self.is_fenced(),
+            mark: mark.filter(|_| met_marks),
+        })
     }
 
     /// Returns the operation that sets the lock on a node that has forgotten it. Marks may be left there, which refuse
     /// a plain acquisition. The holder does not wait, so the operation leaves no mark.
     pub(crate) fn restore_op(&self, lease: Duration) -> Op {
-        self.acquire_op_with(lease, Ask { met_marks: true, mark: None, ..self.ask })
-    }
-
-    fn acquire_op_with(&self, lease: Duration, ask: Ask) -> Op {
-        self.op(Action::Acquire {
-            lease,
-            fenced: self.is_fenced() && !self.is_downgraded(),
-            lookup: !ask.skip_lookup,
-            met_marks: ask.met_marks || self.is_fenced(),
-            mark: ask.mark.filter(|_| ask.met_marks),
-        })
+        let mut op = self.acquire_op(lease);
+        if let Action::Acquire { met_marks, mark, .. } = &mut op.action {
+            (*met_marks, *mark) = (true, None);
+        }
+        op
     }
 
     /// Returns the operation that extends the lease on a node.

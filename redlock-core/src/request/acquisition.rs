@@ -54,13 +54,12 @@ impl<'a> Acquisition<'a> {
 }
 
 impl Acquisition<'_> {
-    /// Acquires the lock, or shares a lock of the same scope. Makes sure that its lease covers the minimum hold
-    /// time.
-    pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
-        let Some(min_hold) = self.options.min_hold else { return self.acquire_or_share().await };
+    /// Acquires the lock, or shares a lock of the same scope, and keeps it for the minimum hold time. Makes sure that its
+    /// lease covers that time.
+    pub(super) async fn run_and_keep(&self, min_hold: MinHold) -> Result<LockGuard, LockError> {
         let clock = &self.context.ballot.clock;
         let mut since = clock.now();
-        let guard = self.acquire_or_share().await?;
+        let guard = self.run().await?;
         let min_lease = match min_hold {
             MinHold::For(time) => time,
             MinHold::UntilExpiry => self.options.expire,
@@ -94,7 +93,7 @@ impl Acquisition<'_> {
     }
 
     /// Acquires the lock, or shares a lock of the same scope without extending it.
-    async fn acquire_or_share(&self) -> Result<LockGuard, LockError> {
+    pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
         self.context.check_open()?;
         if let Some(guard) = self.share_in_scope()? {
             return Ok(guard);

@@ -217,7 +217,10 @@ impl LockRequest {
                 return invalid;
             }
         };
-        let result = acquisition.run().await;
+        let result = match acquisition.options.min_hold {
+            None => acquisition.run().await,
+            Some(min_hold) => acquisition.run_and_keep(min_hold).await,
+        };
         timer.stop(&result);
         result
     }
