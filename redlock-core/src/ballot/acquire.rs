@@ -11,7 +11,7 @@ use super::round::Round;
 use super::tally::{Decision, Tally};
 use super::{Attempt, Ballot, NodeRelease};
 use crate::clock::Moment;
-use crate::error::{LockError, NodeError, Vote, Votes};
+use crate::error::{LockError, NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::node::ReplyFuture;
 use crate::validity;
@@ -62,13 +62,8 @@ impl Ballot {
         });
 
         let limits = self.limits(validity::remaining(expire, Duration::ZERO));
-        match cleanup.round.decide(&self.nodes, limits).await {
-            Decision::Granted => {}
-            Decision::Denied => return Err(self.refused(attempt, &cleanup.round)),
-            Decision::OutOfTime => {
-                return Err(self.timed_out(attempt, since, expire, &cleanup.round));
-            }
-        }
+        let decision = cleanup.round.decide(&self.nodes, limits).await;
+        self.check(decision, attempt, since, expire, &cleanup.round)?;
         // The number is fixed now: a greater number in a later reply is not confirmed.
         let token = attempt.first_token(cleanup.round.number());
         if let Some(token) = token
@@ -84,7 +79,7 @@ impl Ballot {
         let decided = self.clock.now();
         let validity = validity::remaining(expire, decided.since(since));
         if validity.is_zero() {
-            return Err(self.timed_out(attempt, since, expire, &cleanup.round));
+            self.check(Decision::OutOfTime, attempt, since, expire, &cleanup.round)?;
         }
         cleanup.disarm();
         let lease = Lease::new(since, decided, expire);
@@ -115,53 +110,45 @@ impl Ballot {
             }
         });
         let asked = self.clock.now();
-        let confirmed = match round.decide(&self.nodes, self.limits(remaining)).await {
-            Decision::Granted => Ok(()),
-            Decision::OutOfTime => Err(self.timed_out(attempt, asked, expire, &round)),
-            Decision::Denied if round.tally().is_refused() => {
-                Err(foreign_or_contended(attempt, &round, round.votes(&self.nodes)))
-            }
-            // Failed nodes, and not another holder, prevented the quorum.
-            Decision::Denied => Err(unavailable(attempt, round.votes(&self.nodes))),
+        let decision = round.decide(&self.nodes, self.limits(remaining)).await;
+        let confirmed = if decision == Decision::Denied && !round.tally().is_refused() {
+            // A quorum had granted the lock. Failed nodes, and not another holder, prevented the confirmation.
+            let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
+            Err(LockError::Unavailable { key, votes })
+        } else {
+            self.check(decision, attempt, asked, expire, &round)
         };
         self.await_pending(&mut round);
         confirmed
     }
 
-    fn timed_out(
+    /// Returns why a round that began at `since` was not granted: its time is over, no quorum of nodes answered, a key is
+    /// foreign, or another holder has the lock.
+    fn check(
         &self,
+        decision: Decision,
         attempt: &Attempt,
         since: Moment,
         expire: Duration,
         round: &Round,
-    ) -> LockError {
-        let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
-        LockError::TimedOut { key, elapsed: self.clock.now().since(since), expire, votes }
-    }
-
-    /// Returns why a round was denied: no quorum of nodes answered, or the nodes refused.
-    fn refused(&self, attempt: &Attempt, round: &Round) -> LockError {
-        let votes = round.votes(&self.nodes);
-        if round.tally().is_unavailable() {
-            unavailable(attempt, votes)
-        } else {
-            foreign_or_contended(attempt, round, votes)
+    ) -> Result<(), LockError> {
+        if decision == Decision::Granted {
+            return Ok(());
         }
-    }
-}
-
-fn unavailable(attempt: &Attempt, votes: Votes) -> LockError {
-    LockError::Unavailable { key: attempt.key().clone(), votes }
-}
-
-/// Returns why the nodes refused: foreign keys, or another holder.
-fn foreign_or_contended(attempt: &Attempt, round: &Round, votes: Votes) -> LockError {
-    let (tally, key) = (round.tally(), attempt.spec().key_at(round.refused_key()).clone());
-    if tally.is_foreign() {
-        LockError::ForeignKey { key, votes }
-    } else {
+        let (tally, votes) = (round.tally(), round.votes(&self.nodes));
+        if decision == Decision::OutOfTime {
+            let (key, elapsed) = (attempt.key().clone(), self.clock.now().since(since));
+            return Err(LockError::TimedOut { key, elapsed, expire, votes });
+        }
+        if tally.is_unavailable() {
+            return Err(LockError::Unavailable { key: attempt.key().clone(), votes });
+        }
+        let key = attempt.spec().key_at(round.refused_key()).clone();
+        if tally.is_foreign() {
+            return Err(LockError::ForeignKey { key, votes });
+        }
         attempt.met_marks.store(round.takes_marks(), Ordering::SeqCst);
-        LockError::Contended { key, remaining: tally.remaining(), votes }
+        Err(LockError::Contended { key, remaining: tally.remaining(), votes })
     }
 }
 
