@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::DropGuard;
+
 use crate::ballot::Ballot;
 use crate::error::{InvalidOption, LockError};
 use crate::lease::LeaseKeeper;
@@ -29,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
+    /// Ends the background work when the manager and its last guard have been dropped.
+    pub(crate) _end_on_drop: DropGuard,
 }
 
 impl Context {
@@ -84,7 +88,7 @@ impl Context {
     pub(crate) fn enter(&self) {
         let Self { ballot, keeper, queues, fair, .. } = self;
         ballot.home.enter(|runtime| {
-            keeper.start(runtime);
+            keeper.start(runtime, ballot);
             let (keeper, queues) = (Arc::downgrade(keeper), Arc::downgrade(queues));
             let fair = Arc::downgrade(fair);
             move || {

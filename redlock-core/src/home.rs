@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -27,9 +27,8 @@ pub(crate) struct Home {
     has_ended: Arc<AtomicBool>,
     pulse: Mutex<Option<Pulse>>,
     was_idle: AtomicBool,
-    /// Ends the task that notices the end of the runtime.
-    dropped: CancellationToken,
-    _cancel_on_drop: DropGuard,
+    /// Cancelled when the manager and its last guard have been dropped.
+    gone: CancellationToken,
     /// The tasks that a shutdown waits for.
     tasks: TaskTracker,
     /// Ends these tasks when the shutdown has waited long enough.
@@ -53,8 +52,8 @@ struct EndGuard<F: FnOnce()> {
 
 impl<F: FnOnce()> Drop for EndGuard<F> {
     fn drop(&mut self) {
-        self.has_ended.store(true, Ordering::SeqCst);
         if let Some(report) = self.report.take() {
+            self.has_ended.store(true, Ordering::SeqCst);
             report();
         }
     }
@@ -62,14 +61,12 @@ impl<F: FnOnce()> Drop for EndGuard<F> {
 
 impl Home {
     pub(crate) fn new() -> Arc<Self> {
-        let dropped = CancellationToken::new();
         Arc::new(Self {
             runtime: OnceLock::new(),
             has_ended: Arc::default(),
             pulse: Mutex::default(),
             was_idle: AtomicBool::new(false),
-            _cancel_on_drop: dropped.clone().drop_guard(),
-            dropped,
+            gone: CancellationToken::new(),
             tasks: TaskTracker::new(),
             abandon_all: CancellationToken::new(),
         })
@@ -89,14 +86,19 @@ impl Home {
             let (has_ended, report) = (Arc::clone(&self.has_ended), Some(start(&current)));
             // Created outside of the task: a runtime that ends drops a new task without polling it.
             let end = EndGuard { has_ended, report };
-            let dropped = self.dropped.clone();
+            let gone = self.gone();
             current.spawn(async move {
                 let mut end = end;
-                dropped.cancelled().await;
+                gone.cancelled().await;
                 end.report = None;
             });
             current
         });
+    }
+
+    /// Returns the token that ends the background work when the manager and its last guard have been dropped.
+    pub(crate) fn gone(&self) -> CancellationToken {
+        self.gone.clone()
     }
 
     /// Returns the home, or the runtime of this thread as long as there is no home. `None` if there is neither: then all

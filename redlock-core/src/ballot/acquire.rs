@@ -63,7 +63,9 @@ impl Ballot {
 
         let limits = self.limits(validity::remaining(expire, Duration::ZERO));
         let decision = cleanup.round.decide(&self.nodes, limits).await;
-        self.check(decision, attempt, since, expire, &cleanup.round)?;
+        if decision != Decision::Granted {
+            return Err(self.refusal(decision, attempt, since, expire, &cleanup.round));
+        }
         // The number is fixed now: a greater number in a later reply is not confirmed.
         let token = attempt.first_token(cleanup.round.number());
         if let Some(token) = token
@@ -79,7 +81,8 @@ impl Ballot {
         let decided = self.clock.now();
         let validity = validity::remaining(expire, decided.since(since));
         if validity.is_zero() {
-            self.check(Decision::OutOfTime, attempt, since, expire, &cleanup.round)?;
+            let late = Decision::OutOfTime;
+            return Err(self.refusal(late, attempt, since, expire, &cleanup.round));
         }
         cleanup.disarm();
         let lease = Lease::new(since, decided, expire);
@@ -111,12 +114,14 @@ impl Ballot {
         });
         let asked = self.clock.now();
         let decision = round.decide(&self.nodes, self.limits(remaining)).await;
-        let confirmed = if decision == Decision::Denied && !round.tally().is_refused() {
+        let confirmed = match decision {
+            Decision::Granted => Ok(()),
             // A quorum had granted the lock. Failed nodes, and not another holder, prevented the confirmation.
-            let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
-            Err(LockError::Unavailable { key, votes })
-        } else {
-            self.check(decision, attempt, asked, expire, &round)
+            Decision::Denied if !round.tally().is_refused() => {
+                let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
+                Err(LockError::Unavailable { key, votes })
+            }
+            _ => Err(self.refusal(decision, attempt, asked, expire, &round)),
         };
         self.await_pending(&mut round);
         confirmed
@@ -124,31 +129,28 @@ impl Ballot {
 
     /// Returns why a round that began at `since` was not granted: its time is over, no quorum of nodes answered, a key is
     /// foreign, or another holder has the lock.
-    fn check(
+    fn refusal(
         &self,
         decision: Decision,
         attempt: &Attempt,
         since: Moment,
         expire: Duration,
         round: &Round,
-    ) -> Result<(), LockError> {
-        if decision == Decision::Granted {
-            return Ok(());
-        }
+    ) -> LockError {
         let (tally, votes) = (round.tally(), round.votes(&self.nodes));
         if decision == Decision::OutOfTime {
             let (key, elapsed) = (attempt.key().clone(), self.clock.now().since(since));
-            return Err(LockError::TimedOut { key, elapsed, expire, votes });
+            return LockError::TimedOut { key, elapsed, expire, votes };
         }
         if tally.is_unavailable() {
-            return Err(LockError::Unavailable { key: attempt.key().clone(), votes });
+            return LockError::Unavailable { key: attempt.key().clone(), votes };
         }
         let key = attempt.spec().key_at(round.refused_key()).clone();
         if tally.is_foreign() {
-            return Err(LockError::ForeignKey { key, votes });
+            return LockError::ForeignKey { key, votes };
         }
         attempt.met_marks.store(round.takes_marks(), Ordering::SeqCst);
-        Err(LockError::Contended { key, remaining: tally.remaining(), votes })
+        LockError::Contended { key, remaining: tally.remaining(), votes }
     }
 }
 

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::held::{Due, Held, HoldState};
 use crate::ballot::Ballot;
@@ -24,19 +23,10 @@ const RETRIES_PER_LEASE: u32 = 30;
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// Renews all leases of a manager, and detects leases that have run out, in one task.
-#[derive(Debug)]
-pub(crate) struct LeaseKeeper {
-    schedule: Arc<Schedule>,
-    ballot: Ballot,
-    /// Ends the task when the manager and its last guard have been dropped.
-    end: CancellationToken,
-    _end_on_drop: DropGuard,
-}
-
-/// Every held lock, ordered by the time at which the task has to handle it.
+/// Renews all leases of a manager, and detects leases that have run out, in one task. Has every held lock, ordered by the
+/// time at which the task has to handle it.
 #[derive(Debug, Default)]
-struct Schedule {
+pub(crate) struct LeaseKeeper {
     entries: Mutex<ScheduledLocks>,
     /// Wakes the task.
     wake: Notify,
@@ -65,50 +55,6 @@ pub(crate) struct Renewal {
     pub(crate) until: Option<Instant>,
 }
 
-impl LeaseKeeper {
-    pub(crate) fn new(ballot: Ballot) -> Self {
-        let end = CancellationToken::new();
-        Self { schedule: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
-    }
-
-    /// Adds a lock that is valid for `remaining` at `now`, or for longer. If this process was stopped since then, the
-    /// task reports a loss later by this time; the lock itself compares its validity with the clock.
-    pub(crate) fn add(
-        &self,
-        held: &Arc<Held>,
-        renewal: Option<Renewal>,
-        now: Instant,
-        remaining: Duration,
-    ) {
-        let entry = ScheduledLock { held: Arc::clone(held), renewal };
-        let due = entry.next_due(now, remaining);
-        self.schedule.insert(entry, due);
-    }
-
-    /// Removes a lock from the schedule.
-    pub(crate) fn remove(&self, held: &Held) {
-        self.schedule.remove(held);
-    }
-
-    /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
-    /// the present holder is not valid any more either, and its loss is reported when its holder or this task looks at it.
-    pub(crate) fn lose_denied(&self, held: &Held) {
-        self.schedule.lose_denied(held);
-    }
-
-    /// Starts the task.
-    pub(crate) fn start(&self, runtime: &Handle) {
-        let run = run(Arc::clone(&self.schedule), self.ballot.clone());
-        runtime.spawn(self.end.clone().run_until_cancelled_owned(run));
-    }
-
-    /// Returns every held lock.
-    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
-        let entries = self.schedule.entries.lock();
-        entries.by_due.values().map(|entry| Arc::clone(&entry.held)).collect()
-    }
-}
-
 impl ScheduledLock {
     fn next_due(&self, now: Instant, remaining: Duration) -> Instant {
         match self.renewal {
@@ -121,7 +67,33 @@ impl ScheduledLock {
     }
 }
 
-impl Schedule {
+impl LeaseKeeper {
+    /// Adds a lock that is valid for `remaining` at `now`, or for longer. If this process was stopped since then, the
+    /// task reports a loss later by this time; the lock itself compares its validity with the clock.
+    pub(crate) fn add(
+        &self,
+        held: &Arc<Held>,
+        renewal: Option<Renewal>,
+        now: Instant,
+        remaining: Duration,
+    ) {
+        let entry = ScheduledLock { held: Arc::clone(held), renewal };
+        let due = entry.next_due(now, remaining);
+        self.insert(entry, due);
+    }
+
+    /// Starts the task.
+    pub(crate) fn start(self: &Arc<Self>, runtime: &Handle, ballot: &Ballot) {
+        let run = run(Arc::clone(self), ballot.clone());
+        runtime.spawn(ballot.home.gone().run_until_cancelled_owned(run));
+    }
+
+    /// Returns every held lock.
+    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+        let entries = self.entries.lock();
+        entries.by_due.values().map(|entry| Arc::clone(&entry.held)).collect()
+    }
+
     fn insert(&self, entry: ScheduledLock, due: Instant) {
         let mut entries = self.entries.lock();
         // Checked under the schedule's lock: a caller that ends the holding removes the entry only afterwards,
@@ -141,14 +113,17 @@ impl Schedule {
         }
     }
 
-    fn remove(&self, held: &Held) {
+    /// Removes a lock.
+    pub(crate) fn remove(&self, held: &Held) {
         let mut entries = self.entries.lock();
         if let Some(due) = held.set_due(None) {
             entries.by_due.remove(&due);
         }
     }
 
-    fn lose_denied(&self, held: &Held) {
+    /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
+    /// the present holder is not valid any more either, and its loss is reported when its holder or the task looks at it.
+    pub(crate) fn lose_denied(&self, held: &Held) {
         held.attempt().deny();
         self.remove(held);
         held.lose("a quorum of nodes no longer holds the lock");
@@ -185,10 +160,10 @@ impl Schedule {
     }
 }
 
-async fn run(schedule: Arc<Schedule>, ballot: Ballot) {
+async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
     let mut renewals = FuturesUnordered::new();
     loop {
-        for mut entry in schedule.take_due() {
+        for mut entry in keeper.take_due() {
             let over =
                 |renewal: &Renewal| renewal.until.is_some_and(|until| until <= Instant::now());
             if entry.renewal.as_ref().is_some_and(over) {
@@ -198,15 +173,15 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot) {
             match entry.renewal {
                 Some(Renewal { lease, .. }) => {
                     // The entry stays in the schedule during the renewal, so that a shutdown finds the lock.
-                    schedule.insert(entry.clone(), next_due);
-                    renewals.push(renew(&schedule, &ballot, entry, lease));
+                    keeper.insert(entry.clone(), next_due);
+                    renewals.push(renew(&keeper, &ballot, entry, lease));
                 }
                 // The holder has extended the lease in the meantime.
-                None if entry.held.is_valid() => schedule.insert(entry, next_due),
+                None if entry.held.is_valid() => keeper.insert(entry, next_due),
                 None => entry.held.lose("the lease ran out before the lock was released"),
             }
         }
-        let next = schedule.next_due();
+        let next = keeper.next_due();
         let timer = async {
             match next {
                 Some(next) => sleep_until(next).await,
@@ -217,16 +192,16 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot) {
             biased;
             // Renewals come first, because the other branches may be ready again and again.
             Some(()) = renewals.next() => {}
-            () = schedule.wake.notified() => {}
+            () = keeper.wake.notified() => {}
             () = timer => {}
         }
     }
 }
 
-async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease: Duration) {
+async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, lease: Duration) {
     let held = &entry.held;
     let too_late = || {
-        schedule.remove(held);
+        keeper.remove(held);
         held.lose("the lease could not be renewed in time");
     };
     if !held.is_valid() {
@@ -240,7 +215,7 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
         }
         Err(HoldError::Lost { key, votes }) => {
             tracing::debug!(%key, %votes, "a renewal was denied");
-            schedule.lose_denied(held);
+            keeper.lose_denied(held);
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Err(error) => {
@@ -248,7 +223,7 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
             held.attempt().lease().is_unconfirmed = true;
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());
-            schedule.insert(entry, due);
+            keeper.insert(entry, due);
         }
     }
 }

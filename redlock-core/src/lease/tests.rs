@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::{Held, LeaseKeeper};
+use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
-use crate::ballot::{Ballot, Lease};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
-use crate::home::Home;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
@@ -445,7 +445,7 @@ async fn the_release_is_repeated_until_the_lease_of_a_dropped_extension_is_over(
 #[test]
 fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
     let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
-    let keeper = LeaseKeeper::new(Ballot::new(vec![], SECOND, Arc::clone(&clock), Home::new()));
+    let keeper = LeaseKeeper::default();
     let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
     let held = Held::new(attempt("a"), clock, lease, lease.since, None);
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
@@ -454,4 +454,17 @@ fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
     held.end_by_holder();
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     assert!(keeper.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_background_work_ends_with_the_manager_and_its_last_guard() {
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let locks = LockManager::in_memory();
+    let guard = locks.lock("a").try_acquire().await.unwrap();
+    drop(locks);
+    settle().await;
+    assert!(tasks() > 0, "the lease is not renewed");
+    drop(guard);
+    settle().await;
+    assert_eq!(tasks(), 0);
 }

@@ -131,11 +131,11 @@ impl LockManagerBuilder {
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
         let ballot = Ballot::new(nodes, node_timeout, clock, Home::new());
-        let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
+        let end_on_drop = ballot.home.gone().drop_guard();
         let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
         let fair = FairQueues::new(ballot.clone(), Arc::clone(&log_limit));
         let context = Context {
-            keeper,
+            keeper: Arc::new(LeaseKeeper::default()),
             queues,
             fair,
             ballot,
@@ -147,6 +147,7 @@ impl LockManagerBuilder {
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),
+            _end_on_drop: end_on_drop,
         };
         context.enter();
         LockManager { context: Arc::new(context) }
