@@ -48,8 +48,6 @@ enum Ability {
     ReleaseLater,
     /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock and for one with permits.
     Share,
-    /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock that another caller shares.
-    ShareBeside,
     /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock, although an exclusive holder has the lock.
     RefuseReader,
     /// `HoldError::Unavailable`, with `NotPermitted`, for a shared lock; it is held until its lease runs out.
@@ -66,8 +64,8 @@ enum Ability {
 
 use Ability::{
     Acquire, Announce, Connect, Extend, ExtendShared, Fence, Identify, Listen, Refuse,
-    RefuseReader, Release, ReleaseLater, Share, ShareBeside, StopListening, StopSharing,
-    TellRemaining, WatchClock,
+    RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing, TellRemaining,
+    WatchClock,
 };
 
 /// A rule of the ACL, and the abilities that are missing without it.
@@ -84,9 +82,9 @@ const PLAIN: &[Right] = &[
     ("+pttl", &[TellRemaining, Extend, ReleaseLater, RefuseReader]),
     ("+zadd", &[Share]),
     ("+zrem", &[StopSharing]),
-    ("+zscore", &[ShareBeside, ExtendShared, StopSharing]),
+    ("+zscore", &[ExtendShared, StopSharing]),
     ("+zrange", &[Share]),
-    ("+zremrangebyscore", &[ShareBeside, ExtendShared]),
+    ("+zremrangebyscore", &[ExtendShared]),
     ("+pexpireat", &[Share]),
     ("+publish", &[Announce]),
     ("+evalsha", &[Fence, Share, TellRemaining, Extend, Release, ReleaseLater]),
@@ -330,10 +328,7 @@ impl Restricted {
                 assert_eq!(self.locks().await, [""; 0]);
                 return vec![Share];
             };
-            let beside = permitted!(self, LockError, shared.try_acquire().await);
-            if beside.is_none() {
-                lacking.push(ShareBeside);
-            }
+            let beside = shared.try_acquire().await.unwrap();
             if permitted!(self, HoldError, guard.extend(LONG * 2).await).is_none() {
                 lacking.push(ExtendShared);
             }
@@ -341,10 +336,7 @@ impl Restricted {
             let refused = request(stranger).try_acquire().await.unwrap_err();
             assert!(refused.is_contended(), "{refused}");
             let released = permitted!(self, ReleaseError, guard.release().await);
-            let last = match beside {
-                Some(beside) => permitted!(self, ReleaseError, beside.release().await),
-                None => Some(()),
-            };
+            let last = permitted!(self, ReleaseError, beside.release().await);
             if released.and(last).is_some() {
                 assert_eq!(self.locks().await, [""; 0]);
             } else {

@@ -29,6 +29,15 @@ impl Server {
         lua::run(&mut self.0, script, &keys, &arguments).shown()
     }
 
+    /// Acquires the key `a` for a reader.
+    fn share(&mut self, token: &str, lease: &str) -> String {
+        self.run("share", &["a"], &[token, "r", lease, "0"])
+    }
+
+    fn release_reader(&mut self, token: &str) -> String {
+        self.run("release", &["a"], &[token, "r"])
+    }
+
     fn command(&mut self, words: &str) -> String {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let (Ok(reply) | Err(reply)): Result<Reply, Reply> = self.0.command(&words);
@@ -117,7 +126,7 @@ fn an_acquisition_that_comes_again_never_shortens_the_lease() {
 
 /// The rules of shared locks: the text of the scripts that has the rule, and the text without it. The turn of the readers
 /// is missed by `tests/locks/starvation.rs`, the end of each reader by the test below.
-const RULES: [(&str, &str, &str); 6] = [
+const RULES: [(&str, &str, &str); 9] = [
     ("holders refuse a writer", "last == 0 then", "true then"),
     (
         "a mark refuses readers, also after the last reader",
@@ -129,13 +138,24 @@ const RULES: [(&str, &str, &str); 6] = [
         "local last = math.max(holder,",
         "local last = math.max(mark_end(key), holder,",
     ),
-    ("the key ends with its last entry", "    expire(key, first and holder)\n", ""),
+    ("the key ends with its last entry", "last, holder)\n    expire(key)\n", "last, holder)\n"),
     (
         "each reader has an entry of its own",
         "local key, own = KEYS[1], ARGV[2] .. ':' .. ARGV[1]",
         "local key, own = KEYS[1], ARGV[2] .. ':'",
     ),
     ("permits are counted", "local _, taken = member(key, -ARGV[4])", "local taken = 0"),
+    ("permits are counted beside others", "and (ARGV[4] == '0' or", "and (true or"),
+    (
+        "a reader that joins never shortens the life of the key",
+        "if tonumber(ARGV[3]) < left then",
+        "if false then",
+    ),
+    (
+        "the key ends with the last of the holders that remain",
+        "if tonumber(last) ~= now + left then",
+        "if false then",
+    ),
 ];
 
 #[test]
@@ -185,7 +205,7 @@ fn only_the_release_of_the_last_holder_wakes_a_waiting_writer() {
 fn a_reader_that_has_ended_keeps_nobody_out() {
     let mut server = Server::new();
     for (token, lease) in [("dead", "100"), ("living", "5000")] {
-        server.run("share", &["a"], &[token, "r", lease, "0"]);
+        server.share(token, lease);
     }
     server.advance(Duration::from_millis(200));
     server.run("extend", &["a"], &["living", "r", "9000"]);
@@ -193,6 +213,88 @@ fn a_reader_that_has_ended_keeps_nobody_out() {
     assert_eq!(server.run("release", &["a"], &["dead", "r"]), Reply::Int(0).shown());
     server.run("release", &["a"], &["living", "r"]);
     assert_eq!(server.command("EXISTS a"), Reply::Int(0).shown());
+}
+
+/// Otherwise the entries of crashed readers would stay as long as other readers come and go.
+#[test]
+fn an_acquisition_and_a_release_remove_the_entries_that_have_ended() {
+    for (script, token, reply) in [
+        ("share", "new", Reply::Simple("OK")),
+        ("release", "living", Reply::Int(1)),
+        ("release", "dead", Reply::Int(0)),
+    ] {
+        let mut server = Server::new();
+        for (token, lease) in [("dead", "100"), ("living", "5000"), ("other", "5000")] {
+            server.share(token, lease);
+        }
+        server.advance(Duration::from_millis(200));
+        assert_eq!(
+            server.run(
+                script,
+                &["a"],
+                &[token, "r", "5000", "0"][..if script == "share" { 4 } else { 2 }]
+            ),
+            reply.shown()
+        );
+        assert_eq!(server.command("ZSCORE a r:dead"), Reply::Null.shown());
+    }
+}
+
+/// Also after others have changed the life time of the key.
+#[test]
+fn a_key_lives_as_long_as_its_last_reader() {
+    let mut server = Server::new();
+    for (token, lease, left) in
+        [("one", "5000", 5000), ("two", "2000", 5000), ("three", "9000", 9000)]
+    {
+        server.share(token, lease);
+        assert_eq!(server.0.time_to_live(b"a"), left, "{token}");
+    }
+    // The second acquisition of a token is one that the manager sends again.
+    for (token, lease) in [("one", "9000"), ("one", "1000"), ("three", "1000")] {
+        server.share(token, lease);
+        assert_eq!(
+            server.command(&format!("ZSCORE a r:{token}")),
+            Reply::bulk("1790000009000").shown()
+        );
+    }
+    for others in ["PEXPIRE a 60000", "PEXPIRE a 3000"] {
+        server.command(others);
+        server.share("four", "1000");
+        assert_eq!(server.0.time_to_live(b"a"), 9000, "{others}");
+        server.command(others);
+        server.release_reader("four");
+        assert_eq!(server.0.time_to_live(b"a"), 9000, "{others}");
+    }
+    server.run("extend", &["a"], &["two", "r", "7000"]);
+    for (token, left) in [("three", 9000), ("one", 7000), ("two", -2)] {
+        assert_eq!(server.release_reader(token), Reply::Int(1).shown());
+        assert_eq!(server.0.time_to_live(b"a"), left, "{token}");
+    }
+}
+
+/// A waiter for a permit asks again as soon as a permit is free. An exclusive caller would ask in vain.
+#[test]
+fn the_release_of_one_of_several_permits_notifies_the_callers_for_permits() {
+    for (kind, permits, notified) in [("p", "2", 1), ("r", "0", 0)] {
+        let mut server = Server::new();
+        server.0.execute(1, server.0.now, &[b"SUBSCRIBE".to_vec(), b"a".to_vec()]);
+        for token in ["one", "two"] {
+            server.run("share", &["a"], &[token, kind, "5000", permits]);
+        }
+        let refused = server.run("share", &["a"], &["three", "p", "5000", "2"]);
+        assert_eq!(refused, Reply::Array(vec![Reply::Int(0), Reply::Int(5000)]).shown());
+        // A token that has a permit already needs no further one.
+        assert_eq!(
+            server.run("share", &["a"], &["two", kind, "5000", permits]),
+            Reply::Simple("OK").shown()
+        );
+        assert_eq!(server.run("release", &["a"], &["three", kind]), Reply::Int(0).shown());
+        for (token, notified) in [("one", notified), ("two", 1)] {
+            let reply = server.run("release", &["a"], &[token, kind]);
+            assert_eq!(reply, Reply::Int(1 + notified).shown(), "{kind} {token}");
+        }
+    }
 }
 
 /// Redis keeps the writes of a script that fails. Redis 6.2 cannot check a permission before a script writes.
@@ -212,18 +314,23 @@ fn a_reader_that_may_not_set_a_deadline_leaves_no_key() {
 
 /// Others may remove the deadline, or the member that marks the set as a shared lock.
 #[test]
-fn the_last_reader_does_not_release_a_foreign_key() {
-    for (is_persisted, reply) in [(true, -1), (false, -3)] {
+fn a_reader_neither_releases_nor_joins_a_foreign_key() {
+    for (is_persisted, readers, reply) in
+        [(true, 1, -1), (false, 1, -3), (true, 2, -1), (false, 2, -3)]
+    {
         let mut server = Server::new();
-        server.run("share", &["a"], &["one", "r", "1000", "0"]);
+        for token in &["one", "two"][..readers] {
+            server.share(token, "1000");
+        }
         if is_persisted {
             server.0.keys.get_mut(&b"a"[..]).expect("a lock").until = None;
         } else {
             server.command("ZREM a shared");
             server.command("ZADD a 0 other");
         }
-        let released = server.run("release", &["a"], &["one", "r"]);
-        assert_eq!(released, Reply::Int(reply).shown());
-        assert_eq!(server.command("EXISTS a"), Reply::Int(1).shown());
+        let refused = Reply::Array(vec![Reply::Int(0), Reply::Int(reply)]);
+        assert_eq!(server.share("three", "1000"), refused.shown());
+        assert_eq!(server.release_reader("one"), Reply::Int(reply).shown());
+        assert_eq!(server.command("ZSCORE a r:one"), Reply::bulk("1790000001000").shown());
     }
 }

@@ -54,10 +54,10 @@ macro_rules! scripts {
 
 scripts! {
     ACQUIRE = "acquire": "prelude" "counters" "acquire";
-    SHARE = "share": "share_free" "prelude" "share";
+    SHARE = "share": "share_quick" "prelude" "share";
     EXTEND = "extend": "prelude" "extend";
     CONFIRM = "confirm": "prelude" "confirm";
-    RELEASE = "release": "release_one" "prelude" "release";
+    RELEASE = "release": "release_quick" "prelude" "release";
     DOWNGRADE = "downgrade": "prelude" "downgrade";
     WITHDRAW = "withdraw": "prelude" "withdraw";
     FAIR = "fair": "fair";

@@ -25,13 +25,11 @@ local function member(key, index)
   return pair[1], tonumber(pair[2] or 0)
 end
 
--- The key lives as long as its last entry, or until `last`. Returns an error as a table.
-local function expire(key, last)
-  if not last then
-    local _, lowest = member(key, '0')
-    local _, highest = member(key, '-1')
-    last = math.max(highest, -lowest)
-  end
+-- The key lives as long as its last entry. Returns an error as a table.
+local function expire(key)
+  local _, lowest = member(key, '0')
+  local _, highest = member(key, '-1')
+  local last = math.max(highest, -lowest)
   if last == 0 then return redis.call('DEL', key) end
   return redis.pcall('PEXPIREAT', key, text(last))
 end
@@ -44,8 +42,7 @@ end
 -- to live, and -3 for anything else. Returns an error as a table.
 --
 -- Removes the entries of a shared lock that have ended. Marks and a turn are also removed if they end later than they can:
--- they were set before the clock was stepped back. If there are neither marks nor a turn, the next results are the first
--- two holders.
+-- they were set before the clock was stepped back.
 --
 -- `low` are the first members with their scores, if the script has read them already and has not written since.
 local function read(key, kind, low)
@@ -53,7 +50,7 @@ local function read(key, kind, low)
     local value = redis.pcall('GET', key)
     if type(value) ~= 'table' or not is_wrong_type(value) then return value end
   end
-  low = low or redis.pcall('ZRANGE', key, '0', '2', 'WITHSCORES')
+  low = low or redis.pcall('ZRANGE', key, '0', '1', 'WITHSCORES')
   if low.err then
     if not is_wrong_type(low) then return low end
     local value = redis.pcall('GET', key)
@@ -62,7 +59,7 @@ local function read(key, kind, low)
   if not low[1] then return false end
   if redis.pcall('PTTL', key) == -1 and redis.call('ZSCORE', key, 'shared') == '0' then return -1 end
   -- Most shared locks have holders only, and none of them has ended.
-  if low[1] == 'shared' and low[2] == '0' and tonumber(low[4] or 0) >= now() then return -4, low[3], low[5] end
+  if low[1] == 'shared' and low[2] == '0' and tonumber(low[4] or 0) >= now() then return -4 end
   if redis.call('ZSCORE', key, 'shared') ~= '0' then return -3 end
   local removed = redis.call('ZREMRANGEBYSCORE', key, '(0', '(' .. text(now()))
     + redis.call('ZREMRANGEBYSCORE', key, '(' .. text(-now()), '(0')
@@ -73,15 +70,9 @@ local function read(key, kind, low)
   return -4
 end
 
--- Sets the score of an entry. With `last`, the end of the last entry of the key, it only raises the score. Returns an error
--- as a table, and otherwise nil. A server whose memory is full refuses a script whose first write needs memory. So the
--- first write needs none, unless the key is new.
-local function set(key, entry, score, last)
-  if last then
-    local expired = expire(key, math.max(last, score))
-    local added = type(expired) == 'table' and expired or redis.pcall('ZADD', key, 'GT', text(score), entry)
-    return type(added) == 'table' and added or nil
-  end
+-- Sets the score of an entry. Returns an error as a table, and otherwise nil. A server whose memory is full refuses a script
+-- whose first write needs memory. So the first write needs none, unless the key is new.
+local function set(key, entry, score)
   -- Redis keeps the writes of a script that fails, but every lock has a deadline. So this function writes nothing if
   -- PEXPIREAT is not permitted. Redis 6.2 has no function for this check.
   if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIREAT', key, '1') then
@@ -112,15 +103,14 @@ local function mark_end(key)
   return 0
 end
 
--- Returns true if the token has the key alone. If it shares the key as `kind`, returns the end of its entry, and, if there
--- are no marks and no turn, the first two holders. A reader may have the key alone: a downgrade has not reached this
--- server. Otherwise returns nil and the reply: 0, -1, -3 or an error.
+-- Returns true if the token has the key alone. If it shares the key as `kind`, returns the end of its entry. A reader may
+-- have the key alone: a downgrade has not reached this server. Otherwise returns nil and the reply: 0, -1, -3 or an error.
 local function mine(key, kind)
-  local value, first, second = read(key, kind)
+  local value = read(key, kind)
   if value == ARGV[1] then return true end
   if type(value) == 'table' or value == -3 or value == -1 then return nil, value end
   local till = value == -4 and kind ~= 'x' and redis.call('ZSCORE', key, kind .. ':' .. ARGV[1])
-  if till then return tonumber(till), first, second end
+  if till then return tonumber(till) end
   return nil, 0
 end
 

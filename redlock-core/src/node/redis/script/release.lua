@@ -28,11 +28,11 @@ end
 
 local result, most = 1, 0
 for _, key in ipairs(KEYS) do
-  local own, first, second = mine(key, kind)
+  local own, reply = mine(key, kind)
   local message = '0'
   if not own then
     -- The keys that the token still has are released all the same.
-    if result == 1 then result = first end
+    if result == 1 then result = reply end
     message = false
   elseif own == true then
     if not rest then
@@ -43,14 +43,11 @@ for _, key in ipairs(KEYS) do
   elseif rest then
     local failed = now() + rest < own and set(key, kind .. ':' .. ARGV[1], now() + rest)
     if failed then return failed end
-  elseif first and not second then
-    redis.call('DEL', key)
   else
     redis.call('ZREM', key, kind .. ':' .. ARGV[1])
     local last, holder = member(key, '-1')
-    message = audience(own, not first and mark_end(key) > 0, last, holder)
-    -- Without marks, the key lives as long as its last holder.
-    expire(key, first and holder)
+    message = audience(own, mark_end(key) > 0, last, holder)
+    expire(key)
   end
   if message then
     -- A denied PUBLISH does not fail the release.
