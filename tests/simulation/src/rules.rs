@@ -258,10 +258,14 @@ fn a_key_lives_as_long_as_its_last_reader() {
             Reply::bulk("1790000009000").shown()
         );
     }
-    for others in ["PEXPIRE a 60000", "PEXPIRE a 3000"] {
+    for (others, lease, left) in [
+        ("PEXPIRE a 60000", "1000", 9000),
+        ("PEXPIRE a 60000", "20000", 20000),
+        ("PEXPIRE a 3000", "1000", 9000),
+    ] {
         server.command(others);
-        server.share("four", "1000");
-        assert_eq!(server.0.time_to_live(b"a"), 9000, "{others}");
+        server.share("four", lease);
+        assert_eq!(server.0.time_to_live(b"a"), left, "{others}");
         server.command(others);
         server.release_reader("four");
         assert_eq!(server.0.time_to_live(b"a"), 9000, "{others}");
@@ -282,8 +286,12 @@ fn the_release_of_one_of_several_permits_notifies_the_callers_for_permits() {
         for token in ["one", "two"] {
             server.run("share", &["a"], &[token, kind, "5000", permits]);
         }
-        let refused = server.run("share", &["a"], &["three", "p", "5000", "2"]);
-        assert_eq!(refused, Reply::Array(vec![Reply::Int(0), Reply::Int(5000)]).shown());
+        let other =
+            if kind == "p" { ["three", "r", "5000", "0"] } else { ["three", "p", "5000", "9"] };
+        for refused in [["three", "p", "5000", "2"], other] {
+            let reply = server.run("share", &["a"], &refused);
+            assert_eq!(reply, Reply::Array(vec![Reply::Int(0), Reply::Int(5000)]).shown());
+        }
         // A token that has a permit already needs no further one.
         assert_eq!(
             server.run("share", &["a"], &["two", kind, "5000", permits]),
@@ -333,4 +341,13 @@ fn a_reader_neither_releases_nor_joins_a_foreign_key() {
         assert_eq!(server.release_reader("one"), Reply::Int(reply).shown());
         assert_eq!(server.command("ZSCORE a r:one"), Reply::bulk("1790000001000").shown());
     }
+}
+
+#[test]
+fn a_reader_does_not_join_a_set_with_another_score_of_the_member_shared() {
+    let mut server = Server::new();
+    server.share("one", "1000");
+    server.command("ZADD a 1 shared");
+    let refused = Reply::Array(vec![Reply::Int(0), Reply::Int(-3)]);
+    assert_eq!(server.share("two", "1000"), refused.shown());
 }
