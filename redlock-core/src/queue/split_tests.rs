@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::tests::{SECOND, acquisitions, nodes, wait};
+use super::tests::{SECOND, acquisitions, nodes, settle, wait};
 #[cfg(feature = "test-util")]
 use crate::{LockManager, test_util::TestLocks};
 
@@ -49,6 +49,39 @@ async fn a_waiter_with_a_minority_of_votes_polls_rarely_and_notices_the_release(
     let released = Instant::now();
     let acquired = waiter.await.unwrap().unwrap();
     assert!(acquired - released <= 401 * MILLI, "{:?}", acquired - released);
+}
+
+/// Otherwise a lock that was handed over would lie idle, and a shutdown would wait.
+#[tokio::test(start_paused = true)]
+async fn a_pause_after_split_votes_ends_with_a_hand_over_and_with_a_shutdown() {
+    for shuts_down in [false, true] {
+        let (locks, nodes) = nodes(3);
+        for node in &nodes[..2] {
+            node.occupy(3600 * SECOND);
+        }
+        let waiter = tokio::spawn({
+            let locks = locks.clone();
+            async move { (wait(&locks, "a").await, Instant::now()) }
+        });
+        sleep(10 * SECOND).await;
+        let polls = acquisitions(&nodes[0]);
+        while acquisitions(&nodes[0]) == polls {
+            sleep(MILLI).await;
+        }
+        // The next pause has begun, and lasts for at least 200 ms.
+        settle().await;
+        if shuts_down {
+            locks.shutdown().await;
+        } else {
+            nodes[..2].iter().for_each(|node| node.forget());
+            let holder = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+            holder.release().await.unwrap();
+        }
+        let begun = Instant::now();
+        let (result, ended) = waiter.await.unwrap();
+        assert_eq!(ended, begun, "shuts down: {shuts_down}");
+        assert_eq!(result.is_err(), shuts_down, "{result:?}");
+    }
 }
 
 /// A writer that reaches two of three nodes never rests, so each attempt of the reader gets the vote of the third node.

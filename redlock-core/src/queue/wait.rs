@@ -81,12 +81,9 @@ impl Place<'_> {
             WaiterState::Called | WaiterState::Asking => {}
         }
         let mode = self.waiter.spec.mode();
-        if self.at.is_none() || self.waiter.spec.has_several_keys() {
+        if self.waiter.spec.has_several_keys() {
+            let is_held = |queue| self.blocking(queue, mode).is_some();
             let mut keys = self.waiter.spec.keys().iter();
-            let is_held = |queue: &KeyQueue| match self.at {
-                Some(_) => self.blocking(queue, mode).is_some(),
-                None => queue.keeps_out(mode).is_some(),
-            };
             let held = keys.position(|key| by_key.get(key).is_some_and(is_held));
             if let Some(key) = held.filter(|key| self.at != Some(*key)) {
                 return Look::MoveTo(key);

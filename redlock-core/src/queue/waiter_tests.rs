@@ -14,6 +14,7 @@ use super::tests::{SECOND, acquisitions, one_node, settle, two_processes};
 use crate::node::Action;
 use crate::node::deferring::DeferringNode;
 use crate::node::fake::FakeMode;
+use crate::test_util::TestLocks;
 use crate::{LockError, LockManager, MemoryNode};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -254,6 +255,79 @@ async fn the_log_says_why_a_waiter_slept_and_what_has_woken_it() {
     ] {
         assert_eq!(logs.count("TRACE", ended), 1, "{ended}: {:?}", logs.lines());
     }
+}
+
+/// A writer gets the lock while the first reader asks, so the second reader meets a holder when it joins. The grant of the
+/// first reader calls it.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_meets_a_holder_behind_an_asking_reader_is_called_again() {
+    let (mut node, mut sent) = DeferringNode::new();
+    (node.capabilities.ordered, node.capabilities.shared) = (true, true);
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let read = || tokio::spawn(locks.lock("a").shared().expire(LEASE).wait_forever().acquire());
+    let first = read();
+    let asked = sent.recv().await.unwrap();
+    let writer = tokio::spawn(locks.lock("a").expire(LEASE).try_acquire());
+    sent.recv().await.unwrap().execute();
+    let writer = writer.await.unwrap().unwrap();
+    let second = read();
+    settle().await;
+    asked.execute();
+    tokio::spawn(async move {
+        while let Some(sent) = sent.recv().await {
+            sent.execute();
+        }
+    });
+    settle().await;
+    writer.release().await.unwrap();
+    let _first = timeout(SECOND, first).await.unwrap().unwrap().unwrap();
+    drop(timeout(SECOND, second).await.expect("the reader is called").unwrap().unwrap());
+}
+
+/// The reader sleeps until the holder of its process ends. Meanwhile an older waiter for several keys goes in front of it,
+/// another process gets the lock, and the older waiter gives up.
+#[tokio::test(start_paused = true)]
+async fn a_displaced_reader_is_called_when_the_waiter_before_it_gives_up() {
+    let (here, there, _) = two_processes(1);
+    let request = |locks: &LockManager, key: &str| locks.lock(key).expire(LEASE);
+    let [a, b] = ["a", "b"].map(|key| request(&here, key).try_acquire());
+    let (a, b) = (a.await.unwrap(), b.await.unwrap());
+    let set = tokio::spawn(here.lock_all(["a", "b"]).expire(LEASE).wait_forever().acquire());
+    settle().await;
+    let reader = tokio::spawn(request(&here, "b").shared().wait_forever().acquire());
+    settle().await;
+    a.release().await.unwrap();
+    settle().await;
+    b.release().now_or_never().expect("at once").unwrap();
+    let elsewhere = request(&there, "b").try_acquire().now_or_never().expect("at once").unwrap();
+    settle().await;
+    set.abort();
+    settle().await;
+    elsewhere.release().await.unwrap();
+    drop(timeout(SECOND, reader).await.expect("the reader is called").unwrap().unwrap());
+}
+
+/// Otherwise a new caller asks the nodes before it joins a queue whose waiters are in an outage.
+#[tokio::test(start_paused = true)]
+async fn a_new_reader_in_an_outage_queues_behind_a_writer_of_its_process() {
+    let nodes = TestLocks::new(1);
+    let locks = nodes.manager();
+    let read = || locks.lock("a").shared().expire(LEASE);
+    let holder = read().try_acquire().await.unwrap();
+    let writer = tokio::spawn(locks.lock("a").expire(LEASE).wait_forever().acquire());
+    settle().await;
+    nodes.nodes()[0].fail();
+    // The writer notices the outage within half a second.
+    sleep(SECOND).await;
+    let reader = tokio::spawn(read().wait_forever().acquire());
+    settle().await;
+    assert!(!writer.is_finished() && !reader.is_finished());
+    nodes.nodes()[0].recover();
+    holder.release().await.unwrap();
+    let writer = timeout(SECOND, writer).await.unwrap().unwrap().unwrap();
+    assert!(!reader.is_finished());
+    writer.release().await.unwrap();
+    drop(timeout(SECOND, reader).await.unwrap().unwrap().unwrap());
 }
 
 /// A lock is handed over to a waiter while another thread looks at its queue. An earlier version lost the lock then.

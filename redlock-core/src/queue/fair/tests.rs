@@ -174,6 +174,19 @@ async fn a_waiter_that_gives_up_leaves_at_once() {
     assert!(here.fair_queues().is_empty() && there.fair_queues().is_empty());
 }
 
+/// The next request of the caller, such as a fair try, looks at the queue.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_waiter_has_left_the_queue_before_another_task_runs() {
+    let nodes = memory_nodes(1);
+    let locks = process(&nodes);
+    let _holder = locks.lock("a").acquire().await.unwrap();
+    let mut waiting = Box::pin(fair(&locks).acquire());
+    assert!(timeout(100 * MILLI, &mut waiting).await.is_err());
+    assert!(!nodes[0].has_empty_queues());
+    drop(waiting);
+    assert!(nodes[0].has_empty_queues());
+}
+
 /// The second waiter gives up while the removal of the first ticket is under way.
 #[tokio::test(start_paused = true)]
 async fn waiters_that_give_up_one_after_another_leave_no_ticket() {
