@@ -176,13 +176,14 @@ impl Home {
         self.tasks.token()
     }
 
-    /// Waits up to `time_limit` for the tasks, then abandons them. The locks of abandoned releases run out on the servers.
+    /// Waits up to `time_limit` for the tasks, then abandons them. Locks and tickets of fair queues that they did not remove
+    /// run out on the servers.
     pub(crate) async fn finish_tasks(&self, time_limit: Duration) {
         self.tasks.close();
         if tokio::time::timeout(time_limit, self.tasks.wait()).await.is_err() {
             tracing::warn!(
                 tasks = self.tasks.len(),
-                "abandoned releases that nodes did not confirm; those locks expire with their leases"
+                "abandoned work that nodes did not confirm; locks end with their leases, tickets of fair queues within seconds"
             );
             self.abandon_all.cancel();
         }

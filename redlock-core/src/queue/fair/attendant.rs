@@ -1,8 +1,10 @@
 //! Keeps the tickets of this process in one fair queue.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{OptionFuture, join_all};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -32,8 +34,10 @@ struct Attendant {
     tickets: Arc<Tickets>,
     /// The index of the node that keeps the order.
     conductor: Option<usize>,
-    /// The index of the latest conductor, which may still have tickets of this process.
-    latest: usize,
+    /// The indices of the nodes that may have tickets of this process.
+    entered_at: Vec<usize>,
+    /// Returns the index of the first node before the conductor that answers. The waiters do not wait for that.
+    probe: Option<Pin<Box<dyn Future<Output = Option<usize>> + Send>>>,
     subscription: Option<(usize, Subscription)>,
     /// Notified by the conductor when the first ticket may be one of this process.
     message: Arc<Notify>,
@@ -56,7 +60,8 @@ pub(super) fn start(
         spec: spec.clone(),
         tickets: Arc::clone(tickets),
         conductor: Some(first_up),
-        latest: first_up,
+        entered_at: Vec::new(),
+        probe: None,
         subscription: None,
         message: Arc::default(),
         due: Instant::now() + REFRESH,
@@ -66,20 +71,25 @@ pub(super) fn start(
 
 impl Attendant {
     async fn attend(mut self) {
+        let (fair, message) = (Arc::clone(&self.fair), Arc::clone(&self.message));
+        let mut is_back = None;
         loop {
             // A shutdown in the next round trip needs another turn.
-            let is_closed = self.fair.is_closed();
+            let is_closed = fair.closed.is_cancelled();
             self.leave(is_closed).await;
             if self.is_done(is_closed) {
                 return;
             }
-            self.keep_places().await;
-            let message = Arc::clone(&self.message);
+            fair.closed.run_until_cancelled(self.keep_places(is_back.take())).await;
             tokio::select! {
                 biased;
                 () = self.tickets.wake.notified() => {}
                 () = message.notified() => self.due = Instant::now(),
                 () = sleep_until(self.due) => {}
+                Some(index) = OptionFuture::from(self.probe.as_mut()) => {
+                    self.probe = None;
+                    is_back = index;
+                }
             }
         }
     }
@@ -91,11 +101,12 @@ impl Attendant {
         if gone.is_empty() {
             return;
         }
-        let action = QueueAction::Leave { numbers: gone.into() };
-        if let Ok(reply) = self.fair.call(self.latest, &self.spec, action).await
-            && self.conductor == Some(self.latest)
-        {
-            self.apply(&reply);
+        let nodes = self.entered_at.clone();
+        let replies = remove(&self.fair, &self.spec, &nodes, gone).await;
+        for (index, reply) in nodes.into_iter().zip(replies) {
+            if let (true, Ok(reply)) = (self.conductor == Some(index), reply) {
+                self.apply(&reply);
+            }
         }
     }
 
@@ -109,9 +120,9 @@ impl Attendant {
         is_done
     }
 
-    /// Enters the tickets that the conductor does not have, or refreshes the presence if that is due. If the conductor fails,
-    /// or a node before it is back, moves to another one.
-    async fn keep_places(&mut self) {
+    /// Enters the tickets that the conductor does not have, and refreshes the presence if that is due. Moves to another node
+    /// if the conductor fails, or if the node `is_back`, which stands before it, answers.
+    async fn keep_places(&mut self, is_back: Option<usize>) {
         let is_due = self.due <= Instant::now();
         if is_due {
             self.due = Instant::now() + REFRESH;
@@ -119,15 +130,19 @@ impl Attendant {
         if self.has_stalled() {
             return;
         }
-        let failure = match self.conductor {
-            // Once a second, the nodes before the conductor are tried.
-            Some(index) if !is_due => self.keep_places_at(index, false).await.err(),
-            _ => None,
-        };
-        if !is_due && failure.is_none() && self.conductor.is_some() {
+        let Some(conductor) = self.conductor else { return self.search(None).await };
+        if let Some(index) = is_back.filter(|index| *index < conductor)
+            && self.keep_places_at(index, false).await.is_ok()
+        {
             return;
         }
-        self.search(failure).await;
+        if let Err(failure) = self.keep_places_at(conductor, is_due).await {
+            self.search(Some(failure)).await;
+        } else if is_due && conductor > 0 {
+            let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
+            let probe = async move { Some(fair.inspect(&spec, conductor).await.ok()?.0) };
+            self.probe.get_or_insert_with(|| Box::pin(probe));
+        }
     }
 
     fn has_stalled(&self) -> bool {
@@ -161,15 +176,13 @@ impl Attendant {
     async fn keep_places_at(&mut self, index: usize, refresh: bool) -> Result<(), NodeError> {
         let is_current = self.conductor == Some(index);
         if is_current && refresh {
-            let reply = self.fair.call(index, &self.spec, QueueAction::Refresh).await?;
-            if reply.was_present {
-                self.apply(&reply);
-            } else {
-                self.tickets.forget_entries();
-            }
+            self.refresh(index).await?;
         }
         let missing = self.tickets.take_missing(!is_current);
         if !missing.is_empty() {
+            if !self.entered_at.contains(&index) {
+                self.entered_at.push(index);
+            }
             let action = QueueAction::Enter { tickets: missing.as_slice().into() };
             let reply = self.fair.call(index, &self.spec, action).await?;
             if self.tickets.record_entered(&missing, is_current && reply.was_present) {
@@ -188,16 +201,17 @@ impl Attendant {
 
     /// Makes a node the conductor.
     fn move_to(&mut self, index: usize) {
-        let former = std::mem::replace(&mut self.latest, index);
         self.conductor = Some(index);
         self.fair.record_conductor(index);
-        if former != index {
+        let mut former = std::mem::replace(&mut self.entered_at, vec![index]);
+        former.retain(|node| *node != index);
+        if !former.is_empty() {
             // The former conductor may be silent.
             let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
             let numbers =
                 self.tickets.take_missing(true).iter().map(|ticket| ticket.number).collect();
             self.fair.ballot.home.spawn(async move {
-                let _ = fair.call(former, &spec, QueueAction::Leave { numbers }).await;
+                remove(&fair, &spec, &former, numbers).await;
             });
         }
     }
@@ -220,8 +234,17 @@ impl Attendant {
         if let Some(ready) = ready {
             let _ = timeout(ballot.node_timeout, ready).await;
         }
+        self.refresh(index).await
+    }
+
+    /// Refreshes the presence, and looks at the order. If the node has forgotten this process, all tickets are missing.
+    async fn refresh(&mut self, index: usize) -> Result<(), NodeError> {
         let reply = self.fair.call(index, &self.spec, QueueAction::Refresh).await?;
-        self.apply(&reply);
+        if reply.was_present {
+            self.apply(&reply);
+        } else {
+            self.tickets.forget_entries();
+        }
         Ok(())
     }
 
@@ -237,4 +260,16 @@ impl Drop for Attendant {
         // The runtime may have ended, and with it all waiting.
         self.fair.remove_unused(&self.spec, &self.tickets);
     }
+}
+
+/// Removes tickets of this process from nodes. Asks all of them at once.
+async fn remove(
+    fair: &FairQueues,
+    spec: &LockSpec,
+    nodes: &[usize],
+    numbers: Vec<u64>,
+) -> Vec<Result<QueueReply, NodeError>> {
+    let numbers: Arc<[u64]> = numbers.into();
+    let leave = || QueueAction::Leave { numbers: Arc::clone(&numbers) };
+    join_all(nodes.iter().map(|index| fair.call(*index, spec, leave()))).await
 }

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::tickets::Tickets;
 use crate::ballot::Ballot;
@@ -29,7 +30,8 @@ pub(crate) struct FairQueues {
     /// The index of the last conductor of any queue.
     last_conductor: AtomicUsize,
     next_ticket: AtomicU64,
-    closed: AtomicBool,
+    /// Cancelled when the manager is shut down.
+    pub(super) closed: CancellationToken,
     /// The queues that have an attendant.
     by_key: ByDialect<Mutex<HashMap<LockKey, Arc<Tickets>, RandomState>>>,
 }
@@ -42,7 +44,7 @@ impl FairQueues {
             log_limit,
             last_conductor: AtomicUsize::new(0),
             next_ticket: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
+            closed: CancellationToken::new(),
             by_key: array::from_fn(|_| Mutex::new(HashMap::with_hasher(hash_state()))),
         })
     }
@@ -60,18 +62,29 @@ impl FairQueues {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
     /// Returns whether a caller waits in the fair queue of a lock, in any process.
     ///
     /// # Errors
     ///
     /// Returns [`LockError::Unavailable`] if no node keeps the order.
     pub(crate) async fn is_occupied(&self, spec: &LockSpec) -> Result<bool, LockError> {
+        match self.inspect(spec, self.ballot.nodes.len()).await {
+            Ok((_, reply)) => Ok(reply.first.is_some()),
+            Err(reasons) => {
+                let (key, votes) = (spec.key().clone(), self.no_conductor(reasons));
+                Err(LockError::Unavailable { key, votes })
+            }
+        }
+    }
+
+    /// Returns the index of the first node that answers, and its reply. Asks only this number of nodes, one after another.
+    pub(super) async fn inspect(
+        &self,
+        spec: &LockSpec,
+        nodes: usize,
+    ) -> Result<(usize, QueueReply), Vec<NodeError>> {
         let mut reasons = Vec::new();
-        for (index, status) in self.ballot.statuses.iter().enumerate() {
+        for (index, status) in self.ballot.statuses[..nodes].iter().enumerate() {
             let attempt = match status.get() {
                 NodeStatus::Down(reason) => Err(reason),
                 NodeStatus::Up | NodeStatus::Connecting => {
@@ -79,11 +92,11 @@ impl FairQueues {
                 }
             };
             match attempt {
-                Ok(reply) => return Ok(reply.first.is_some()),
+                Ok(reply) => return Ok((index, reply)),
                 Err(reason) => reasons.push(reason),
             }
         }
-        Err(LockError::Unavailable { key: spec.key().clone(), votes: self.no_conductor(reasons) })
+        Err(reasons)
     }
 
     /// Returns the votes of nodes none of which keeps the order, each for its reason.
@@ -147,7 +160,7 @@ impl FairQueues {
 
     /// Lets all attendants remove their tickets, because the manager is shut down.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.closed.cancel();
         for by_key in &self.by_key {
             by_key.lock().values().for_each(|tickets| tickets.wake_attendant());
         }

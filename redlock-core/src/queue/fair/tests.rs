@@ -34,6 +34,13 @@ fn fake_process(nodes: &[Arc<FakeNode>]) -> LockManager {
     LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
 }
 
+/// Another process holds the lock for the whole test.
+fn occupy(nodes: &[Arc<FakeNode>]) {
+    for node in nodes {
+        node.occupy(3600 * SECOND);
+    }
+}
+
 fn fair(locks: &LockManager) -> LockRequest {
     locks.lock("a").expire(10 * SECOND).fair().wait_forever()
 }
@@ -192,7 +199,7 @@ async fn a_dropped_waiter_has_left_the_queue_before_another_task_runs() {
 async fn waiters_that_give_up_one_after_another_leave_no_ticket() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
     let locks = fake_process(&nodes);
-    nodes[0].occupy(3600 * SECOND);
+    occupy(&nodes);
     nodes[0].set(FakeMode::Up(10 * MILLI));
     let mut waiting = Vec::new();
     for number in 0..3 {
@@ -212,7 +219,7 @@ async fn waiters_that_give_up_one_after_another_leave_no_ticket() {
 async fn a_shutdown_during_a_removal_removes_the_other_tickets_too() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
     let locks = fake_process(&nodes);
-    nodes[0].occupy(3600 * SECOND);
+    occupy(&nodes);
     nodes[0].set(FakeMode::Up(10 * MILLI));
     let mut waiting = Vec::new();
     for _ in 0..3 {
@@ -325,7 +332,7 @@ async fn waiters_of_a_process_use_its_tickets_in_the_order_of_the_tickets() {
 async fn a_ticket_that_was_not_removed_in_an_outage_does_not_block_the_queue() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
     let locks = fake_process(&nodes);
-    nodes[0].occupy(3600 * SECOND);
+    occupy(&nodes);
     let mut first = Box::pin(fair(&locks).acquire());
     let order = Order::default();
     assert!(timeout(SECOND, &mut first).await.is_err());
@@ -432,9 +439,7 @@ async fn the_first_node_is_the_conductor_again_when_it_is_back() {
     let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
     let [here, there] = [fake_process(&nodes), fake_process(&nodes)];
     nodes[0].set(FakeMode::Down);
-    for node in &nodes {
-        node.occupy(3600 * SECOND);
-    }
+    occupy(&nodes);
     let order = Order::default();
     let first = caller(&here, 0, &order);
     sleep(MILLI).await;
@@ -451,15 +456,92 @@ async fn the_first_node_is_the_conductor_again_when_it_is_back() {
     assert_eq!(*order.lock(), [0, 1]);
 }
 
+/// The first node accepts commands, and never replies. The attendant looks once a second whether it is back.
+#[tokio::test(start_paused = true)]
+async fn a_frozen_node_before_the_conductor_delays_no_waiter() {
+    for offset in (0..100).map(|step| 10 * step) {
+        let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
+        nodes[0].set(FakeMode::Frozen);
+        enter_other(&nodes[1].queues, 1).await;
+        let waiting = fair(&fake_process(&nodes)).acquire();
+        let waiting = tokio::spawn(async move { (waiting.await, Instant::now()) });
+        sleep(3 * SECOND / 2 + offset * MILLI).await;
+        assert!(!waiting.is_finished());
+        let left = Instant::now();
+        other_process(&nodes[1].queues, QueueAction::Leave { numbers: [1].into() }).await;
+        let (result, acquired) = waiting.await.unwrap();
+        drop(result.unwrap());
+        assert_eq!(acquired - left, Duration::ZERO, "after {offset} ms");
+    }
+}
+
+/// The attendant waits for the replies of the nodes, one after another.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_the_search_of_a_conductor() {
+    let nodes: Vec<_> = ["x", "y", "z", "v", "w"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    for node in &nodes {
+        node.set(FakeMode::Frozen);
+    }
+    let waiting = tokio::spawn(fair(&locks).acquire());
+    // The node timeout is 50 ms. One of them is for the removal of the tickets.
+    sleep(75 * MILLI).await;
+    let begun = Instant::now();
+    locks.shutdown().await;
+    assert!(begun.elapsed() <= 51 * MILLI, "{:?}", begun.elapsed());
+    assert!(matches!(waiting.await.unwrap(), Err(LockError::ShutDown)));
+    assert!(locks.fair_queues().is_empty());
+}
+
+/// The attendant has sent the ticket to the next node, whose reply is late.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_during_a_search_removes_the_tickets() {
+    let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    occupy(&nodes);
+    let waiting = tokio::spawn(fair(&locks).acquire());
+    sleep(SECOND / 2).await;
+    nodes[0].set(FakeMode::Broken);
+    nodes[1].set(FakeMode::Up(20 * MILLI));
+    sleep(SECOND / 2 + 10 * MILLI).await;
+    locks.shutdown().await;
+    assert!(matches!(waiting.await.unwrap(), Err(LockError::ShutDown)));
+    assert!(nodes[1].queues.has_empty_queues() && locks.fair_queues().is_empty());
+}
+
+/// The second node becomes the conductor, and forgets the queue before the attendant has subscribed and looks at the order
+/// once more.
+#[tokio::test(start_paused = true)]
+async fn tickets_that_a_node_forgets_before_the_subscription_are_entered_again() {
+    for other_enters in [false, true] {
+        let nodes: Vec<_> = ["x", "y"].map(FakeNode::start).into();
+        let [_, next] = &nodes[..] else { unreachable!() };
+        occupy(&nodes);
+        let _waiting = tokio::spawn(fair(&fake_process(&nodes)).acquire());
+        sleep(SECOND / 2).await;
+        nodes[0].set(FakeMode::Broken);
+        let enter = || QueueAction::Enter { tickets: [Ticket::new(1, 60 * SECOND)].into() };
+        other_process(&next.queues, enter()).await;
+        next.set(FakeMode::Up(10 * MILLI));
+        sleep(SECOND / 2 + 5 * MILLI).await;
+        assert!(!next.queues.has_empty_queues());
+        next.queues.forget_queues();
+        if other_enters {
+            other_process(&next.queues, enter()).await;
+        }
+        sleep(50 * MILLI).await;
+        other_process(&next.queues, QueueAction::Leave { numbers: [1].into() }).await;
+        assert!(!next.queues.has_empty_queues(), "other enters: {other_enters}");
+    }
+}
+
 /// The waiter still pauses when the nodes answer again.
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_arrives_after_an_outage_does_not_overtake_the_waiters_before_it() {
     for count in [1, 3] {
         let nodes: Vec<_> = ["x", "y", "z"].into_iter().take(count).map(FakeNode::start).collect();
         let locks = fake_process(&nodes);
-        for node in &nodes {
-            node.occupy(3600 * SECOND);
-        }
+        occupy(&nodes);
         let order = Order::default();
         let first = caller(&locks, 0, &order);
         sleep(SECOND).await;
@@ -499,7 +581,7 @@ async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
     }
     // A caller that was waiting before keeps its place for the grace period.
     nodes[0].set(FakeMode::Up(Duration::ZERO));
-    nodes[0].occupy(3600 * SECOND);
+    occupy(&nodes);
     let waiting = tokio::spawn(fair(&locks).acquire());
     sleep(SECOND).await;
     nodes[0].set(FakeMode::Down);
@@ -515,9 +597,7 @@ type FairWaiter = JoinHandle<(Result<LockGuard, LockError>, Instant)>;
 /// Returns two callers of two processes, of which the second is behind the first. The nodes have refused the lock to the
 /// first only.
 async fn two_callers(nodes: &[Arc<FakeNode>]) -> [FairWaiter; 2] {
-    for node in nodes {
-        node.occupy(3600 * SECOND);
-    }
+    occupy(nodes);
     let mut callers = Vec::new();
     for locks in [fake_process(nodes), fake_process(nodes)] {
         let acquire = async move { (fair(&locks).acquire().await, Instant::now()) };
@@ -562,9 +642,7 @@ async fn a_caller_behind_another_process_outlasts_a_short_outage_and_fails_after
 #[tokio::test(start_paused = true)]
 async fn a_caller_behind_another_process_has_a_grace_for_each_outage() {
     let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
-    for node in &nodes {
-        node.occupy(3600 * SECOND);
-    }
+    occupy(&nodes);
     let _first = tokio::spawn(fair(&fake_process(&nodes)).acquire());
     settle().await;
     let second = fair(&fake_process(&nodes)).wait_time(60 * SECOND).acquire();
@@ -605,7 +683,7 @@ async fn a_caller_whose_turn_comes_in_an_outage_keeps_its_place_for_the_grace() 
 async fn a_waiter_that_gives_up_after_an_outage_leaves_no_ticket() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
     let locks = fake_process(&nodes);
-    nodes[0].occupy(3600 * SECOND);
+    occupy(&nodes);
     let waiting = tokio::spawn(fair(&locks).acquire());
     sleep(SECOND / 2).await;
     nodes[0].set(FakeMode::Down);

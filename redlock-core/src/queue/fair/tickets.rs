@@ -221,9 +221,10 @@ impl Tickets {
         state.waiters.values().any(|waiter| !waiter.is_entered)
     }
 
-    /// Records that the conductor has no tickets of this process.
+    /// Records that the conductor has no tickets of this process, so that the attendant enters them again.
     pub(super) fn forget_entries(&self) {
         self.state.lock().forget_entries();
+        self.wake_attendant();
     }
 
     /// Evaluates a reply of the conductor. Returns when to ask it again at the latest, if that is known.
@@ -254,7 +255,6 @@ impl Tickets {
             }
             None => {
                 state.forget_entries();
-                self.wake_attendant();
                 FairPosition::Unknown
             }
         };
