@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -714,6 +715,27 @@ async fn a_shutdown_removes_all_tickets_and_ends_all_waiting() {
         assert!(matches!(ended, LockError::ShutDown), "{ended}");
     }
     assert!(nodes[0].has_empty_queues());
+}
+
+/// Nobody can tell the waiter any more when its ticket is the first.
+#[test]
+fn a_waiter_behind_another_process_ends_with_the_runtime_of_its_manager() {
+    let [home, other] = [(); 2]
+        .map(|()| Builder::new_current_thread().enable_all().start_paused(true).build().unwrap());
+    let node = [MemoryNode::new()];
+    let (locks, mut waiting) = home.block_on(async {
+        let locks = process(&node);
+        enter_other(&node[0], 1).await;
+        let mut waiting = Box::pin(fair(&locks).acquire());
+        assert!(timeout(100 * MILLI, &mut waiting).await.is_err());
+        (locks, waiting)
+    });
+    drop(home);
+    let ended = other.block_on(async { timeout(SECOND, &mut waiting).await });
+    let ended = ended.expect("the wait ends").unwrap_err();
+    assert!(matches!(ended, LockError::RuntimeEnded), "{ended}");
+    drop(waiting);
+    assert!(locks.queues().is_empty() && locks.fair_queues().is_empty());
 }
 
 /// The holder waits for its sibling, which waits behind another process.
