@@ -1,5 +1,6 @@
 //! The place of one waiting caller.
 
+use std::mem;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -131,7 +132,12 @@ impl<'a> Place<'a> {
             return Err(self.too_many_waiters(key));
         }
         queue.insert(&self.waiter);
+        let is_first = queue.is_first(&self.waiter);
         drop(by_key);
+        if !is_first {
+            // It would keep out the readers before it until it ends.
+            self.withdraw_mark();
+        }
         self.at = Some(key);
         self.waiting_since.get_or_insert_with(Instant::now);
         self.backoff = Backoff::new();
@@ -154,6 +160,16 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Withdraws the mark from the nodes that may have it. The next question leaves another one.
+    fn withdraw_mark(&mut self) {
+        if self.ask.met_marks
+            && let Some(mark) = &mut self.ask.mark
+        {
+            let mark = mem::replace(mark, Mark::random());
+            self.queues.ballot.withdraw_in_background(&self.waiter.spec, mark);
+        }
+    }
+
     /// Returns the key in whose queue the waiter stands.
     pub(super) fn key(&self) -> &LockKey {
         self.waiter.spec.key_at(self.at.unwrap_or_default())
@@ -168,11 +184,7 @@ impl<'a> Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         // Before the next waiter asks the nodes.
-        if self.ask.met_marks
-            && let Some(mark) = self.ask.mark
-        {
-            self.queues.ballot.withdraw_in_background(&self.waiter.spec, mark);
-        }
+        self.withdraw_mark();
         if let Some(key) = self.at {
             self.queues.leave(self.waiter.spec.key_at(key), &self.waiter);
         }

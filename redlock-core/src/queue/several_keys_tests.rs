@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 #[cfg(feature = "test-util")]
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::tests::{SECOND, acquisitions, nodes, settle, two_processes, wait};
 use crate::clock::fake::RuntimeClock;
-use crate::node::deferring::DeferringNode;
+use crate::node::deferring::{DeferringNode, Sent};
 use crate::node::fake::FakeMode;
 use crate::node::{Action, Node};
 #[cfg(feature = "test-util")]
@@ -302,5 +303,70 @@ async fn a_set_gets_its_turn_beside_readers_of_two_keys() {
     stop.cancel();
     for reader in readers {
         reader.await.unwrap();
+    }
+}
+
+/// Sends the operations of a test to the stores of its nodes.
+struct Deferred(Vec<UnboundedReceiver<Sent>>);
+
+impl Deferred {
+    /// Returns the next operation on each node.
+    async fn next(&mut self) -> Vec<Sent> {
+        let mut next = Vec::new();
+        for operations in &mut self.0 {
+            next.push(operations.recv().await.unwrap());
+        }
+        next
+    }
+
+    /// Executes all further operations at once.
+    fn execute(self) {
+        for mut operations in self.0 {
+            tokio::spawn(async move {
+                while let Some(sent) = operations.recv().await {
+                    sent.execute();
+                }
+            });
+        }
+    }
+}
+
+/// The set comes to the queue of a key behind a reader of its process, which the mark of the set would keep out for a second.
+#[tokio::test(start_paused = true)]
+async fn the_mark_of_a_set_keeps_out_no_reader_of_its_process_that_is_before_it() {
+    for count in [1, 3] {
+        let (_, there, stores) = two_processes(count);
+        let (nodes, operations): (Vec<_>, Vec<_>) = stores
+            .into_iter()
+            .map(|store| {
+                let (mut node, operations) = DeferringNode::new();
+                (node.store, node.capabilities.ordered) = (store, true);
+                (node.capabilities.shared, node.capabilities.several_keys) = (true, true);
+                (Arc::new(node) as Arc<dyn Node>, operations)
+            })
+            .unzip();
+        let here = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
+        let mut deferred = Deferred(operations);
+        let read = |locks: &LockManager| locks.lock("a").shared().expire(30 * SECOND);
+        let holder = read(&there).try_acquire().await.unwrap();
+        let set = wait_for_all(&here, ["a", "b"]);
+        // The first question is without a mark.
+        deferred.next().await.into_iter().for_each(Sent::execute);
+        let refusals: Vec<_> =
+            deferred.next().await.into_iter().map(Sent::execute_and_hold).collect();
+        let reader = tokio::spawn(read(&here).wait_forever().acquire());
+        let asked = deferred.next().await;
+        for deliver in refusals {
+            deliver();
+        }
+        settle().await;
+        asked.into_iter().for_each(Sent::execute);
+        deferred.execute();
+        let reader = acquired(reader).await;
+        settle().await;
+        holder.release().await.unwrap();
+        assert!(!set.is_finished());
+        reader.release().await.unwrap();
+        drop(acquired(set).await);
     }
 }
