@@ -215,12 +215,42 @@ impl NodeRelease {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Grant;
     use super::super::attempt::tests::attempt;
     use super::super::tests::Setup;
     use super::*;
-    use crate::node::fake::FakeMode;
+    use crate::node::fake::{FakeMode, Operation};
 
     const LEASE: Duration = Duration::from_secs(30);
+
+    /// The third node has forgotten the lock, and replies to the extension after the release.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_was_released_meanwhile_is_not_restored() {
+        let setup = Setup::new(3);
+        let (attempt, third) = (attempt("a"), &setup.nodes[2]);
+        let Grant { lease, .. } = setup.ballot.acquire(&attempt, LEASE).await.unwrap();
+        third.forget();
+        setup.set(&[FakeMode::Up(Duration::ZERO), FakeMode::Up(Duration::ZERO), FakeMode::Frozen]);
+        setup.ballot.extend(&attempt, LEASE).await.unwrap();
+        let now = setup.ballot.clock.now();
+        setup.ballot.release(attempt, now, lease.latest_expiry).await.unwrap();
+        setup.set(&[FakeMode::Up(Duration::ZERO); 3]);
+        setup.ballot.home.finish_tasks(LEASE).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let is_acquisition = |operation: &Operation| matches!(operation, Operation::Acquire(..));
+        assert_eq!(third.log().into_iter().filter(is_acquisition).count(), 1, "{:?}", third.log());
+        assert!(!third.is_held());
+    }
+
+    /// Another thread releases the lock between the look at the attempt and the acquisition.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_restored_after_its_release_is_released_again() {
+        let (setup, attempt) = (Setup::new(1), attempt("a"));
+        attempt.abandon();
+        restore_on(&attempt, 0, &*setup.ballot.nodes[0], LEASE).await;
+        assert_eq!(setup.nodes[0].releases(), 1);
+        assert!(!setup.nodes[0].is_held());
+    }
 
     /// The connection has just broken, and not every part of the node has noticed.
     #[tokio::test(start_paused = true)]
