@@ -168,7 +168,7 @@ impl Queues {
     }
 
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
-    pub(crate) fn wake_readers(&self, held: &Arc<Held>) {
+    pub(crate) fn wake_readers(&self, held: &Held) {
         let spec = held.attempt().spec();
         if let Some(queue) = self.lock(spec).get(spec.key()) {
             queue.wake_first();

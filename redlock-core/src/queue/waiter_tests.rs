@@ -4,13 +4,16 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use redlock_logs::Logs;
+use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{SECOND, acquisitions, one_node, settle, two_processes};
+use crate::jitter::jitter;
 use crate::node::Action;
 use crate::node::deferring::DeferringNode;
 use crate::node::fake::FakeMode;
@@ -330,22 +333,32 @@ async fn a_new_reader_in_an_outage_queues_behind_a_writer_of_its_process() {
     drop(timeout(SECOND, reader).await.unwrap().unwrap().unwrap());
 }
 
-/// A lock is handed over to a waiter while another thread looks at its queue. An earlier version lost the lock then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hand_overs_and_waiters_in_several_threads_lose_no_lock() {
-    const TURNS: usize = 20_000;
-    let locks = LockManager::builder().memory_node(&MemoryNode::new()).connect().await.unwrap();
-    let tasks = [(); 4].map(|()| {
-        let locks = locks.clone();
-        tokio::spawn(async move {
-            for turn in 0..TURNS {
-                let request = locks.lock("a").expire(LEASE).wait_time(LEASE / 2);
-                drop(request.acquire().await.unwrap_or_else(|error| panic!("{turn}: {error}")));
+/// A lock is handed over to a waiter while the waiter looks at its queue in another thread. An earlier version lost the lock
+/// then. The holder wakes the waiter again and again before it releases the lock, so that the two meet often.
+#[test]
+fn hand_overs_and_waiters_in_several_threads_lose_no_lock() {
+    const TIME: Duration = Duration::from_millis(800);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let builder = LockManager::builder().memory_node(&MemoryNode::new());
+    let locks = runtime.block_on(builder.connect()).unwrap();
+    let turns = || {
+        let (_entered, begun) = (runtime.enter(), Instant::now());
+        while begun.elapsed() < TIME {
+            let mut waiter = Box::pin(locks.lock("a").expire(LEASE).wait_time(LEASE / 6).acquire());
+            let guard = loop {
+                if let Some(result) = waiter.as_mut().now_or_never() {
+                    break result.expect("no lock is lost");
+                }
+            };
+            for _ in 0..jitter(0..60) {
+                locks.queues().wake_readers(guard.held());
             }
-        })
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(turns);
+        }
     });
-    for task in tasks {
-        task.await.unwrap();
-    }
     assert!(locks.queues().is_empty());
 }
