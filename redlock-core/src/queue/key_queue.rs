@@ -303,6 +303,14 @@ impl KeyQueue {
         was_outage
     }
 
+    /// Ends an outage that began before the conductor of the fair queue answered. The caller is awake, and the only waiter
+    /// that could ask.
+    pub(super) fn end_outage_before(&mut self, answered: Instant) {
+        if self.outage().is_some_and(|outage| outage.since < answered) {
+            self.end_outage();
+        }
+    }
+
     /// Ends the subscription and the outage if there are no waiters.
     pub(super) fn end_if_idle(&mut self) {
         if self.is_idle() {

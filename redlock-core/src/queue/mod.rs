@@ -19,7 +19,7 @@ mod patience;
 mod place;
 mod queues;
 mod release_signal;
-mod step;
+mod sleep;
 mod wait;
 mod waiter;
 
@@ -27,8 +27,7 @@ pub(crate) use fair::{FairPlace, FairQueues};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use place::Place;
 pub(crate) use queues::{LocalConflict, Queues};
-pub(crate) use step::Step;
-pub(crate) use wait::is_outage;
+pub(crate) use wait::{Step, is_outage};
 pub(crate) use waiter::WaiterOptions;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::backoff::Backoff;
 use super::fair::FairPlace;
+use super::key_queue::KeyQueue;
 use super::patience::Patience;
 use super::queues::Queues;
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
@@ -173,6 +174,12 @@ impl<'a> Place<'a> {
     /// Returns the key in whose queue the waiter stands.
     pub(super) fn key(&self) -> &LockKey {
         self.waiter.spec.key_at(self.at.unwrap_or_default())
+    }
+
+    /// Calls `f` with the queue in which the waiter stands, under the lock of the queues.
+    pub(super) fn with_queue<T>(&self, f: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
+        let mut by_key = self.queues.lock(&self.waiter.spec);
+        by_key.get_mut(self.waiter.spec.key_at(self.at?)).map(f)
     }
 
     fn too_many_waiters(&self, key: usize) -> LockError {

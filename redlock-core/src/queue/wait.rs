@@ -1,19 +1,18 @@
-//! The next step of a waiter, and its pauses.
+//! The next step of a waiter, and the choice of its pauses.
 //!
 //! `ARCHITECTURE.md` has a picture of the states of a waiter, and the table of their transitions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::backoff::{AFTER_EXPIRY, Backoff, poll_pause, wake_retry_delay};
 use super::fair::{FairPlace, FairPosition};
 use super::key_queue::KeyQueue;
 use super::patience::Patience;
 use super::place::{LastAsk, Place};
-use super::release_signal::ReleaseSignal;
-use super::step::{Pause, Step, Wake};
+use super::sleep::{Pause, left};
 use super::waiter::WaiterState;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::jitter::jitter;
@@ -23,6 +22,17 @@ use crate::quorum::quorum;
 
 /// A wait in one queue that was shorter than this did not wait for a holder.
 const SHORT_WAIT: Duration = Duration::from_millis(8);
+
+/// The next step of a waiter.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It asks the nodes.
+    Ask,
+    /// It takes the lock that another caller of this process has handed over.
+    Take(Arc<Held>),
+    /// It sleeps.
+    Sleep(Pause),
+}
 
 /// The result of a look at the queue.
 enum Look {
@@ -102,7 +112,7 @@ impl Place<'_> {
                 // The caller waits for a holder, as if the nodes had refused it the lock.
                 self.waiting_since.get_or_insert_with(Instant::now);
                 if let Some(queue) = queue {
-                    end_outage_before(queue, since);
+                    queue.end_outage_before(since);
                 }
                 return Look::Sleep(Pause::Fair);
             }
@@ -239,18 +249,14 @@ impl Place<'_> {
     /// Records that no quorum of nodes has answered, and chooses the pause.
     ///
     /// Only a caller that waited before the outage began keeps its place. A new caller fails within one round.
-    fn no_quorum(
+    pub(super) fn no_quorum(
         &mut self,
         error: LockError,
         deadline: Option<Instant>,
     ) -> Result<Option<Pause>, LockError> {
         let votes = error.votes().cloned().unwrap_or_default();
         let begun = self.last_ask.begun;
-        let since = {
-            let mut by_key = self.queues.lock(&self.waiter.spec);
-            let queue = self.at.and_then(|key| by_key.get_mut(self.waiter.spec.key_at(key)));
-            queue.map_or(begun, |queue| queue.record_outage(begun, &votes))
-        };
+        let since = self.with_queue(|queue| queue.record_outage(begun, &votes)).unwrap_or(begun);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
         if !waited_before || !is_transient(&votes) {
             return Err(error);
@@ -265,14 +271,15 @@ impl Place<'_> {
     /// Sets the state of the first waiter. Every other waiter waits in its place again. Returns whether the waiter is the
     /// first.
     fn set_if_first(&mut self, state: WaiterState) -> bool {
-        let by_key = self.queues.lock(&self.waiter.spec);
-        let queue = self.at.and_then(|key| by_key.get(self.waiter.spec.key_at(key)));
-        let is_first = queue.is_some_and(|queue| queue.is_first(&self.waiter));
-        if matches!(self.waiter.state(), WaiterState::HandedOver(_)) {
-            return false;
-        }
-        self.waiter.set(if is_first { state } else { WaiterState::Queued });
-        drop(by_key);
+        let set = |queue: &mut KeyQueue| {
+            if matches!(self.waiter.state(), WaiterState::HandedOver(_)) {
+                return None;
+            }
+            let is_first = queue.is_first(&self.waiter);
+            self.waiter.set(if is_first { state } else { WaiterState::Queued });
+            Some(is_first)
+        };
+        let Some(is_first) = self.with_queue(set).flatten() else { return false };
         if !is_first {
             // As if it had just come.
             self.backoff = Backoff::new();
@@ -284,34 +291,28 @@ impl Place<'_> {
 
     /// Records that a quorum of nodes answers.
     pub(crate) fn record_quorum(&self) {
-        let mut by_key = self.queues.lock(&self.waiter.spec);
-        let queue = self.at.and_then(|key| by_key.get_mut(self.waiter.spec.key_at(key)));
-        // The waiter itself is awake.
-        if let Some(queue) = queue
-            && queue.end_outage()
-            && !queue.is_first(&self.waiter)
-        {
-            queue.wake_first();
-        }
+        self.with_queue(|queue| {
+            // The waiter itself is awake.
+            if queue.end_outage() && !queue.is_first(&self.waiter) {
+                queue.wake_first();
+            }
+        });
     }
 
     /// Returns whether the subscription that was in effect at the last question is still that of the queue.
     fn is_subscribed(&self) -> bool {
         let Some((signal, _)) = &self.last_ask.signal else { return false };
-        let by_key = self.queues.lock(&self.waiter.spec);
-        let queue = self.at.and_then(|key| by_key.get(self.waiter.spec.key_at(key)));
-        let present = queue.and_then(|queue| queue.signal(self.waiter.spec.mode()));
-        present.is_some_and(|present| Arc::ptr_eq(present, signal))
+        let mode = self.waiter.spec.mode();
+        let is_present = |queue: &mut KeyQueue| {
+            queue.signal(mode).is_some_and(|present| Arc::ptr_eq(present, signal))
+        };
+        self.with_queue(is_present).unwrap_or_default()
     }
 
     /// Returns the error of a caller whose waiting time was over before it could ask the nodes.
     fn timed_out(&self) -> LockError {
-        let votes = {
-            let by_key = self.queues.lock(&self.waiter.spec);
-            let queue = self.at.and_then(|key| by_key.get(self.waiter.spec.key_at(key)));
-            queue.and_then(|queue| queue.outage()).map(|outage| outage.votes.clone())
-        };
-        if let Some(votes) = votes {
+        let votes = |queue: &mut KeyQueue| Some(queue.outage()?.votes.clone());
+        if let Some(votes) = self.with_queue(votes).flatten() {
             return LockError::Unavailable { key: self.key().clone(), votes };
         }
         let (key, remaining) = match self.queues.local_conflict(&self.waiter.spec) {
@@ -319,189 +320,6 @@ impl Place<'_> {
             None => (self.key(), None),
         };
         LockError::Contended { key: key.clone(), remaining, votes: Votes::default() }
-    }
-
-    /// Sleeps, if there is a pause. If the future is dropped, the caller gives up.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of a caller that gives up in an outage.
-    pub(crate) async fn sleep(
-        &mut self,
-        mut pause: Option<Pause>,
-        deadline: Option<Instant>,
-    ) -> Result<(), LockError> {
-        while let Some(present) = pause {
-            let wake = self.sleep_once(&present, deadline).await;
-            tracing::trace!(key = %self.key(), pause = ?present, ?wake, "a waiter wakes");
-            pause = self.woken(present, wake, deadline)?;
-        }
-        Ok(())
-    }
-
-    /// The only place where a waiter sleeps.
-    async fn sleep_once(&mut self, pause: &Pause, deadline: Option<Instant>) -> Wake {
-        let left = left(deadline);
-        // No deadline needs no timer.
-        let is_over = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
-        let changed = self.waiter.changed.notified();
-        match pause {
-            Pause::Queue => tokio::select! {
-                biased;
-                () = changed => Wake::Notified,
-                () = is_over => Wake::Timer,
-            },
-            Pause::Fair => {
-                let ballot = &self.queues.ballot;
-                let fair = async {
-                    if let Some(fair) = &self.fair {
-                        fair.changed().await;
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    () = changed => Wake::Notified,
-                    () = fair => Wake::FairQueue,
-                    () = ballot.home.idle(ballot.node_timeout) => Wake::HomeIsIdle,
-                    () = is_over => Wake::Timer,
-                }
-            }
-            Pause::Holder(held, at_most) => tokio::select! {
-                biased;
-                () = changed => Wake::Notified,
-                () = Arc::clone(held).lost() => Wake::HolderEnded,
-                () = sleep(left.min(*at_most)) => Wake::Timer,
-            },
-            Pause::Release(at_most) => {
-                let release = async {
-                    match &self.last_ask.signal {
-                        Some((signal, counts)) => signal.notified(counts, left.min(*at_most)).await,
-                        None => false,
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    () = changed => Wake::Notified,
-                    has_fired = release => if has_fired { Wake::Release } else { Wake::Timer },
-                }
-            }
-            Pause::Split(time) | Pause::Yield(time) => tokio::select! {
-                biased;
-                () = sleep(left.min(*time)) => Wake::Timer,
-                () = self.ended() => Wake::Notified,
-            },
-            Pause::Subscribe => tokio::select! {
-                biased;
-                () = self.subscribe(left) => Wake::Subscribed,
-                () = self.ended() => Wake::Notified,
-            },
-            Pause::Outage(_, until) => {
-                // The pause comes first: a node may appear to be up for a moment after its connection has broken, and
-                // a frozen node always appears to be up.
-                let pause = self.outage_backoff.get_or_insert_with(Backoff::new).pause();
-                let ballot = &self.queues.ballot;
-                let back = async {
-                    sleep(pause).await;
-                    ballot.quorum_recovered().await;
-                };
-                tokio::select! {
-                    biased;
-                    () = sleep_until(*until) => Wake::Timer,
-                    () = changed => Wake::Notified,
-                    () = back => Wake::QuorumIsBack,
-                }
-            }
-        }
-    }
-
-    /// Resolves when a lock is handed over to the waiter, or at a shutdown.
-    async fn ended(&self) {
-        while !matches!(self.waiter.state(), WaiterState::HandedOver(_)) && !self.queues.is_closed()
-        {
-            self.waiter.changed.notified().await;
-        }
-    }
-
-    /// Subscribes to the releases of the queue's key, and waits until a quorum of subscriptions is in effect.
-    async fn subscribe(&self, left: Duration) {
-        let ballot = &self.queues.ballot;
-        let Some(key) = self.at else { return };
-        let spec = self.waiter.spec.of_key(self.waiter.spec.key_at(key));
-        let (signal, ready) = ReleaseSignal::subscribe(&ballot.nodes, &spec);
-        let signal = Arc::new(signal);
-        if let Some(queue) =
-            self.queues.lock(&self.waiter.spec).get_mut(self.waiter.spec.key_at(key))
-        {
-            queue.set_signal(Arc::clone(&signal));
-        }
-        signal.take_effect(ready, ballot.node_timeout.min(left)).await;
-    }
-
-    /// Records the end of a sleep. Returns the next pause, if the waiter
-    /// does not have to look at its queue before.
-    fn woken(
-        &mut self,
-        pause: Pause,
-        wake: Wake,
-        deadline: Option<Instant>,
-    ) -> Result<Option<Pause>, LockError> {
-        let ballot = &self.queues.ballot;
-        let has_passed = match &pause {
-            Pause::Release(_) => wake == Wake::Release,
-            Pause::Split(_) => {
-                let signal = self.last_ask.signal.as_ref();
-                signal.is_some_and(|(signal, counts)| signal.has_fired(counts))
-            }
-            // Before the subscription, a release may have passed unnoticed.
-            Pause::Subscribe => true,
-            Pause::Outage(..) | Pause::Fair => false,
-            // The nodes were not asked.
-            Pause::Queue | Pause::Holder(..) | Pause::Yield(_) => return Ok(None),
-        };
-        self.patience.record(ballot, &self.waiter.spec, has_passed);
-        // A published release wakes one waiter per process, and only one of them gets the lock, perhaps
-        // for a short time. After a wake-up, a refused waiter therefore skips the lookup of the TTL, to
-        // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
-        // end is not published.
-        self.ask.skip_lookup = wake == Wake::Release && ballot.nodes.len() == 1;
-        match (pause, wake) {
-            // Another waiter may have been put before this one, and asks now.
-            (Pause::Outage(error, _), Wake::Timer) if !self.waiter.is_queued() => {
-                return Err(*error);
-            }
-            (_, Wake::HomeIsIdle) => {
-                // The conductor may have answered since the last look.
-                if let Some(FairPosition::Behind(since)) =
-                    self.fair.as_ref().map(FairPlace::position)
-                    && let Some(key) = self.at
-                    && let Some(queue) =
-                        self.queues.lock(&self.waiter.spec).get_mut(self.waiter.spec.key_at(key))
-                {
-                    end_outage_before(queue, since);
-                }
-                let idle = Vote::Failed(NodeError::RuntimeIdle);
-                let nodes = ballot.nodes.iter();
-                let votes =
-                    nodes.map(|node| (Arc::clone(node.name()), Some(idle.clone()))).collect();
-                self.last_ask.begun = Instant::now();
-                let error = LockError::Unavailable { key: self.key().clone(), votes };
-                return self.no_quorum(error, deadline);
-            }
-            _ => {}
-        }
-        Ok(None)
-    }
-}
-
-/// Ends an outage that began before the conductor answered. The waiter itself is awake, and the only one that could ask.
-fn end_outage_before(queue: &mut KeyQueue, answered: Instant) {
-    if queue.outage().is_some_and(|outage| outage.since < answered) {
-        queue.end_outage();
     }
 }
 
@@ -526,9 +344,4 @@ fn is_transient(votes: &Votes) -> bool {
         matches!(vote, Some(Vote::Failed(NodeError::NotPermitted(_) | NodeError::SameServer(_))))
     });
     lasting.count() + quorum(votes.len()) <= votes.len()
-}
-
-/// Returns the time until the deadline. No deadline is an endless time.
-fn left(deadline: Option<Instant>) -> Duration {
-    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
 }
