@@ -10,12 +10,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use redlock_logs::Logs;
 use tokio::runtime::Builder;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{SECOND, acquisitions, one_node, settle, two_processes};
 use crate::jitter::jitter;
 use crate::node::Action;
-use crate::node::deferring::DeferringNode;
+use crate::node::deferring::{DeferringNode, Sent};
 use crate::node::fake::FakeMode;
 use crate::test_util::TestLocks;
 use crate::{LockError, LockManager, MemoryNode};
@@ -23,11 +24,17 @@ use crate::{LockError, LockManager, MemoryNode};
 const LEASE: Duration = Duration::from_secs(60);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Returns a manager on a node whose questions are counted, and its store.
-async fn counted() -> (LockManager, MemoryNode, Arc<AtomicUsize>) {
-    let (mut node, mut sent) = DeferringNode::new();
+/// Returns a node that executes operations when the test says so, and the operations.
+fn deferring() -> (DeferringNode, UnboundedReceiver<Sent>) {
+    let (mut node, sent) = DeferringNode::new();
     (node.capabilities.ordered, node.capabilities.shared) = (true, true);
     (node.capabilities.several_keys, node.capabilities.fencing) = (true, true);
+    (node, sent)
+}
+
+/// Returns a manager on a node whose questions are counted, and its store.
+async fn counted() -> (LockManager, MemoryNode, Arc<AtomicUsize>) {
+    let (node, mut sent) = deferring();
     let (store, asked) = (node.store.clone(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&asked);
     tokio::spawn(async move {
@@ -46,8 +53,7 @@ async fn counted() -> (LockManager, MemoryNode, Arc<AtomicUsize>) {
 /// question must not reset the signal of the first one.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_not_missed_while_another_reader_asks() {
-    let (mut node, mut sent) = DeferringNode::new();
-    (node.capabilities.ordered, node.capabilities.shared) = (true, true);
+    let (node, mut sent) = deferring();
     let store = node.store.clone();
     let here = LockManager::builder().node(node).connect().await.unwrap();
     let there = LockManager::builder().memory_node(&store).connect().await.unwrap();
@@ -264,8 +270,7 @@ async fn the_log_says_why_a_waiter_slept_and_what_has_woken_it() {
 /// first reader calls it.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_meets_a_holder_behind_an_asking_reader_is_called_again() {
-    let (mut node, mut sent) = DeferringNode::new();
-    (node.capabilities.ordered, node.capabilities.shared) = (true, true);
+    let (node, mut sent) = deferring();
     let locks = LockManager::builder().node(node).connect().await.unwrap();
     let read = || tokio::spawn(locks.lock("a").shared().expire(LEASE).wait_forever().acquire());
     let first = read();

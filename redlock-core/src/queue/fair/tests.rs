@@ -14,7 +14,7 @@ use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode};
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::node::{Node, ProcessId, QueueAction, QueueOp, Ticket};
-use crate::queue::tests::settle;
+use crate::queue::tests::{settle, two_processes};
 use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -110,8 +110,7 @@ async fn fair_callers_of_several_processes_get_the_lock_in_the_order_of_their_ar
 /// Without the order, a process would hand its lock over to its own waiters.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_handed_over_only_to_the_waiter_that_is_next_of_all() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, _) = two_processes(1);
     let order = Order::default();
     let holder = fair(&here).acquire().await.unwrap();
     let mut callers = Vec::new();
@@ -126,8 +125,7 @@ async fn a_lock_is_handed_over_only_to_the_waiter_that_is_next_of_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fair_try_does_not_overtake_the_queue() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, nodes) = two_processes(1);
     enter_other(&nodes[0], 1).await;
     for locks in [&here, &there] {
         let refused = locks.lock("a").fair().try_acquire().await.unwrap_err();
@@ -143,8 +141,7 @@ async fn a_fair_try_does_not_overtake_the_queue() {
 /// The killed process has the first ticket and one in the middle.
 #[tokio::test(start_paused = true)]
 async fn a_killed_process_delays_the_others_once_by_its_presence() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, nodes) = two_processes(1);
     let order = Order::default();
     let mut callers = Vec::new();
     for number in 0..6 {
@@ -161,8 +158,7 @@ async fn a_killed_process_delays_the_others_once_by_its_presence() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_gives_up_leaves_at_once() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, nodes) = two_processes(1);
     let holder = here.lock("a").acquire().await.unwrap();
     let first = caller(&here, 0, &Order::default());
     sleep(MILLI).await;
@@ -240,8 +236,7 @@ async fn a_shutdown_during_a_removal_removes_the_other_tickets_too() {
 /// Other callers of its process come and go, which must not keep its places.
 #[tokio::test(start_paused = true)]
 async fn a_first_waiter_whose_future_is_not_polled_keeps_no_other_process_out() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, _) = two_processes(1);
     let holder = there.lock("a").expire(60 * SECOND).acquire().await.unwrap();
     let mut stalled = Box::pin(fair(&here).acquire());
     assert!(timeout(100 * MILLI, &mut stalled).await.is_err());
@@ -281,8 +276,7 @@ async fn a_ticket_without_a_waiter_is_removed_when_it_is_the_first() {
 /// A waiter that is first from the beginning needs the refresh, too.
 #[tokio::test(start_paused = true)]
 async fn the_presence_of_a_process_is_refreshed_as_long_as_it_waits() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, nodes) = two_processes(1);
     // The keeper has nothing to do at first.
     sleep(10 * SECOND).await;
     let holder = there.lock("a").expire(60 * SECOND).acquire().await.unwrap();
@@ -353,8 +347,7 @@ async fn a_ticket_that_was_not_removed_in_an_outage_does_not_block_the_queue() {
 /// As in a `select!` whose other branch runs for long.
 #[tokio::test(start_paused = true)]
 async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_back() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, _) = two_processes(1);
     let holder = there.lock("a").expire(SECOND).acquire().await.unwrap();
     let mut stalled = Box::pin(fair(&here).acquire());
     // It has the first ticket, and has seen that the lock is held.
@@ -386,8 +379,7 @@ async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_b
 /// The store has forgotten the queue, as a restarted server does.
 #[tokio::test(start_paused = true)]
 async fn waiters_enter_a_forgotten_queue_again_in_their_order() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, nodes) = two_processes(1);
     let holder = here.lock("a").acquire().await.unwrap();
     let order = Order::default();
     let mut callers = Vec::new();
@@ -698,8 +690,7 @@ async fn a_waiter_that_gives_up_after_an_outage_leaves_no_ticket() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_removes_all_tickets_and_ends_all_waiting() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, nodes) = two_processes(1);
     let _holder = there.lock("a").acquire().await.unwrap();
     enter_other(&nodes[0], 1).await;
     let mut polled = Box::pin(fair(&here).acquire());
@@ -741,8 +732,7 @@ fn a_waiter_behind_another_process_ends_with_the_runtime_of_its_manager() {
 /// The holder waits for its sibling, which waits behind another process.
 #[tokio::test(start_paused = true)]
 async fn a_fair_caller_does_not_wait_for_a_lock_of_its_own_scope() {
-    let nodes = memory_nodes(1);
-    let [here, there] = [process(&nodes), process(&nodes)];
+    let (here, there, nodes) = two_processes(1);
     let blocker = there.lock("a").acquire().await.unwrap();
     enter_other(&nodes[0], 1).await;
     let both = crate::scope(async {
