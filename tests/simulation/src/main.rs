@@ -121,7 +121,7 @@ fn no_promise_breaks(part: usize) {
         ("stepped clocks", total.stepped, runs),
         ("fair turns", total.fair, runs),
         ("shared", total.shared, runs / 2),
-        ("downgraded", total.downgraded, runs / 5),
+        ("downgraded", total.downgraded, runs / 10),
         ("writes of many commands", total.batches, 5 * (runs / CROWDED)),
     ];
     assert_reached(runs, outcomes);
