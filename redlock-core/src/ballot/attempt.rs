@@ -34,9 +34,8 @@ pub(crate) struct Attempt {
     pub(super) met_marks: AtomicBool,
     fencing: Option<FencingState>,
     ask: Ask,
-    /// The lock after a downgrade. It counts while `is_downgraded` is set.
+    /// The lock after a downgrade.
     downgraded: OnceLock<LockSpec>,
-    is_downgraded: AtomicBool,
 }
 
 /// What a caller knows when it asks the nodes for the lock, and asks them again.
@@ -113,7 +112,6 @@ impl Attempt {
             fencing,
             ask,
             downgraded: OnceLock::new(),
-            is_downgraded: AtomicBool::new(false),
         })
     }
 
@@ -163,17 +161,11 @@ impl Attempt {
     /// Returns the operation for the nodes.
     pub(crate) fn downgrade(&self) -> Op {
         self.downgraded.get_or_init(|| self.spec.with_mode(Mode::SHARED));
-        self.is_downgraded.store(true, Ordering::SeqCst);
         self.op(Action::Downgrade)
     }
 
-    /// Takes a downgrade back of which no node knows.
-    pub(crate) fn undo_downgrade(&self) {
-        self.is_downgraded.store(false, Ordering::SeqCst);
-    }
-
     pub(crate) fn is_downgraded(&self) -> bool {
-        self.is_downgraded.load(Ordering::SeqCst)
+        self.downgraded.get().is_some()
     }
 
     /// Keeps the lock on the nodes until this moment, even if it is released earlier. Never shortens an
@@ -287,7 +279,7 @@ impl Attempt {
 
     /// Returns the lock as the nodes store it.
     pub(crate) fn spec(&self) -> &LockSpec {
-        self.downgraded.get().filter(|_| self.is_downgraded()).unwrap_or(&self.spec)
+        self.downgraded.get().unwrap_or(&self.spec)
     }
 
     /// Returns the random value that proves ownership.

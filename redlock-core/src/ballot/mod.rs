@@ -67,16 +67,16 @@ impl Ballot {
         // After this time the new lease would be over.
         let max_time = validity::remaining(expire, Duration::ZERO);
         loop {
-            let (since, was_downgraded) = (self.clock.now(), attempt.is_downgraded());
+            let (since, op) = (self.clock.now(), attempt.extend_op(expire));
             let mut extending = HeldLockRound::new(self);
-            let op = attempt.extend_op(expire);
             let (outcome, extended) = match extending.decide(attempt, &op, max_time).await {
                 Ok(()) => {
                     self.restore(attempt, expire, &mut extending.round);
                     ("extended", Ok(since))
                 }
-                // The nodes deny an extension of the exclusive lock that a downgrade has overtaken.
-                Err(HoldError::Lost { .. }) if attempt.is_downgraded() != was_downgraded => {
+                // Nodes deny an extension of the exclusive lock that a downgrade has overtaken. After a release, an
+                // extension would prolong a lock that stays for its minimum hold time.
+                Err(_) if attempt.spec().mode() != op.spec.mode() && !attempt.is_abandoned() => {
                     continue;
                 }
                 Err(lost @ HoldError::Lost { .. }) => ("lost", Err(lost)),

@@ -6,6 +6,7 @@ use super::handle::LockHandle;
 use super::lock_guard::LockGuard;
 use crate::error::{HoldError, InvalidOption, Votes};
 use crate::lease::Held;
+use crate::lock::Mode;
 use crate::queue::Queues;
 
 impl LockGuard {
@@ -19,8 +20,9 @@ impl LockGuard {
     /// * [`HoldError::Unavailable`] if no quorum of nodes confirmed the change in time. The lock counts as shared from
     ///   now on. On the nodes that have not executed the change, it stays exclusive until it is released, or until
     ///   another call of this method reaches them.
-    /// * [`HoldError::InvalidOption`] if the lock has several keys, or if another guard of the same
-    ///   [scope](crate::scope()) has joined the exclusive lock, and relies on it. The lock stays exclusive.
+    /// * [`HoldError::InvalidOption`] if the lock has several keys, if its [dialect](crate::Dialect) or a node has no
+    ///   shared locks, or if another guard of the same [scope](crate::scope()) has joined the exclusive lock, and relies
+    ///   on it. The lock stays exclusive.
     ///
     /// # Cancel safety
     ///
@@ -47,16 +49,16 @@ impl LockGuard {
             return Ok(());
         }
         if attempt.spec().has_several_keys() {
-            return Err(not_shared("a lock of several keys"));
+            let message = "a lock of several keys cannot be shared";
+            return Err(InvalidOption::conflict("shared", message).into());
         }
+        context.check_mode(Mode::SHARED, attempt.spec().dialect())?;
         let remaining = held.remaining();
         if remaining.is_zero() {
             return Err(self.lost_error(Votes::default()));
         }
         let _wake_readers = WakeReaders(&context.queues, held);
-        let Some(downgrade) = held.begin_downgrade() else {
-            return Err(not_shared("a lock on which another guard of the same scope relies"));
-        };
+        let downgrade = held.begin_downgrade()?;
         self.checked(context.ballot.downgrade(attempt, &downgrade, remaining).await)
     }
 }
@@ -68,8 +70,4 @@ impl Drop for WakeReaders<'_> {
     fn drop(&mut self) {
         self.0.wake_readers(self.1);
     }
-}
-
-fn not_shared(lock: &str) -> HoldError {
-    InvalidOption::conflict("shared", format!("{lock} cannot be shared")).into()
 }

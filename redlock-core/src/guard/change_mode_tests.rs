@@ -1,27 +1,26 @@
 //! Changes of the mode of a held lock.
 
-#[cfg(feature = "test-util")]
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "test-util")]
 use futures_util::FutureExt;
+use tokio::sync::mpsc::UnboundedReceiver;
 #[cfg(feature = "test-util")]
 use tokio::time::timeout;
 
 use super::LockState;
-#[cfg(feature = "test-util")]
-use crate::LockManagerBuilder;
+
 #[cfg(feature = "test-util")]
 use crate::clock::fake::FakeClock;
+use crate::clock::fake::RuntimeClock;
 use crate::error::HoldError;
-#[cfg(feature = "test-util")]
 use crate::node::Node;
-use crate::node::deferring::DeferringNode;
+use crate::node::deferring::{DeferringNode, Sent};
 use crate::request::scope::scope;
 #[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
-use crate::{LockError, LockManager};
+use crate::{Dialect, LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
 
 const KEY: &str = "catalogue";
 const SECOND: Duration = Duration::from_secs(1);
@@ -86,6 +85,87 @@ async fn an_extension_and_a_downgrade_overtake_each_other() {
         assert!(writer.is_shared() && writer.state() == LockState::Held);
         assert!(store.time_to_live(KEY) > Some(500 * SECOND));
     }
+}
+
+/// Returns a manager with nodes whose operations the test executes, and the operations. All of them have a lock of it.
+async fn deferring(
+    count: usize,
+    min_hold: Duration,
+) -> (Vec<UnboundedReceiver<Sent>>, Vec<MemoryNode>, LockGuard) {
+    let (mut nodes, mut stores, mut sent) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..count {
+        let (mut node, operations) = DeferringNode::new();
+        (node.capabilities.ordered, node.capabilities.shared) = (true, true);
+        stores.push(node.store.clone());
+        sent.push(operations);
+        nodes.push(Arc::new(node) as Arc<dyn Node>);
+    }
+    let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
+    let request = locks.lock(KEY).expire(60 * SECOND).min_hold(min_hold);
+    let acquisition = tokio::spawn(request.try_acquire());
+    for sent in &mut sent {
+        sent.recv().await.unwrap().execute();
+    }
+    // The guard is dropped first, and sends its release.
+    (sent, stores, acquisition.await.unwrap().unwrap())
+}
+
+/// The reply to the overtaken extension comes after the release, which leaves the lock for its minimum hold time.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_a_downgrade_has_overtaken_does_not_follow_the_release() {
+    let (mut sent, stores, writer) = deferring(1, 5 * SECOND).await;
+    let handle = writer.handle();
+    let extension = tokio::spawn(async move { handle.extend(600 * SECOND).await });
+    let extend = sent[0].recv().await.unwrap();
+    let mut downgrade = Box::pin(writer.downgrade());
+    assert!(futures_util::poll!(&mut downgrade).is_pending());
+    sent[0].recv().await.unwrap().execute();
+    downgrade.await.unwrap();
+    let reply = extend.execute_and_hold();
+    drop(writer);
+    sent[0].recv().await.unwrap().execute();
+    reply();
+    extension.await.unwrap().unwrap_err();
+    assert!(sent[0].try_recv().is_err(), "the extension is repeated");
+    assert!(stores[0].time_to_live(KEY) <= Some(5 * SECOND));
+}
+
+/// One of three nodes is silent, one has denied the extension that a downgrade has overtaken, and one has granted it.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_a_downgrade_has_overtaken_on_one_node_is_repeated() {
+    let (mut sent, _, writer) = deferring(3, Duration::ZERO).await;
+    let handle = writer.handle();
+    let extension = tokio::spawn(async move { handle.extend(600 * SECOND).await });
+    let mut first = vec![sent[0].recv().await.unwrap(), sent[1].recv().await.unwrap()];
+    let mut downgrade = Box::pin(writer.downgrade());
+    assert!(futures_util::poll!(&mut downgrade).is_pending());
+    let (there, here) = (first.pop().unwrap(), first.pop().unwrap());
+    there.execute();
+    for sent in &mut sent[..2] {
+        sent.recv().await.unwrap().execute();
+    }
+    here.execute();
+    downgrade.await.unwrap();
+    for mut sent in sent.drain(..2) {
+        tokio::spawn(async move {
+            while let Some(operation) = sent.recv().await {
+                operation.execute();
+            }
+        });
+    }
+    extension.await.unwrap().unwrap();
+    assert_eq!(writer.state(), LockState::Held);
+}
+
+#[tokio::test]
+async fn a_lock_in_a_dialect_without_shared_locks_stays_exclusive() {
+    let locks = LockManager::in_memory();
+    let writer = locks.lock(KEY).dialect(Dialect::Redisson).try_acquire().await.unwrap();
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(matches!(error, HoldError::InvalidOption(_)), "{error:?}");
+    assert!(writer.is_valid() && !writer.is_shared());
+    writer.extend(60 * SECOND).await.unwrap();
+    writer.release().await.unwrap();
 }
 
 #[cfg(feature = "test-util")]

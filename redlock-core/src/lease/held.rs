@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::ballot::{Attempt, Ballot, Lease, MinHold};
 use crate::clock::{Clock, Moment};
-use crate::error::HoldError;
+use crate::error::{HoldError, InvalidOption, Votes};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::node::Op;
@@ -125,23 +125,28 @@ impl Held {
 
     /// Adds a guard that shares the lock. Returns false if the last guard is already gone.
     pub(crate) fn add_guard(&self) -> bool {
+        // A downgrade counts the guards under this lock, and a new guard looks at the mode afterwards.
+        let _state = self.state.lock();
         let more = |guards: usize| (guards > 0).then_some(guards + 1);
-        self.guards.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+        self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Shares the lock from now on, and returns the operation for the nodes. Returns `None` if another guard of the scope
-    /// relies on the exclusive lock.
-    pub(crate) fn begin_downgrade(&self) -> Option<Op> {
-        // Of two downgrades at once, the second must not begin before the first is certain.
-        let _state = self.state.lock();
-        let is_first = !self.attempt.is_downgraded();
-        let downgrade = self.attempt.downgrade();
-        // A guard that joins the lock is counted before it looks at the mode.
-        if is_first && self.guards.load(Ordering::SeqCst) > 1 {
-            self.attempt.undo_downgrade();
-            return None;
+    /// Shares the lock from now on, and returns the operation for the nodes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the lock has ended, or if another guard of the scope relies on the exclusive lock.
+    pub(crate) fn begin_downgrade(&self) -> Result<Op, HoldError> {
+        let state = self.state.lock();
+        if *state != HoldState::Held {
+            let key = self.attempt.key().clone();
+            return Err(HoldError::Lost { key, votes: Votes::default() });
         }
-        Some(downgrade)
+        if !self.attempt.is_downgraded() && self.guards.load(Ordering::Acquire) > 1 {
+            let message = "a lock on which another guard of the same scope relies cannot be shared";
+            return Err(InvalidOption::conflict("shared", message).into());
+        }
+        Ok(self.attempt.downgrade())
     }
 
     /// Removes a guard, and returns whether it was the last.

@@ -129,6 +129,7 @@ impl MemoryNode {
     }
 
     /// Removes a key, as an operator does.
+    #[cfg(feature = "test-util")]
     pub(crate) fn remove(&self, name: &str) {
         self.store.locks.lock().by_name.remove(name);
     }

@@ -101,12 +101,14 @@ impl Attendant {
         if gone.is_empty() {
             return;
         }
-        let nodes = self.entered_at.clone();
-        let replies = remove(&self.fair, &self.spec, &nodes, gone).await;
-        for (index, reply) in nodes.into_iter().zip(replies) {
-            if let (true, Ok(reply)) = (self.conductor == Some(index), reply) {
-                self.apply(&reply);
-            }
+        // A node that is not the conductor may be silent.
+        let (conductor, others): (Vec<_>, Vec<_>) =
+            self.entered_at.iter().partition(|index| self.conductor == Some(**index));
+        if !others.is_empty() {
+            self.remove_in_background(others, gone.clone());
+        }
+        for reply in remove(&self.fair, &self.spec, &conductor, gone).await.into_iter().flatten() {
+            self.apply(&reply);
         }
     }
 
@@ -206,14 +208,15 @@ impl Attendant {
         let mut former = std::mem::replace(&mut self.entered_at, vec![index]);
         former.retain(|node| *node != index);
         if !former.is_empty() {
-            // The former conductor may be silent.
-            let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
-            let numbers =
-                self.tickets.take_missing(true).iter().map(|ticket| ticket.number).collect();
-            self.fair.ballot.home.spawn(async move {
-                remove(&fair, &spec, &former, numbers).await;
-            });
+            self.remove_in_background(former, self.tickets.numbers());
         }
+    }
+
+    fn remove_in_background(&self, nodes: Vec<usize>, numbers: Vec<u64>) {
+        let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
+        self.fair.ballot.home.spawn(async move {
+            remove(&fair, &spec, &nodes, numbers).await;
+        });
     }
 
     /// Subscribes to the notifications of a node, unless this process has subscribed already. Waits until the subscription is

@@ -195,6 +195,12 @@ impl Tickets {
         gone
     }
 
+    /// Returns the numbers of all tickets that a former conductor may have.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let state = self.state.lock();
+        state.waiters.keys().chain(&state.gone).copied().collect()
+    }
+
     /// Returns the tickets to enter on the conductor, or, with `all`, on another node.
     pub(super) fn take_missing(&self, all: bool) -> Vec<Ticket> {
         let mut state = self.state.lock();
