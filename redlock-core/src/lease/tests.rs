@@ -456,6 +456,17 @@ fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
     assert!(keeper.all().is_empty());
 }
 
+#[test]
+fn the_keeper_forgets_a_lock_that_the_nodes_have_denied() {
+    let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
+    let keeper = LeaseKeeper::default();
+    let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
+    let held = Held::new(attempt("a"), clock, lease, lease.since, None);
+    keeper.add(&held, None, Instant::now(), 3 * SECOND);
+    keeper.lose_denied(&held);
+    assert!(keeper.all().is_empty() && !held.is_valid());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_background_work_ends_with_the_manager_and_its_last_guard() {
     let tasks = || Handle::current().metrics().num_alive_tasks();

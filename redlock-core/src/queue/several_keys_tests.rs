@@ -319,11 +319,20 @@ impl Deferred {
         next
     }
 
-    /// Executes all further operations at once.
+    /// Executes all further operations at once. A node may execute a withdrawal after the next question, which must
+    /// therefore have another mark.
     fn execute(self) {
         for mut operations in self.0 {
             tokio::spawn(async move {
+                let mut withdrawn = Vec::new();
                 while let Some(sent) = operations.recv().await {
+                    match sent.op.action {
+                        Action::Withdraw { mark } => withdrawn.push(mark),
+                        Action::Acquire { mark: Some(mark), .. } => {
+                            assert!(!withdrawn.contains(&mark), "a withdrawn mark is left again");
+                        }
+                        _ => {}
+                    }
                     sent.execute();
                 }
             });

@@ -58,7 +58,7 @@ impl Acquisition<'_> {
     /// lease covers that time.
     pub(super) async fn run_and_keep(&self, min_hold: MinHold) -> Result<LockGuard, LockError> {
         let clock = &self.context.ballot.clock;
-        let mut since = clock.now();
+        let since = clock.now();
         let guard = self.run().await?;
         let min_lease = match min_hold {
             MinHold::For(time) => time,
@@ -67,7 +67,6 @@ impl Acquisition<'_> {
         if !guard.held().is_kept_until(since.plus(min_lease)) {
             // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed,
             // because this is rare and the future would enlarge the future of every acquisition.
-            since = clock.now();
             Box::pin(self.extend_shared(&guard, min_lease)).await?;
         }
         guard.held().set_min_hold(min_hold, since);

@@ -1,10 +1,14 @@
 //! Marks of writers that wait for readers of their own process, in paused time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::node::Action;
+use crate::node::deferring::DeferringNode;
 use crate::test_util::TestLocks;
 use crate::{LockError, LockGuard, LockManager, LockRequest, MemoryNode};
 
@@ -270,4 +274,32 @@ async fn the_mark_is_withdrawn_from_a_minority_that_refuses_the_lock() {
     sleep(2 * MOMENT).await;
     let reader_of_next = next.lock("a").shared().try_acquire().await.unwrap();
     drop((writer, reader_of_first, reader_of_next));
+}
+
+/// The grant has removed its mark.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_was_granted_the_lock_by_one_node_withdraws_nothing() {
+    let (mut node, mut sent) = DeferringNode::new();
+    (node.capabilities.ordered, node.capabilities.shared) = (true, true);
+    let (store, marks) = (node.store.clone(), Arc::new(Mutex::new([0; 2])));
+    let seen = Arc::clone(&marks);
+    tokio::spawn(async move {
+        while let Some(operation) = sent.recv().await {
+            match operation.op.action {
+                Action::Acquire { mark: Some(_), .. } => seen.lock()[0] += 1,
+                Action::Withdraw { .. } => seen.lock()[1] += 1,
+                _ => {}
+            }
+            operation.execute();
+        }
+    });
+    let here = LockManager::builder().node(node).connect().await.unwrap();
+    let there = LockManager::builder().memory_node(&store).connect().await.unwrap();
+    let reader = reader(&there).try_acquire().await.unwrap();
+    let writer = writer(&here).await;
+    reader.release().await.unwrap();
+    drop(writer.await.unwrap().unwrap());
+    sleep(MOMENT).await;
+    let [left, withdrawn] = *marks.lock();
+    assert!(left > 0 && withdrawn == 0, "{left} questions with a mark, {withdrawn} withdrawals");
 }

@@ -167,7 +167,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::{SCOPE, scope};
-    use crate::clock::fake::RuntimeClock;
+    use crate::clock::fake::{FakeClock, RuntimeClock};
     use crate::node::Node;
     use crate::node::fake::{FakeMode, FakeNode};
     use crate::{LockError, LockManager, LockManagerBuilder, MemoryNode};
@@ -288,5 +288,21 @@ mod tests {
         let refused = locks.lock("b").reentrant(true).try_acquire().await.unwrap_err();
         assert!(refused.is_contended(), "outside of a scope: {refused:?}");
         drop(outside);
+    }
+
+    /// The machine was suspended past the lease, and no timer has noticed.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_whose_lease_is_over_is_not_joined() {
+        let clock = FakeClock::default();
+        let nodes = vec![Arc::new(MemoryNode::new()) as Arc<dyn Node>];
+        let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
+        let body = async {
+            let lease = Duration::from_secs(5);
+            let _over = locks.lock("a").expire(lease).try_acquire().await.unwrap();
+            clock.advance(lease);
+            let again = locks.lock("a").reentrant(true).try_acquire().await;
+            assert!(matches!(again, Err(LockError::Contended { .. })), "{again:?}");
+        };
+        scope(body).await;
     }
 }
