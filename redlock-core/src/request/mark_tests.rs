@@ -303,3 +303,28 @@ async fn a_writer_that_was_granted_the_lock_by_one_node_withdraws_nothing() {
     let [left, withdrawn] = *marks.lock();
     assert!(left > 0 && withdrawn == 0, "{left} questions with a mark, {withdrawn} withdrawals");
 }
+
+/// The first node that takes marks. A plain acquisition does not distinguish readers that have ended, or marks, from a
+/// lock. A fenced one does at once.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_meets_readers_for_the_first_time_asks_once_more() {
+    for (fenced, expected) in [(false, vec![false, true]), (true, vec![true])] {
+        let (mut node, mut sent) = DeferringNode::new();
+        (node.capabilities.ordered, node.capabilities.shared) = (true, true);
+        let (store, asked) = (node.store.clone(), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Some(operation) = sent.recv().await {
+                if let Action::Acquire { met_marks, .. } = operation.op.action {
+                    seen.lock().push(met_marks);
+                }
+                operation.execute();
+            }
+        });
+        let here = LockManager::builder().node(node).connect().await.unwrap();
+        let there = LockManager::builder().memory_node(&store).connect().await.unwrap();
+        let _reader = reader(&there).try_acquire().await.unwrap();
+        here.lock("a").fenced_if(fenced).try_acquire().await.unwrap_err();
+        assert_eq!(*asked.lock(), expected, "fenced: {fenced}");
+    }
+}
