@@ -38,7 +38,7 @@ pub(crate) struct Attempt {
     downgraded: OnceLock<LockSpec>,
 }
 
-/// What a caller knows when it asks the nodes for the lock, and asks them again.
+/// The knowledge of a caller from its earlier questions to the nodes, which decides the form of its next question.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ask {
     /// Whether a refusal does not need to report how long the other holder's lease lasts.

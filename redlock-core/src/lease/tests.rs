@@ -442,13 +442,19 @@ async fn the_release_is_repeated_until_the_lease_of_a_dropped_extension_is_over(
     assert!(!nodes[0].is_held());
 }
 
-#[test]
-fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
+/// Returns a keeper that has a lock, and the lock.
+fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Held>) {
     let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
     let keeper = LeaseKeeper::default();
     let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
     let held = Held::new(attempt("a"), clock, lease, lease.since, None);
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
+    (keeper, held)
+}
+
+#[test]
+fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
+    let (keeper, held) = keeper_of_a_lock();
     assert_eq!(keeper.all().len(), 1);
     keeper.remove(&held);
     held.end_by_holder();
@@ -458,11 +464,7 @@ fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
 
 #[test]
 fn the_keeper_forgets_a_lock_that_the_nodes_have_denied() {
-    let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
-    let keeper = LeaseKeeper::default();
-    let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
-    let held = Held::new(attempt("a"), clock, lease, lease.since, None);
-    keeper.add(&held, None, Instant::now(), 3 * SECOND);
+    let (keeper, held) = keeper_of_a_lock();
     keeper.lose_denied(&held);
     assert!(keeper.all().is_empty() && !held.is_valid());
 }

@@ -26,7 +26,7 @@ pub(crate) struct Place<'a> {
     pub(super) waiter: Arc<Waiter>,
     /// The index of the key in whose queue the waiter stands. `None` as long as it asks the nodes before it joins a queue.
     pub(super) at: Option<usize>,
-    /// What the caller knows for its next question to the nodes. Its mark is withdrawn from them at the end.
+    /// The knowledge of the caller for its next question to the nodes. The drop withdraws its mark from them.
     pub(crate) ask: Ask,
     pub(super) last_ask: LastAsk,
     /// The pauses of a waiter whose votes were split.

@@ -250,7 +250,7 @@ fn a_key_lives_as_long_as_its_last_reader() {
         server.share(token, lease);
         assert_eq!(server.0.time_to_live(b"a"), left, "{token}");
     }
-    // The second acquisition of a token is one that the manager sends again.
+    // The manager may send an acquisition twice, so the second one has the same token.
     for (token, lease) in [("one", "9000"), ("one", "1000"), ("three", "1000")] {
         server.share(token, lease);
         assert_eq!(
