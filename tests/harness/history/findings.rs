@@ -7,7 +7,7 @@ use super::event::{Event, What};
 use super::hold::{Hold, holds, overlaps, stale_fencing, too_many};
 
 /// The prefix of the keys whose callers wait until they have them.
-pub(crate) const PATIENT_KEYS: &str = "patient:";
+const PATIENT_KEYS: &str = "patient:";
 /// While locks are granted at all, many callers get one in this time, in nanoseconds.
 const LEAST_OUTAGE: u64 = 100_000_000;
 /// After a fault, the clients connect again, and the leases of lost locks end, in nanoseconds.

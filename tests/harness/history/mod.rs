@@ -12,7 +12,6 @@ mod record;
 
 pub use clock::monotonic_nanos;
 pub use event::{Event, Sharing, What};
-pub(crate) use findings::PATIENT_KEYS;
 pub use findings::{Findings, Late};
 pub use hold::{Hold, holds, overlapping_readers, overlaps, too_many};
 pub use record::{Attempt, Belief, History};
