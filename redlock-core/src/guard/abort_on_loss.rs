@@ -1,6 +1,5 @@
 //! Stops work when its lock is lost.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -43,6 +42,7 @@ impl<F: Future> Future for AbortOnLoss<F> {
 }
 
 /// Watches a lock and reports its loss.
+#[derive(Debug)]
 pub struct LossWatcher {
     handle: LockHandle,
     lost: Lost,
@@ -65,12 +65,6 @@ impl LossWatcher {
             return Poll::Pending;
         }
         Poll::Ready(LostError::new(self.handle.keys()[0].clone()))
-    }
-}
-
-impl fmt::Debug for LossWatcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LossWatcher").field("handle", &self.handle).finish_non_exhaustive()
     }
 }
 

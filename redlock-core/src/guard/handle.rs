@@ -136,24 +136,22 @@ impl LockHandle {
         if let Err(HoldError::Unavailable { .. }) = extended {
             held.attempt().lease().is_unconfirmed = true;
         }
-        let since = self.checked(extended)?;
-        if held.record_extension(since, expire) {
-            Ok(())
-        } else {
-            Err(self.lost_error(Votes::default()))
-        }
+        let extended = extended.map(|since| {
+            held.record_extension(since, expire);
+        });
+        self.checked(extended)
     }
 
     /// Returns the result of an operation on the held lock, or [`HoldError::Lost`] if its lease is over meanwhile. Reports a
     /// loss that the nodes have reported.
-    pub(super) fn checked<T>(&self, result: Result<T, HoldError>) -> Result<T, HoldError> {
+    pub(super) fn checked(&self, result: Result<(), HoldError>) -> Result<(), HoldError> {
         let Self { context, held } = self;
         match result {
             Err(HoldError::Lost { .. }) => context.keeper.lose_denied(held),
             Err(HoldError::Unavailable { votes, .. }) if !held.is_valid() => {
                 return Err(self.lost_error(votes));
             }
-            Ok(_) if !held.is_valid() => return Err(self.lost_error(Votes::default())),
+            Ok(()) if !held.is_valid() => return Err(self.lost_error(Votes::default())),
             _ => {}
         }
         result

@@ -1,6 +1,5 @@
 //! The guard of a held lock.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +9,11 @@ use tokio::time::Instant;
 use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
-use crate::error::ReleaseError;
+use crate::error::{HoldError, InvalidOption, ReleaseError, Votes};
 use crate::lease::{Held, Renewal};
+use crate::lock::Mode;
 use crate::log_limit::LogLimit;
+use crate::queue::Queues;
 
 /// A held lock. Dropping the guard releases the lock.
 ///
@@ -26,6 +27,7 @@ use crate::log_limit::LogLimit;
 /// release and returns its result. Before the [runtime](crate::LockManager#runtime) of the manager ends, await
 /// [`LockManager::shutdown`](crate::LockManager::shutdown): a guard that is dropped while that runtime ends, or
 /// afterwards, cannot release its lock.
+#[derive(Debug)]
 #[must_use = "the lock is released as soon as the guard is dropped; bind it by `let guard = ..`, because `let _ = ..` drops it at once"]
 pub struct LockGuard {
     handle: LockHandle,
@@ -71,6 +73,58 @@ impl LockGuard {
         self.handle.clone()
     }
 
+    /// Turns an exclusive lock into a [shared](crate::LockRequest::shared) one, in one step: no other exclusive holder
+    /// gets the lock in between. Wakes the callers that wait for a shared lock. The lease and its renewal go on. Does
+    /// nothing if the lock was acquired as a shared one.
+    ///
+    /// # Errors
+    ///
+    /// * [`HoldError::Lost`] if the lock is lost, or its lease ended before a quorum of nodes confirmed the change.
+    /// * [`HoldError::Unavailable`] if no quorum of nodes confirmed the change in time. The lock counts as shared from
+    ///   now on. On the nodes that have not executed the change, it stays exclusive until it is released, or until
+    ///   another call of this method reaches them.
+    /// * [`HoldError::InvalidOption`] if the lock has several keys, if its [dialect](crate::Dialect) or a node has no
+    ///   shared locks, or if another guard of the same [scope](crate::scope()) has joined the exclusive lock, and relies
+    ///   on it. The lock stays exclusive.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock is held as before, or as after [`HoldError::Unavailable`].
+    /// [`is_shared`](LockHandle::is_shared) tells which.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::LockManager;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.lock("catalogue").try_acquire().await?;
+    /// // ... write ...
+    /// guard.downgrade().await?;
+    /// let another = locks.lock("catalogue").shared().try_acquire().await?;
+    /// # drop((guard, another)); Ok(()) }
+    /// ```
+    pub async fn downgrade(&self) -> Result<(), HoldError> {
+        let LockHandle { context, held } = &**self;
+        let attempt = held.attempt();
+        if attempt.spec().mode().is_shared() && !attempt.is_downgraded() {
+            return Ok(());
+        }
+        if attempt.spec().has_several_keys() {
+            let message = "a lock of several keys cannot be shared";
+            return Err(InvalidOption::conflict("shared", message).into());
+        }
+        context.check_mode(Mode::SHARED, attempt.spec().dialect())?;
+        let remaining = held.remaining();
+        if remaining.is_zero() {
+            return Err(self.lost_error(Votes::default()));
+        }
+        let _wake_readers = WakeReaders(&context.queues, held);
+        let downgrade = held.begin_downgrade()?;
+        self.checked(context.ballot.downgrade(attempt, &downgrade, remaining).await)
+    }
+
     /// Releases the lock and waits until a quorum of nodes has confirmed the release, or until so many
     /// nodes have been silent for the manager's
     /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) that no quorum can confirm it. The
@@ -90,13 +144,12 @@ impl LockGuard {
     ///
     /// If the future is dropped, the release continues in the background, as if the guard were dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let Self { handle, released } = &mut self;
-        let LockHandle { context, held } = &*handle;
-        let _shutdown_waits = context.ballot.home.delay_shutdown();
+        let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
         // `None` while another guard of the same scope has joined the lock.
-        let Some(ended) = end(handle, released) else { return Ok(()) };
+        let Some(ended) = self.end() else { return Ok(()) };
+        let LockHandle { context, held } = &self.handle;
         let Some(permit) = context.queues.hand_over_or_permit(held) else { return Ok(()) };
         let latest_expiry = held.latest_expiry();
         let attempt = Arc::clone(held.attempt());
@@ -125,19 +178,28 @@ impl LockGuard {
             tracing::debug!("{MESSAGE}: {error}");
         }
     }
+
+    /// Ends the holding of the guard in this process. Returns the time of the end if the lock has to be released on the
+    /// nodes; `None` while another guard holds it.
+    fn end(&mut self) -> Option<Moment> {
+        self.released = true;
+        let LockHandle { context, held } = &self.handle;
+        if !held.remove_guard() {
+            return None;
+        }
+        let ended = held.end_by_holder();
+        context.keeper.remove(held);
+        Some(ended)
+    }
 }
 
-/// Ends the holding of a guard in this process. Returns the time of the end if the lock has to be released on the
-/// nodes; `None` while another guard holds it.
-fn end(handle: &LockHandle, released: &mut bool) -> Option<Moment> {
-    let LockHandle { context, held } = handle;
-    *released = true;
-    if !held.remove_guard() {
-        return None;
+/// Wakes the readers of this process when a downgrade ends, or its future is dropped.
+struct WakeReaders<'a>(&'a Queues, &'a Arc<Held>);
+
+impl Drop for WakeReaders<'_> {
+    fn drop(&mut self) {
+        self.0.wake_readers(self.1);
     }
-    let ended = held.end_by_holder();
-    context.keeper.remove(held);
-    Some(ended)
 }
 
 impl Deref for LockGuard {
@@ -150,20 +212,9 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let Self { handle, released } = self;
-        if *released || end(handle, released).is_none() {
-            return;
+        if !self.released && self.end().is_some() {
+            let LockHandle { context, held } = &self.handle;
+            context.queues.hand_over_or_release(held);
         }
-        let LockHandle { context, held } = &*handle;
-        context.queues.hand_over_or_release(held);
-    }
-}
-
-impl fmt::Debug for LockGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard")
-            .field("keys", &self.keys())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,8 @@
 //! The guards of held locks, and the views of them.
 
 mod abort_on_loss;
-mod change_mode;
 #[cfg(test)]
-mod change_mode_tests;
+mod downgrade_tests;
 #[cfg(test)]
 mod fenced_tests;
 mod handle;
