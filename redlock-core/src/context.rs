@@ -1,15 +1,14 @@
 //! The state that a manager, its requests and its guards share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::DropGuard;
 
 use crate::ballot::Ballot;
-use crate::error::{InvalidOption, LockError};
+use crate::error::InvalidOption;
 use crate::lease::LeaseKeeper;
-use crate::lock::{Dialect, Mode};
+use crate::lock::{Dialect, LockSpec, Mode};
 use crate::log_limit::LogLimit;
 use crate::node::{Capabilities, LeaseRange};
 use crate::queue::{FairQueues, Queues};
@@ -30,7 +29,6 @@ pub(crate) struct Context {
     pub(crate) leases: LeaseRange,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
-    pub(crate) closed: AtomicBool,
     /// Ends the background work when the manager and its last guard have been dropped.
     pub(crate) _end_on_drop: DropGuard,
 }
@@ -44,9 +42,36 @@ impl Context {
         check_restart_guard(expire, self.restart_guard)
     }
 
+    /// Refuses a lock that its dialect or a node does not have: a mode, several keys, a place in a fair queue, or a number of
+    /// its holder.
+    pub(crate) fn check_lock(
+        &self,
+        spec: &LockSpec,
+        fair: bool,
+        fenced: bool,
+    ) -> Result<(), InvalidOption> {
+        self.check_mode(spec.mode(), spec.dialect())?;
+        if fair {
+            self.require("fair", "true", "unset", "fair queues", |node| node.fair)?;
+            self.check_prefix("fair")?;
+        }
+        if fenced {
+            if spec.mode().is_shared() {
+                let message = "fenced cannot be combined with a shared lock: only exclusive holders have numbers";
+                return Err(InvalidOption::conflict("fenced", message));
+            }
+            self.require("fenced", "true", "unset", "fencing", |node| node.fencing)?;
+            self.check_prefix("fenced")?;
+        }
+        if spec.has_several_keys() {
+            self.check_several_keys(spec, fair)?;
+        }
+        Ok(())
+    }
+
     /// Refuses a mode that the dialect or a node does not have. Refuses permits on several nodes: of three holders,
     /// each could have the votes of another two of three nodes, of which each has only two holders.
-    pub(crate) fn check_mode(&self, mode: Mode, dialect: Dialect) -> Result<(), InvalidOption> {
+    fn check_mode(&self, mode: Mode, dialect: Dialect) -> Result<(), InvalidOption> {
         let Mode::Shared { permits } = mode else { return Ok(()) };
         let (option, value) = match permits {
             None => ("shared", "true".to_owned()),
@@ -67,6 +92,40 @@ impl Context {
         self.require(option, &value, "unset", "shared locks", |node| node.shared)
     }
 
+    /// Refuses a prefix that contains a `{` without a hash tag. It leaves no name for the fencing counter, or for the fair
+    /// queue, in the hash slot of its lock.
+    fn check_prefix(&self, option: &str) -> Result<(), InvalidOption> {
+        if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
+            let allowed = format!(
+                "without `{{`, or with a hash tag such as `{{locks}}:`, because a lock is {option}"
+            );
+            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
+        }
+        Ok(())
+    }
+
+    /// Refuses locks of several keys if a node, another option or the dialect has no such locks,
+    /// or if a node can never hold these keys together.
+    fn check_several_keys(&self, spec: &LockSpec, fair: bool) -> Result<(), InvalidOption> {
+        let conflicting = match spec.mode() {
+            Mode::Shared { permits: None } => Some("shared"),
+            Mode::Shared { permits: Some(_) } => Some("permits"),
+            // A caller of several keys would need the first ticket of each of their queues at the same time.
+            Mode::Exclusive => fair.then_some("fair"),
+        };
+        if let Some(option) = conflicting {
+            let message = format!("{option} cannot be combined with several keys");
+            return Err(InvalidOption::conflict(option, message));
+        }
+        self.require("keys", "several", "one", "several keys", |node| node.several_keys)?;
+        if spec.dialect() == Dialect::Redisson {
+            let message = "dialect is redisson, but a lock of several keys must be plain, \
+                           because an RLock of Redisson has one key";
+            return Err(InvalidOption::conflict("dialect", message));
+        }
+        self.ballot.nodes.iter().try_for_each(|node| node.check_keys(spec.keys()))
+    }
+
     /// Refuses the value of an option if a node lacks the capability that it needs.
     fn require(
         &self,
@@ -85,92 +144,20 @@ impl Context {
     }
 
     /// Starts the background work in the runtime of this thread, unless it runs already.
-    pub(crate) fn enter(&self) {
-        let Self { ballot, keeper, queues, fair, .. } = self;
-        ballot.home.enter(|runtime| {
-            keeper.start(runtime, ballot);
-            let (keeper, queues) = (Arc::downgrade(keeper), Arc::downgrade(queues));
-            let fair = Arc::downgrade(fair);
+    pub(crate) fn enter(self: &Arc<Self>) {
+        self.ballot.home.enter(|runtime| {
+            self.keeper.start(runtime, &self.ballot);
+            let context = Arc::downgrade(self);
             move || {
+                let Some(context) = context.upgrade() else { return };
                 // Nobody renews these locks any more, and nobody notices when they end.
-                let held = keeper.upgrade().map(|keeper| keeper.all());
-                for held in held.into_iter().flatten() {
+                for held in context.keeper.all() {
                     held.lose("the Tokio runtime of its manager has ended");
                 }
-                if let Some(queues) = queues.upgrade() {
-                    queues.close();
-                }
-                if let Some(fair) = fair.upgrade() {
-                    fair.close();
-                }
+                context.queues.close();
+                context.fair.close();
             }
         });
-    }
-
-    /// Refuses fenced locks if a node cannot number holders, or if the prefix contains a `{` without a hash
-    /// tag, which leaves no name for the fencing counter in the hash slot of its lock.
-    pub(crate) fn check_fenced(&self, mode: Mode) -> Result<(), InvalidOption> {
-        if mode.is_shared() {
-            let message =
-                "fenced cannot be combined with a shared lock: only exclusive holders have numbers";
-            return Err(InvalidOption::conflict("fenced", message));
-        }
-        self.require("fenced", "true", "unset", "fencing", |node| node.fencing)?;
-        self.check_prefix("fenced")
-    }
-
-    /// Refuses fair locks if a node has no fair queues, or if the prefix leaves no name for the queue in the hash
-    /// slot of its lock.
-    pub(crate) fn check_fair(&self) -> Result<(), InvalidOption> {
-        self.require("fair", "true", "unset", "fair queues", |node| node.fair)?;
-        self.check_prefix("fair")
-    }
-
-    fn check_prefix(&self, option: &str) -> Result<(), InvalidOption> {
-        if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
-            let allowed = format!(
-                "without `{{`, or with a hash tag such as `{{locks}}:`, because a lock is {option}"
-            );
-            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
-        }
-        Ok(())
-    }
-
-    /// Refuses locks of several keys if a node, another option or the dialect has no such locks.
-    pub(crate) fn check_several_keys(
-        &self,
-        mode: Mode,
-        fair: bool,
-        dialect: Dialect,
-    ) -> Result<(), InvalidOption> {
-        let conflicting = match mode {
-            Mode::Shared { permits: None } => Some("shared"),
-            Mode::Shared { permits: Some(_) } => Some("permits"),
-            // A caller of several keys would need the first ticket of each of their queues at the same time.
-            Mode::Exclusive => fair.then_some("fair"),
-        };
-        if let Some(option) = conflicting {
-            let message = format!("{option} cannot be combined with several keys");
-            return Err(InvalidOption::conflict(option, message));
-        }
-        self.require("keys", "several", "one", "several keys", |node| node.several_keys)?;
-        if dialect == Dialect::Redisson {
-            let message = "dialect is redisson, but a lock of several keys must be plain, \
-                           because an RLock of Redisson has one key";
-            return Err(InvalidOption::conflict("dialect", message));
-        }
-        Ok(())
-    }
-
-    /// Returns an error after a shutdown, and after the end of the runtime.
-    pub(crate) fn check_open(&self) -> Result<(), LockError> {
-        if self.closed.load(Ordering::SeqCst) {
-            Err(LockError::ShutDown)
-        } else if self.ballot.home.has_ended() {
-            Err(LockError::RuntimeEnded)
-        } else {
-            Ok(())
-        }
     }
 }
 

@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::error::LockError;
+
 /// How often the runtime is checked within the time after which it counts as idle. A process that was stopped for long
 /// misses one check only.
 const IDLE_CHECKS: u32 = 4;
@@ -21,15 +23,16 @@ const SHORTEST_CHECK: Duration = Duration::from_millis(1);
 
 /// The runtime that runs the background work of a manager: the first that uses the manager. Connections, renewals and
 /// releases run there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Home {
     runtime: OnceLock<Handle>,
-    has_ended: Arc<AtomicBool>,
+    has_ended: AtomicBool,
     pulse: Mutex<Option<Pulse>>,
+    /// The result of the latest [`is_idle`](Self::is_idle).
     was_idle: AtomicBool,
     /// Cancelled when the manager and its last guard have been dropped.
-    gone: CancellationToken,
-    /// The tasks that a shutdown waits for.
+    pub(crate) gone: CancellationToken,
+    /// The tasks that a shutdown waits for. Closed when the shutdown begins.
     tasks: TaskTracker,
     /// Ends these tasks when the shutdown has waited long enough.
     abandon_all: CancellationToken,
@@ -45,60 +48,37 @@ struct Pulse {
 }
 
 /// Reports the end of the runtime when the runtime drops the task that holds this value.
-struct EndGuard<F: FnOnce()> {
-    has_ended: Arc<AtomicBool>,
-    report: Option<F>,
+struct EndGuard<F: Fn()> {
+    home: Arc<Home>,
+    report: F,
 }
 
-impl<F: FnOnce()> Drop for EndGuard<F> {
+impl<F: Fn()> Drop for EndGuard<F> {
     fn drop(&mut self) {
-        if let Some(report) = self.report.take() {
-            self.has_ended.store(true, Ordering::SeqCst);
-            report();
+        if !self.home.gone.is_cancelled() {
+            self.home.has_ended.store(true, Ordering::SeqCst);
+            (self.report)();
         }
     }
 }
 
 impl Home {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            runtime: OnceLock::new(),
-            has_ended: Arc::default(),
-            pulse: Mutex::default(),
-            was_idle: AtomicBool::new(false),
-            gone: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            abandon_all: CancellationToken::new(),
-        })
-    }
-
     /// Makes the runtime of this thread the home, if there is none yet. Then calls `start`, which starts the background
     /// work, and returns what to do when the runtime has ended.
-    pub(crate) fn enter<F>(&self, start: impl FnOnce(&Handle) -> F)
+    pub(crate) fn enter<F>(self: &Arc<Self>, start: impl FnOnce(&Handle) -> F)
     where
-        F: FnOnce() + Send + 'static,
+        F: Fn() + Send + 'static,
     {
         if self.runtime.get().is_some() {
             return;
         }
         let Ok(current) = Handle::try_current() else { return };
         self.runtime.get_or_init(|| {
-            let (has_ended, report) = (Arc::clone(&self.has_ended), Some(start(&current)));
             // Created outside of the task: a runtime that ends drops a new task without polling it.
-            let end = EndGuard { has_ended, report };
-            let gone = self.gone();
-            current.spawn(async move {
-                let mut end = end;
-                gone.cancelled().await;
-                end.report = None;
-            });
+            let end = EndGuard { home: Arc::clone(self), report: start(&current) };
+            current.spawn(async move { end.home.gone.cancelled().await });
             current
         });
-    }
-
-    /// Returns the token that ends the background work when the manager and its last guard have been dropped.
-    pub(crate) fn gone(&self) -> CancellationToken {
-        self.gone.clone()
     }
 
     /// Returns the home, or the runtime of this thread as long as there is no home. `None` if there is neither: then all
@@ -141,14 +121,9 @@ impl Home {
         (!is_here).then_some(home)
     }
 
-    /// Returns the result of the latest [`is_idle`](Self::is_idle).
-    pub(crate) fn was_idle(&self) -> bool {
-        self.was_idle.load(Ordering::Relaxed)
-    }
-
     /// Returns when to check the home for the first time.
     pub(crate) fn first_check(&self, limit: Duration) -> Duration {
-        if self.was_idle() { SHORTEST_CHECK } else { limit / IDLE_CHECKS }
+        if self.was_idle.load(Ordering::Relaxed) { SHORTEST_CHECK } else { limit / IDLE_CHECKS }
     }
 
     /// Resolves when no thread has driven the home for about `limit`. Never resolves if the first poll is in the home itself,
@@ -176,10 +151,26 @@ impl Home {
         self.tasks.token()
     }
 
+    /// Begins the shutdown: refuses all requests from now on.
+    pub(crate) fn close(&self) {
+        self.tasks.close();
+    }
+
+    /// Returns an error after the begin of a shutdown, and after the end of the runtime.
+    pub(crate) fn check_open(&self) -> Result<(), LockError> {
+        if self.tasks.is_closed() {
+            Err(LockError::ShutDown)
+        } else if self.has_ended() {
+            Err(LockError::RuntimeEnded)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Waits up to `time_limit` for the tasks, then abandons them. Locks and tickets of fair queues that they did not remove
     /// run out on the servers.
     pub(crate) async fn finish_tasks(&self, time_limit: Duration) {
-        self.tasks.close();
+        self.close();
         if tokio::time::timeout(time_limit, self.tasks.wait()).await.is_err() {
             tracing::warn!(
                 tasks = self.tasks.len(),
@@ -205,7 +196,7 @@ mod tests {
     #[test]
     fn a_home_that_was_idle_is_checked_early_until_it_runs_again() {
         let [driver, other] = [(); 2].map(|()| Builder::new_current_thread().enable_all().build());
-        let (driver, other, home) = (driver.unwrap(), other.unwrap(), Home::new());
+        let (driver, other, home) = (driver.unwrap(), other.unwrap(), Arc::<Home>::default());
         driver.block_on(async { home.enter(|_| || {}) });
         assert!(!home.is_idle(LIMIT), "no runtime is idle at once");
         let checks = other.block_on(async {

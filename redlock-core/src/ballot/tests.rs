@@ -12,7 +12,6 @@ use super::{Ballot, Grant, HoldError, ReleaseError, validity};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{LockError, NodeError, Vote};
-use crate::home::Home;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
 
@@ -33,7 +32,7 @@ impl Setup {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
         let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, Home::new());
+        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, Arc::default());
         Self { nodes, ballot }
     }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
-use crate::error::{HoldError, InvalidOption, ReleaseError, Votes};
+use crate::error::{HoldError, ReleaseError, Votes};
 use crate::lease::{Held, Renewal};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
@@ -111,11 +111,7 @@ impl LockGuard {
         if attempt.spec().mode().is_shared() && !attempt.is_downgraded() {
             return Ok(());
         }
-        if attempt.spec().has_several_keys() {
-            let message = "a lock of several keys cannot be shared";
-            return Err(InvalidOption::conflict("shared", message).into());
-        }
-        context.check_mode(Mode::SHARED, attempt.spec().dialect())?;
+        context.check_lock(&attempt.spec().with_mode(Mode::SHARED), false, false)?;
         let remaining = held.remaining();
         if remaining.is_zero() {
             return Err(self.lost_error(Votes::default()));

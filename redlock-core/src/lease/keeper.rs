@@ -85,7 +85,7 @@ impl LeaseKeeper {
     /// Starts the task.
     pub(crate) fn start(self: &Arc<Self>, runtime: &Handle, ballot: &Ballot) {
         let run = run(Arc::clone(self), ballot.clone());
-        runtime.spawn(ballot.home.gone().run_until_cancelled_owned(run));
+        runtime.spawn(ballot.home.gone.clone().run_until_cancelled_owned(run));
     }
 
     /// Returns every held lock.

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -19,7 +18,6 @@ use crate::ballot::Ballot;
 use crate::clock::{Clock, SystemClock};
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
-use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
@@ -130,11 +128,11 @@ impl LockManagerBuilder {
         telemetry::describe();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
-        let ballot = Ballot::new(nodes, node_timeout, clock, Home::new());
-        let end_on_drop = ballot.home.gone().drop_guard();
+        let ballot = Ballot::new(nodes, node_timeout, clock, Arc::default());
+        let end_on_drop = ballot.home.gone.clone().drop_guard();
         let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
         let fair = FairQueues::new(ballot.clone(), Arc::clone(&log_limit));
-        let context = Context {
+        let context = Arc::new(Context {
             keeper: Arc::new(LeaseKeeper::default()),
             queues,
             fair,
@@ -146,11 +144,10 @@ impl LockManagerBuilder {
             leases,
             restart_guard,
             connect_timeout,
-            closed: AtomicBool::new(false),
             _end_on_drop: end_on_drop,
-        };
+        });
         context.enter();
-        LockManager { context: Arc::new(context) }
+        LockManager { context }
     }
 }
 

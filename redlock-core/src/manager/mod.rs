@@ -18,7 +18,6 @@ mod urls;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::context::Context;
 use crate::key::{IntoLockKey, KeyError};
@@ -181,8 +180,8 @@ impl LockManager {
     ///
     /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down.
     pub async fn shutdown(&self) {
-        let Context { keeper, ballot, queues, fair, closed, connect_timeout, .. } = &*self.context;
-        closed.store(true, Ordering::SeqCst);
+        let Context { keeper, ballot, queues, fair, connect_timeout, .. } = &*self.context;
+        ballot.home.close();
         self.context.enter();
         // A holder is in the keeper and in the queue of each of its keys.
         let mut seen = HashSet::new();

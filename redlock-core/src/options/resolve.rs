@@ -50,12 +50,6 @@ impl LockOptions {
         Self { expire: Some(expire), renew: Some(is_renewed), ..*self }.check()?;
         context.check_expire(expire)?;
         let dialect = dialect.unwrap_or(context.dialect);
-        let mode = self.mode();
-        context.check_mode(mode, dialect)?;
-        let fair = fair.unwrap_or_default();
-        if fair {
-            context.check_fair()?;
-        }
         let is_kept = keep.unwrap_or_default();
         let min_hold = min_hold.filter(|min_hold| !min_hold.is_zero());
         Ok(ResolvedOptions {
@@ -63,8 +57,8 @@ impl LockOptions {
             wait_time: wait_time.filter(|&wait_time| wait_time != Duration::ZERO.into()),
             min_hold: if is_kept { Some(MinHold::UntilExpiry) } else { min_hold.map(MinHold::For) },
             reentrant: reentrant.unwrap_or_default(),
-            mode,
-            fair,
+            mode: self.mode(),
+            fair: fair.unwrap_or_default(),
             dialect,
             is_renewed,
             max_hold,

@@ -4,7 +4,6 @@ use std::array;
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ahash::RandomState;
@@ -33,7 +32,6 @@ pub(crate) struct Queues {
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
     pub(super) outage_grace: Duration,
-    closed: AtomicBool,
 }
 
 /// A lock of this process that conflicts with a request.
@@ -68,8 +66,7 @@ impl Queues {
     pub(crate) fn new(ballot: Ballot, max_waiters: usize, outage_grace: Duration) -> Self {
         let state = hash_state();
         let by_key = array::from_fn(|_| Mutex::new(HashMap::with_hasher(state.clone())));
-        let closed = AtomicBool::new(false);
-        Self { by_key, ballot, max_waiters, outage_grace, closed }
+        Self { by_key, ballot, max_waiters, outage_grace }
     }
 
     /// Locks the queues of the dialect of `spec`.
@@ -101,10 +98,9 @@ impl Queues {
         })
     }
 
-    /// Ends all waiting. Returns the locks that this process holds, including locks that were handed over and
+    /// Ends all waiting, after a shutdown has begun or the runtime has ended. Returns the locks that this process holds, including locks that were handed over and
     /// not taken yet.
     pub(crate) fn close(&self) -> Vec<Arc<Held>> {
-        self.closed.store(true, Ordering::SeqCst);
         let mut held = Vec::new();
         for by_key in &self.by_key {
             for queue in by_key.lock().values() {
@@ -116,7 +112,7 @@ impl Queues {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        self.ballot.home.check_open().is_err()
     }
 
     /// Records that this process holds a lock that the nodes have granted.

@@ -38,17 +38,9 @@ impl<'a> Acquisition<'a> {
     pub(super) fn new(request: &'a LockRequest) -> Result<Self, LockError> {
         let LockRequest { context, keys, options, fenced, on_lost: _ } = request;
         let options = options.resolve(context)?;
-        if *fenced {
-            context.check_fenced(options.mode)?;
-        }
         let keys = keys.as_ref().map_err(Clone::clone)?.with_prefix(&context.prefix);
         let spec = LockSpec::new(keys, options.mode, options.dialect);
-        if spec.has_several_keys() {
-            context.check_several_keys(options.mode, options.fair, options.dialect)?;
-            for node in &*context.ballot.nodes {
-                node.check_keys(spec.keys())?;
-            }
-        }
+        context.check_lock(&spec, options.fair, *fenced)?;
         Ok(Self { context, spec, options, fenced: *fenced })
     }
 }
@@ -79,7 +71,7 @@ impl Acquisition<'_> {
         if guard.remaining() < min_lease
             && let Err(error) = guard.extend(self.options.expire).await
         {
-            self.context.check_open()?;
+            self.context.ballot.home.check_open()?;
             return Err(match error {
                 HoldError::Lost { key, votes } => {
                     LockError::Contended { key, remaining: None, votes }
@@ -93,7 +85,7 @@ impl Acquisition<'_> {
 
     /// Acquires the lock, or shares a lock of the same scope without extending it.
     pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
-        self.context.check_open()?;
+        self.context.ballot.home.check_open()?;
         if let Some(guard) = self.share_in_scope()? {
             return Ok(guard);
         }

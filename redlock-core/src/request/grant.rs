@@ -20,7 +20,7 @@ impl Acquisition<'_> {
         self.context.enter();
         let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         loop {
-            self.context.check_open()?;
+            self.context.ballot.home.check_open()?;
             let attempt = self.new_attempt(*ask);
             match self.context.ballot.acquire(&attempt, self.options.expire).await {
                 Ok(grant) => {
@@ -68,7 +68,7 @@ impl Acquisition<'_> {
         // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
         // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
         // abandoned attempt leaves nothing behind).
-        self.context.check_open().inspect_err(|_| attempt.cancel_min_hold())?;
+        self.context.ballot.home.check_open().inspect_err(|_| attempt.cancel_min_hold())?;
         Ok(guard)
     }
 
@@ -101,7 +101,7 @@ impl Acquisition<'_> {
             return Ok(None);
         }
         // If the manager was shut down meanwhile, the shutdown has released the lock.
-        self.context.check_open()?;
+        self.context.ballot.home.check_open()?;
         self.context.queues.record_taken(&held, scope::current());
         scope::record(&self.context.queues, &held);
         self.extend_after_hand_over(&guard, held);
