@@ -121,7 +121,11 @@ impl Queues {
     ///
     /// Returns a valid lock of this process that conflicts with it: the nodes have forgotten a lock on which its holder
     /// still relies.
-    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<u64>) -> Result<(), LocalConflict> {
+    pub(crate) fn admit(
+        &self,
+        held: &Arc<Held>,
+        scope: Option<usize>,
+    ) -> Result<(), LocalConflict> {
         let spec = held.attempt().spec();
         let conflict = |index, queue: &KeyQueue| {
             let (_, remaining) = queue.conflict(spec.mode())?;
@@ -154,7 +158,7 @@ impl Queues {
     }
 
     /// Records that a waiter of this scope has taken the lock that was handed over to it.
-    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<u64>) {
+    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<usize>) {
         let spec = held.attempt().spec();
         if scope.is_some()
             && let Some(queue) = self.lock(spec).get(spec.key())

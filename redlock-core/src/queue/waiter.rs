@@ -22,7 +22,7 @@ pub(crate) struct WaiterOptions {
     /// Whether the waiter needs a fencing token.
     pub(crate) fenced: bool,
     /// The scope in which the caller waits, if any.
-    pub(crate) scope: Option<u64>,
+    pub(crate) scope: Option<usize>,
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.
     pub(crate) since: Instant,
     /// The fair queue in which the caller waits, if any.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -56,7 +55,7 @@ tokio::task_local! {
 /// Cancel safe if `future` is cancel safe. A future that is not polled to its end is dropped outside of the scope.
 #[inline]
 pub fn scope<F: Future>(future: F) -> Scoped<F> {
-    Scoped { future, place: None }
+    Scoped { future, scope: None }
 }
 
 pin_project! {
@@ -65,22 +64,8 @@ pin_project! {
     pub struct Scoped<F> {
         #[pin]
         future: F,
-        // Where the future runs; `None` before its first poll.
-        place: Option<Within>,
-    }
-}
-
-/// The scope in which a future runs.
-enum Within {
-    /// The scope of its caller.
-    Outer,
-    Own(Arc<Scope>),
-}
-
-impl Within {
-    /// Only the first poll of a future knows whether its caller is in a scope.
-    fn at_first_poll() -> Self {
-        if is_in_scope() { Self::Outer } else { Self::Own(Arc::new(Scope::new())) }
+        // The scope of its caller, or its own. Only the first poll knows whether its caller is in a scope.
+        scope: Option<Arc<Scope>>,
     }
 }
 
@@ -89,11 +74,10 @@ impl<F: Future> Future for Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        match this.place.get_or_insert_with(Within::at_first_poll) {
-            Within::Outer => this.future.poll(cx),
-            // Set at each poll, so that the future stays in its place: a handler may be large.
-            Within::Own(scope) => SCOPE.sync_scope(Arc::clone(scope), || this.future.poll(cx)),
-        }
+        let scope =
+            this.scope.get_or_insert_with(|| SCOPE.try_with(Arc::clone).unwrap_or_default());
+        // Set at each poll, so that the future stays in its place: a handler may be large.
+        SCOPE.sync_scope(Arc::clone(scope), || this.future.poll(cx))
     }
 }
 
@@ -103,25 +87,13 @@ impl<F> fmt::Debug for Scoped<F> {
     }
 }
 
-#[derive(Debug)]
-struct Scope {
-    id: u64,
-    held: Mutex<ScopeLocks>,
-}
-
 /// The locks that a scope holds, each with its manager. They are few enough for a linear search.
-type ScopeLocks = SmallVec<[(usize, Weak<Held>); 1]>;
+type Scope = Mutex<SmallVec<[(usize, Weak<Held>); 1]>>;
 
-impl Scope {
-    fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        Self { id: COUNT.fetch_add(1, Ordering::Relaxed), held: Mutex::default() }
-    }
-}
-
-/// Returns the id of the current scope; `None` outside of any scope.
-pub(crate) fn current() -> Option<u64> {
-    SCOPE.try_with(|scope| scope.id).ok()
+/// Returns the id of the current scope, its address; `None` outside of any scope. A waiter that has outlived its scope may
+/// have the id of a later one, and is woken without need.
+pub(crate) fn current() -> Option<usize> {
+    SCOPE.try_with(|scope| Arc::as_ptr(scope).addr()).ok()
 }
 
 /// Returns whether the caller is in a scope. No public API.
@@ -138,7 +110,7 @@ fn id(queues: &Arc<Queues>) -> usize {
 /// Returns the lock of the current scope that has a key of this spec, whatever its mode is.
 pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
     let find = |scope: &Arc<Scope>| {
-        let all = scope.held.lock();
+        let all = scope.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
         of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
             spec.common_key(held.attempt().spec()).is_some()
@@ -152,7 +124,7 @@ pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
 /// Records that the current scope, if there is one, holds a lock.
 pub(crate) fn record(queues: &Arc<Queues>, held: &Arc<Held>) {
     let _ = SCOPE.try_with(|scope| {
-        let mut all = scope.held.lock();
+        let mut all = scope.lock();
         all.retain(|(_, held)| held.strong_count() > 0);
         all.push((id(queues), Arc::downgrade(held)));
     });
@@ -207,7 +179,7 @@ mod tests {
                 let guard = locks.lock(format!("order:{number}")).try_acquire().await.unwrap();
                 guard.release().await.unwrap();
             }
-            let remembered = SCOPE.with(|scope| scope.held.lock().len());
+            let remembered = SCOPE.with(|scope| scope.lock().len());
             assert!(remembered <= 10, "{remembered}");
         })
         .await;
