@@ -26,7 +26,7 @@ mod waiter;
 pub(crate) use fair::{FairPlace, FairQueues};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use place::Place;
-pub(crate) use queues::{LocalConflict, Queues};
+pub(crate) use queues::Queues;
 pub(crate) use wait::{Step, is_outage};
 pub(crate) use waiter::WaiterOptions;
 

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::key_queue::KeyQueue;
 use super::waiter::{Waiter, WaiterState};
 use crate::ballot::Ballot;
+use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{ByDialect, LockSpec, Mode};
@@ -32,15 +33,6 @@ pub(crate) struct Queues {
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
     pub(super) outage_grace: Duration,
-}
-
-/// A lock of this process that conflicts with a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LocalConflict {
-    /// The index of the request's first key that the lock has too.
-    pub(crate) key: usize,
-    /// The remaining validity of the lock.
-    pub(crate) remaining: Duration,
 }
 
 /// The permit to release a lock on the nodes, issued if the lock was not handed over. Dropping the permit
@@ -75,12 +67,13 @@ impl Queues {
         self.by_key[spec.dialect().index()].lock()
     }
 
-    /// Returns the lock of this process that conflicts with `spec`; `None` if there is none.
-    pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LocalConflict> {
+    /// Returns the refusal of a request because of a lock of this process, without votes: the first key that the lock has too,
+    /// and its remaining validity. `None` if there is no such lock.
+    pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LockError> {
         let by_key = self.lock(spec);
-        spec.keys().iter().enumerate().find_map(|(index, key)| {
+        spec.keys().iter().find_map(|key| {
             let remaining = by_key.get(key)?.keeps_out(spec.mode())?;
-            Some(LocalConflict { key: index, remaining })
+            Some(LockError::contended(key.clone(), Some(remaining), Votes::default()))
         })
     }
 
@@ -119,28 +112,24 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// Returns a valid lock of this process that conflicts with it: the nodes have forgotten a lock on which its holder
-    /// still relies.
-    pub(crate) fn admit(
-        &self,
-        held: &Arc<Held>,
-        scope: Option<usize>,
-    ) -> Result<(), LocalConflict> {
+    /// Returns the refusal because of a valid lock of this process that conflicts with it: the nodes have forgotten a lock on
+    /// which its holder still relies.
+    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<usize>) -> Result<(), LockError> {
         let spec = held.attempt().spec();
-        let conflict = |index, queue: &KeyQueue| {
+        let conflict = |key: &LockKey, queue: &KeyQueue| {
             let (_, remaining) = queue.conflict(spec.mode())?;
-            Some(LocalConflict { key: index, remaining })
+            Some(LockError::contended(key.clone(), Some(remaining), Votes::default()))
         };
         let mut by_key = self.lock(spec);
         // Nothing is recorded unless all keys are free. The queue of the first key is looked up only once.
-        for (index, key) in spec.keys().iter().enumerate().skip(1) {
-            if let Some(conflict) = by_key.get(key).and_then(|queue| conflict(index, queue)) {
+        for key in spec.keys().iter().skip(1) {
+            if let Some(conflict) = by_key.get(key).and_then(|queue| conflict(key, queue)) {
                 return Err(conflict);
             }
         }
         for key in spec.keys() {
             let queue = by_key.entry(key.clone()).or_default();
-            if let Some(conflict) = conflict(0, queue) {
+            if let Some(conflict) = conflict(key, queue) {
                 return Err(conflict);
             }
             queue.add_holder(held);

@@ -315,11 +315,8 @@ impl Place<'_> {
         if let Some(votes) = self.with_queue(votes).flatten() {
             return LockError::Unavailable { key: self.key().clone(), votes };
         }
-        let (key, remaining) = match self.queues.local_conflict(&self.waiter.spec) {
-            Some(conflict) => (self.waiter.spec.key_at(conflict.key), Some(conflict.remaining)),
-            None => (self.key(), None),
-        };
-        LockError::Contended { key: key.clone(), remaining, votes: Votes::default() }
+        let conflict = self.queues.local_conflict(&self.waiter.spec);
+        conflict.unwrap_or_else(|| LockError::contended(self.key().clone(), None, Votes::default()))
     }
 }
 

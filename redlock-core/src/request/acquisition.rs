@@ -22,7 +22,7 @@ use crate::guard::LockGuard;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
-use crate::queue::{FairPlace, LocalConflict, Place, Step, WaiterOptions, is_outage};
+use crate::queue::{FairPlace, Place, Step, WaiterOptions, is_outage};
 
 /// One acquisition of a lock, with checked options.
 pub(super) struct Acquisition<'a> {
@@ -196,10 +196,10 @@ impl Acquisition<'_> {
     async fn try_once_fairly(&self) -> Result<LockGuard, LockError> {
         // A lock that this process holds is refused without a round trip.
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
-            return Err(self.contended_locally(conflict));
+            return Err(conflict);
         }
         if self.context.fair.is_occupied(&self.spec).await? {
-            return Err(self.contended(0, None));
+            return Err(LockError::contended(self.spec.key().clone(), None, Votes::default()));
         }
         self.try_once().await
     }
@@ -208,7 +208,7 @@ impl Acquisition<'_> {
     /// trip.
     pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
-            return Err(self.contended_locally(conflict));
+            return Err(conflict);
         }
         match self.ask_nodes(&mut Ask::default()).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
@@ -257,16 +257,5 @@ impl Acquisition<'_> {
             // A holder that shares the lock would wait for itself.
             _ => false,
         }
-    }
-
-    /// Returns the error of a lock that this process holds, without votes.
-    pub(super) fn contended_locally(&self, conflict: LocalConflict) -> LockError {
-        self.contended(conflict.key, Some(conflict.remaining))
-    }
-
-    /// Returns the error of a caller that waited for the key at this index. No node was asked.
-    pub(super) fn contended(&self, key: usize, remaining: Option<Duration>) -> LockError {
-        let key = self.spec.key_at(key).clone();
-        LockError::Contended { key, remaining, votes: Votes::default() }
     }
 }

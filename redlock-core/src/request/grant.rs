@@ -57,7 +57,7 @@ impl Acquisition<'_> {
         if let Err(conflict) = context.queues.admit(&held, scope::current()) {
             let (attempt, until) = (Arc::clone(attempt), grant.lease.latest_expiry);
             context.ballot.release_in_background(attempt, until);
-            return Err(self.contended_locally(conflict));
+            return Err(conflict);
         }
         if let Some(min_hold) = options.min_hold {
             held.set_min_hold(min_hold, grant.lease.since);
