@@ -26,25 +26,26 @@ impl AcquisitionTimer {
         }
     }
 
+    /// Sets the outcome of the acquisition: acquired, or this error.
     #[cfg(feature = "metrics")]
-    pub(crate) fn stop<T>(mut self, result: &Result<T, LockError>) {
-        self.outcome = match result {
-            Ok(_) => "acquired",
-            Err(LockError::Contended { .. }) => "contended",
-            Err(LockError::Unavailable { .. }) => "unavailable",
-            Err(LockError::TimedOut { .. }) => "timed_out",
-            Err(LockError::TooManyWaiters { .. }) => "too_many_waiters",
-            Err(LockError::AlreadyHeld { .. }) => "already_held",
-            Err(LockError::ForeignKey { .. }) => "foreign_key",
-            Err(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
-            Err(LockError::ShutDown) => "shut_down",
-            Err(LockError::RuntimeEnded) => "runtime_ended",
+    pub(crate) fn set_outcome(&mut self, error: Option<&LockError>) {
+        self.outcome = match error {
+            None => "acquired",
+            Some(LockError::Contended { .. }) => "contended",
+            Some(LockError::Unavailable { .. }) => "unavailable",
+            Some(LockError::TimedOut { .. }) => "timed_out",
+            Some(LockError::TooManyWaiters { .. }) => "too_many_waiters",
+            Some(LockError::AlreadyHeld { .. }) => "already_held",
+            Some(LockError::ForeignKey { .. }) => "foreign_key",
+            Some(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
+            Some(LockError::ShutDown) => "shut_down",
+            Some(LockError::RuntimeEnded) => "runtime_ended",
         };
     }
 
     #[cfg(not(feature = "metrics"))]
     #[expect(clippy::unused_self, reason = "with the feature it is used")]
-    pub(crate) fn stop<T>(self, _: &Result<T, LockError>) {}
+    pub(crate) fn set_outcome(&mut self, _: Option<&LockError>) {}
 }
 
 #[cfg(feature = "metrics")]

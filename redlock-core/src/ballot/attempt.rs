@@ -187,12 +187,6 @@ impl Attempt {
         *self.retention.lock() = None;
     }
 
-    /// Returns whether the lock stays on the nodes until this moment, provided that its lease lasts that
-    /// long.
-    pub(crate) fn is_kept_until(&self, moment: Moment) -> bool {
-        self.retention.lock().as_ref().is_some_and(|retention| retention.lasts_until(moment))
-    }
-
     /// Returns how long the lock has to stay on the nodes after a release that is sent now.
     pub(crate) fn min_hold_remaining(&self) -> Option<Duration> {
         let retention = self.retention.lock();

@@ -163,11 +163,6 @@ impl Held {
         }
     }
 
-    /// Returns whether the lock stays on the nodes until this moment, even if it is released at once.
-    pub(crate) fn is_kept_until(&self, moment: Moment) -> bool {
-        self.attempt.is_kept_until(moment) && self.attempt.lease().lasts_until(moment)
-    }
-
     /// Returns whether the holder has released the lock and the lock stays on the nodes until its lease runs
     /// out.
     pub(crate) fn is_left_to_expire(&self) -> bool {

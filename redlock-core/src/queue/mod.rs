@@ -27,7 +27,7 @@ pub(crate) use fair::{FairPlace, FairQueues};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use place::Place;
 pub(crate) use queues::Queues;
-pub(crate) use wait::{Step, is_outage};
+pub(crate) use wait::Step;
 pub(crate) use waiter::WaiterOptions;
 
 #[cfg(test)]

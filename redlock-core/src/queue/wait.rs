@@ -322,7 +322,7 @@ impl Place<'_> {
 
 /// Returns whether an acquisition failed because no quorum of nodes answered. This includes an acquisition
 /// whose lease was over before the nodes could count as silent.
-pub(crate) fn is_outage(error: &LockError) -> bool {
+fn is_outage(error: &LockError) -> bool {
     match error {
         LockError::Unavailable { .. } => true,
         LockError::TimedOut { votes, .. } => {

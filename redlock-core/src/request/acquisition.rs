@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! run ─┬─ share_in_scope       the scope of the caller holds the lock: share or refuse it
-//!      ├─ try_once             without a waiting time: one attempt, unless a fair caller waits
+//!      ├─ try_once             without a waiting time: one attempt
 //!      └─ wait                 until the queue says what to do next
 //!           ├─ ask_nodes       nothing is in the way
 //!           ├─ take            a holder of this process has handed the lock over
@@ -10,7 +10,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -22,30 +21,28 @@ use crate::guard::LockGuard;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
-use crate::queue::{FairPlace, Place, Step, WaiterOptions, is_outage};
+use crate::queue::{FairPlace, Place, Step, WaiterOptions};
 
 /// One acquisition of a lock, with checked options.
-pub(super) struct Acquisition<'a> {
-    pub(super) context: &'a Arc<Context>,
+pub(super) struct Acquisition {
+    pub(super) context: Arc<Context>,
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
     /// Whether the holder gets a fencing token.
     pub(super) fenced: bool,
 }
 
-impl<'a> Acquisition<'a> {
+impl Acquisition {
     /// Checks the options and the key of a request.
-    pub(super) fn new(request: &'a LockRequest) -> Result<Self, LockError> {
+    pub(super) fn new(request: LockRequest) -> Result<Self, LockError> {
         let LockRequest { context, keys, options, fenced, on_lost: _ } = request;
-        let options = options.resolve(context)?;
-        let keys = keys.as_ref().map_err(Clone::clone)?.with_prefix(&context.prefix);
+        let options = options.resolve(&context)?;
+        let keys = keys?.with_prefix(&context.prefix);
         let spec = LockSpec::new(keys, options.mode, options.dialect);
-        context.check_lock(&spec, options.fair, *fenced)?;
-        Ok(Self { context, spec, options, fenced: *fenced })
+        context.check_lock(&spec, options.fair, fenced)?;
+        Ok(Self { context, spec, options, fenced })
     }
-}
 
-impl Acquisition<'_> {
     /// Acquires the lock, or shares a lock of the same scope, and keeps it for the minimum hold time. Makes sure that its
     /// lease covers that time.
     pub(super) async fn run_and_keep(&self, min_hold: MinHold) -> Result<LockGuard, LockError> {
@@ -56,21 +53,10 @@ impl Acquisition<'_> {
             MinHold::For(time) => time,
             MinHold::UntilExpiry => self.options.expire,
         };
-        if !guard.held().is_kept_until(since.plus(min_lease)) {
-            // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed,
-            // because this is rare and the future would enlarge the future of every acquisition.
-            Box::pin(self.extend_shared(&guard, min_lease)).await?;
-        }
-        guard.held().set_min_hold(min_hold, since);
-        Ok(guard)
-    }
-
-    /// Extends a shared lock, which was acquired for another request, if its lease is shorter than
-    /// `min_lease`.
-    async fn extend_shared(&self, guard: &LockGuard, min_lease: Duration) -> Result<(), LockError> {
-        if guard.remaining() < min_lease
-            && let Err(error) = guard.extend(self.options.expire).await
-        {
+        let is_covered = guard.held().attempt().lease().lasts_until(since.plus(min_lease));
+        // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed, because this is rare and
+        // the future would enlarge the future of every acquisition.
+        if !is_covered && let Err(error) = Box::pin(guard.extend(self.options.expire)).await {
             self.context.ballot.home.check_open()?;
             return Err(match error {
                 HoldError::Lost { key, votes } => {
@@ -80,7 +66,8 @@ impl Acquisition<'_> {
                 HoldError::InvalidOption(error) => error.into(),
             });
         }
-        Ok(())
+        guard.held().set_min_hold(min_hold, since);
+        Ok(guard)
     }
 
     /// Acquires the lock, or shares a lock of the same scope without extending it.
@@ -90,9 +77,7 @@ impl Acquisition<'_> {
             return Ok(guard);
         }
         let deadline = match self.options.wait_time {
-            // Boxed, because the future would enlarge the futures of requests that are not fair.
-            None if self.options.fair => return Box::pin(self.try_once_fairly()).await,
-            None => return self.try_once().await,
+            None => return self.try_once(self.options.fair).await,
             // A deadline that the clock cannot represent is no deadline.
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
@@ -117,34 +102,27 @@ impl Acquisition<'_> {
             if let Some(guard) = self.share_in_scope()? {
                 return Ok(guard);
             }
-            match place.next(deadline)? {
-                Step::Ask => match self.ask_nodes(&mut place.ask).await {
-                    Ok(guard) => {
-                        place.acquired();
+            let result = match place.next(deadline)? {
+                Step::Ask => self.ask_nodes(&mut place.ask).await.map(Some),
+                Step::Take(held) => self.take(held).await.inspect_err(|_| place.rejoin()),
+                Step::Sleep(pause) => {
+                    place.sleep(Some(pause), deadline).await?;
+                    continue;
+                }
+            };
+            match result {
+                Ok(Some(guard)) => {
+                    place.acquired();
+                    return Ok(guard);
+                }
+                Ok(None) => place.rejoin(),
+                Err(refused) => {
+                    if let Some(guard) = self.share_in_scope()? {
                         return Ok(guard);
                     }
-                    Err(refused) => {
-                        if let Some(guard) = self.share_in_scope()? {
-                            return Ok(guard);
-                        }
-                        let pause = place.refused(refused, deadline)?;
-                        place.sleep(pause, deadline).await?;
-                    }
-                },
-                Step::Take(held) => match self.take(held).await {
-                    Ok(Some(guard)) => {
-                        place.acquired();
-                        return Ok(guard);
-                    }
-                    Ok(None) => place.rejoin(),
-                    Err(error) if is_outage(&error) => {
-                        place.rejoin();
-                        let pause = place.refused(error, deadline)?;
-                        place.sleep(pause, deadline).await?;
-                    }
-                    Err(error) => return Err(error),
-                },
-                Step::Sleep(pause) => place.sleep(Some(pause), deadline).await?,
+                    let pause = place.refused(refused, deadline)?;
+                    place.sleep(pause, deadline).await?;
+                }
             }
         }
     }
@@ -178,7 +156,7 @@ impl Acquisition<'_> {
             place.move_to(0)?;
             return Ok(None);
         }
-        match self.try_once().await {
+        match self.try_once(false).await {
             Ok(guard) => {
                 place.acquired();
                 Ok(Some(guard))
@@ -192,23 +170,15 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Makes one attempt to acquire the lock, unless a fair caller waits for it.
-    async fn try_once_fairly(&self) -> Result<LockGuard, LockError> {
-        // A lock that this process holds is refused without a round trip.
+    /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. With
+    /// `is_fair`, the lock is refused if a fair caller waits for it.
+    async fn try_once(&self, is_fair: bool) -> Result<LockGuard, LockError> {
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
             return Err(conflict);
         }
-        if self.context.fair.is_occupied(&self.spec).await? {
+        // Boxed, because the future would enlarge the futures of requests that are not fair.
+        if is_fair && Box::pin(self.context.fair.is_occupied(&self.spec)).await? {
             return Err(LockError::contended(self.spec.key().clone(), None, Votes::default()));
-        }
-        self.try_once().await
-    }
-
-    /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
-    /// trip.
-    pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
-        if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
-            return Err(conflict);
         }
         match self.ask_nodes(&mut Ask::default()).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
@@ -238,7 +208,7 @@ impl Acquisition<'_> {
                 let common = self.spec.common_key(attempt.spec()).unwrap_or_default();
                 return Err(LockError::AlreadyHeld { key: self.spec.key_at(common).clone() });
             }
-            let guard = LockGuard::share(self.context, Arc::clone(held));
+            let guard = LockGuard::share(&self.context, Arc::clone(held));
             // A downgrade that did not see this guard has changed the mode before.
             if attempt.spec().mode() == mode {
                 return Ok(guard);

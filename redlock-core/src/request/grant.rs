@@ -14,14 +14,14 @@ use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
 use crate::queue::needs_extension;
 
-impl Acquisition<'_> {
+impl Acquisition {
     /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
     pub(super) async fn ask_nodes(&self, ask: &mut Ask) -> Result<LockGuard, LockError> {
         self.context.enter();
         let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         loop {
             self.context.ballot.home.check_open()?;
-            let attempt = self.new_attempt(*ask);
+            let attempt = Attempt::new(&self.spec, self.fenced, *ask);
             match self.context.ballot.acquire(&attempt, self.options.expire).await {
                 Ok(grant) => {
                     let guard = self.make_guard(&attempt, &grant)?;
@@ -38,12 +38,6 @@ impl Acquisition<'_> {
                 }
             }
         }
-    }
-
-    /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
-    /// future.
-    fn new_attempt(&self, ask: Ask) -> Arc<Attempt> {
-        Attempt::new(&self.spec, self.fenced, ask)
     }
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
@@ -76,7 +70,7 @@ impl Acquisition<'_> {
     /// before the caller has it.
     pub(super) async fn take(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
         let ballot = &self.context.ballot;
-        let (context, renewal) = (Arc::clone(self.context), self.options.renewal());
+        let (context, renewal) = (Arc::clone(&self.context), self.options.renewal());
         let (now, remaining) = (Instant::now(), held.remaining());
         let guard = LockGuard::new(context, Arc::clone(&held), renewal, now, remaining);
         if self.fenced

@@ -206,21 +206,14 @@ impl LockRequest {
     /// The future may be dropped at any point. The caller then leaves the queue, and a lock that it
     /// acquired is released in the background.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let timer = AcquisitionTimer::start();
-        // The `match` ends before the `await`, so that the future does not hold its operand as well.
-        let acquisition = match Acquisition::new(&self) {
-            Ok(acquisition) => acquisition,
-            Err(error) => {
-                let invalid = Err(error);
-                timer.stop(&invalid);
-                return invalid;
-            }
-        };
+        let mut timer = AcquisitionTimer::start();
+        let acquisition =
+            Acquisition::new(self).inspect_err(|error| timer.set_outcome(Some(error)))?;
         let result = match acquisition.options.min_hold {
             None => acquisition.run().await,
             Some(min_hold) => acquisition.run_and_keep(min_hold).await,
         };
-        timer.stop(&result);
+        timer.set_outcome(result.as_ref().err());
         result
     }
 
