@@ -105,7 +105,8 @@ impl Place<'_> {
         {
             return Look::Sleep(pause);
         }
-        match self.fair.as_ref().map(FairPlace::position) {
+        // A caller that comes in an outage finds out itself whether the outage is over, before it waits for its turn.
+        match self.fair.as_ref().filter(|_| self.at.is_some()).map(FairPlace::position) {
             None | Some(FairPosition::First(..)) => {}
             Some(FairPosition::Unknown) => return Look::Sleep(Pause::Fair),
             Some(FairPosition::Behind(since)) => {
@@ -290,7 +291,7 @@ impl Place<'_> {
     }
 
     /// Records that a quorum of nodes answers.
-    pub(crate) fn record_quorum(&self) {
+    fn record_quorum(&self) {
         self.with_queue(|queue| {
             // The waiter itself is awake.
             if queue.end_outage() && !queue.is_first(&self.waiter) {

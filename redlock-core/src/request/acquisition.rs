@@ -73,11 +73,12 @@ impl Acquisition {
     /// Acquires the lock, or shares a lock of the same scope without extending it.
     pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
         self.context.ballot.home.check_open()?;
+        self.context.enter();
         if let Some(guard) = self.share_in_scope()? {
             return Ok(guard);
         }
         let deadline = match self.options.wait_time {
-            None => return self.try_once(self.options.fair).await,
+            None => return self.try_once().await,
             // A deadline that the clock cannot represent is no deadline.
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
@@ -92,11 +93,11 @@ impl Acquisition {
     /// is sent before the next waiter is called.
     async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
         let mut place = self.join()?;
-        if self.options.fair && !place.is_in_queue() {
-            // Boxed, because the future would enlarge the futures of requests that are not fair.
-            if let Some(guard) = Box::pin(self.arrive_fairly_in_outage(&mut place)).await? {
-                return Ok(guard);
-            }
+        if self.options.fair && !place.is_in_queue() && self.context.ballot.has_quorum() {
+            // The outage may be over, and an attempt would overtake the callers before it. Boxed, because the future would
+            // enlarge the futures of requests that are not fair.
+            Box::pin(self.context.fair.is_occupied(&self.spec)).await?;
+            place.move_to(0)?;
         }
         loop {
             if let Some(guard) = self.share_in_scope()? {
@@ -130,10 +131,7 @@ impl Acquisition {
     /// Joins the queue of this process.
     fn join(&self) -> Result<Place<'_>, LockError> {
         let Self { context, spec, options, fenced } = self;
-        let fair = options.fair.then(|| {
-            context.enter();
-            FairPlace::new(&context.fair, spec)
-        });
+        let fair = options.fair.then(|| FairPlace::new(&context.fair, spec));
         let waiter = WaiterOptions {
             expire: options.expire,
             accepts_hand_over: options.min_hold.is_none(),
@@ -145,39 +143,14 @@ impl Acquisition {
         Place::join(&context.queues, spec, waiter, fair)
     }
 
-    /// Returns the guard of a fair caller that comes in an outage, and makes its one attempt before it waits.
-    async fn arrive_fairly_in_outage(
-        &self,
-        place: &mut Place<'_>,
-    ) -> Result<Option<LockGuard>, LockError> {
-        if self.context.ballot.has_quorum() {
-            // The outage may be over, and an attempt would overtake the callers before it.
-            self.context.fair.is_occupied(&self.spec).await?;
-            place.move_to(0)?;
-            return Ok(None);
-        }
-        match self.try_once(false).await {
-            Ok(guard) => {
-                place.acquired();
-                Ok(Some(guard))
-            }
-            Err(LockError::Contended { .. }) => {
-                place.move_to(0)?;
-                place.record_quorum();
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. With
-    /// `is_fair`, the lock is refused if a fair caller waits for it.
-    async fn try_once(&self, is_fair: bool) -> Result<LockGuard, LockError> {
+    /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. A fair caller
+    /// is also refused if another fair caller waits.
+    async fn try_once(&self) -> Result<LockGuard, LockError> {
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
             return Err(conflict);
         }
         // Boxed, because the future would enlarge the futures of requests that are not fair.
-        if is_fair && Box::pin(self.context.fair.is_occupied(&self.spec)).await? {
+        if self.options.fair && Box::pin(self.context.fair.is_occupied(&self.spec)).await? {
             return Err(LockError::contended(self.spec.key().clone(), None, Votes::default()));
         }
         match self.ask_nodes(&mut Ask::default()).await {
@@ -188,27 +161,20 @@ impl Acquisition {
         }
     }
 
-    /// Shares or refuses a lock that the current scope holds. Returns `None` if the scope does not hold
-    /// the lock. A caller never waits for a lock of its own scope.
-    pub(super) fn share_in_scope(&self) -> Result<Option<LockGuard>, LockError> {
-        match scope::find(&self.context.queues, &self.spec) {
-            Some(held) => self.share(&held),
-            None => Ok(None),
-        }
-    }
-
     /// Shares a lock that the current scope holds, if the request has the same keys, and is reentrant or shares the lock
-    /// as its holder does. Returns `None` if the lock is being released.
-    pub(super) fn share(&self, held: &Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+    /// as its holder does; otherwise refuses it, because a caller never waits for a lock of its own scope. Returns `None`
+    /// if the scope does not hold the lock, or is releasing it.
+    fn share_in_scope(&self) -> Result<Option<LockGuard>, LockError> {
+        let Some(held) = scope::find(&self.context.queues, &self.spec) else { return Ok(None) };
         let attempt = held.attempt();
         let has_same_keys = attempt.spec().keys() == self.spec.keys();
         loop {
             let mode = attempt.spec().mode();
-            if !has_same_keys || !self.may_share(held, mode) {
+            if !has_same_keys || !self.may_share(&held, mode) {
                 let common = self.spec.common_key(attempt.spec()).unwrap_or_default();
                 return Err(LockError::AlreadyHeld { key: self.spec.key_at(common).clone() });
             }
-            let guard = LockGuard::share(&self.context, Arc::clone(held));
+            let guard = LockGuard::share(&self.context, Arc::clone(&held));
             // A downgrade that did not see this guard has changed the mode before.
             if attempt.spec().mode() == mode {
                 return Ok(guard);

@@ -17,26 +17,21 @@ use crate::queue::needs_extension;
 impl Acquisition {
     /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
     pub(super) async fn ask_nodes(&self, ask: &mut Ask) -> Result<LockGuard, LockError> {
-        self.context.enter();
         let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         loop {
             self.context.ballot.home.check_open()?;
             let attempt = Attempt::new(&self.spec, self.fenced, *ask);
-            match self.context.ballot.acquire(&attempt, self.options.expire).await {
-                Ok(grant) => {
-                    let guard = self.make_guard(&attempt, &grant)?;
-                    if self.context.ballot.nodes.len() == 1 {
-                        // The grant has removed all marks. Of several nodes, a minority may have refused the lock.
-                        ask.mark = None;
-                    }
-                    return Ok(guard);
-                }
-                Err(refused) => {
-                    if !ask.record_refusal(&attempt) {
-                        return Err(refused);
-                    }
-                }
+            let grant = match self.context.ballot.acquire(&attempt, self.options.expire).await {
+                Ok(grant) => grant,
+                Err(_) if ask.record_refusal(&attempt) => continue,
+                Err(refused) => return Err(refused),
+            };
+            let guard = self.make_guard(&attempt, &grant)?;
+            if self.context.ballot.nodes.len() == 1 {
+                // The grant has removed all marks. Of several nodes, a minority may have refused the lock.
+                ask.mark = None;
             }
+            return Ok(guard);
         }
     }
 
