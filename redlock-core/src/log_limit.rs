@@ -80,6 +80,21 @@ impl LogLimit {
     }
 }
 
+/// Logs an event at the given level if the limit allows it, and at debug otherwise. No public API.
+///
+/// The field `suppressed` is the number of similar events since the last one at the given level.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_limited {
+    ($limit:expr, $kind:expr, $subject:expr, $level:ident, $($message:tt)+) => {
+        if let Some(suppressed) = $limit.admit($kind, $subject) {
+            tracing::$level!(suppressed, $($message)+);
+        } else {
+            tracing::debug!($($message)+);
+        }
+    };
+}
+
 impl Default for LogLimit {
     fn default() -> Self {
         Self::new(Arc::new(SystemClock))

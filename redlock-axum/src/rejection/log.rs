@@ -3,25 +3,12 @@
 use std::sync::LazyLock;
 
 use redlock_core::__private::LogLimit;
-use redlock_core::LockError;
+use redlock_core::{LockError, log_limited};
 
 use super::{LockRejection, RejectionCause, RejectionKind};
 
 /// The limit for events for which no manager is known.
 static LOG_LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
-
-/// Logs an event at the given level if the limit allows it, and at debug otherwise.
-///
-/// The field `suppressed` is the number of similar events since the last one at the given level.
-macro_rules! log_limited {
-    ($limit:expr, $kind:expr, $subject:expr, $level:ident, $($message:tt)+) => {
-        if let Some(suppressed) = $limit.admit($kind, $subject) {
-            tracing::$level!(suppressed, $($message)+);
-        } else {
-            tracing::debug!($($message)+);
-        }
-    };
-}
 
 impl LockRejection {
     /// Logs the rejection, unless it has been logged before.

@@ -13,6 +13,7 @@ use crate::error::{HoldError, ReleaseError, Votes};
 use crate::lease::{Held, Renewal};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
+use crate::log_limited;
 use crate::queue::Queues;
 
 /// A held lock. Dropping the guard releases the lock.
@@ -163,16 +164,17 @@ impl LockGuard {
     /// As [`release`](Self::release).
     #[doc(hidden)]
     pub async fn release_or_log(self) {
-        const MESSAGE: &str = "the release of a lock failed after its work";
         let log_limit = Arc::clone(self.log_limit());
         let Err(error) = self.release().await else { return };
         let node = LogLimit::failed_node(error.votes());
         let error = error.diagnostics();
-        if let Some(suppressed) = log_limit.admit("not released", node) {
-            tracing::warn!(suppressed, "{MESSAGE}: {error}");
-        } else {
-            tracing::debug!("{MESSAGE}: {error}");
-        }
+        log_limited!(
+            log_limit,
+            "not released",
+            node,
+            warn,
+            "the release of a lock failed after its work: {error}"
+        );
     }
 
     /// Ends the holding of the guard in this process. Returns the time of the end if the lock has to be released on the

@@ -148,7 +148,7 @@ fn a_denied_lock_is_not_handed_over() {
         let clock = FakeClock::default();
         let now = clock.now();
         let lease = Lease::new(now, now, 30 * SECOND);
-        let held = Held::new(attempt, Arc::new(clock), lease, lease.since, None);
+        let held = Held::new(attempt, Arc::new(clock), lease, lease.since, Arc::default());
         held.end_by_holder();
         if denied {
             held.attempt().deny();

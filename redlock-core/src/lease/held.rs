@@ -24,8 +24,8 @@ pub(crate) struct Held {
     /// The attempt that holds the lock on the nodes, with its lease. A hand-over passes it on.
     attempt: Arc<Attempt>,
     clock: Arc<dyn Clock>,
-    /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
-    log_limit: Option<Arc<LogLimit>>,
+    /// Limits how often losses are logged as warnings.
+    log_limit: Arc<LogLimit>,
     /// Locked before the lease of the attempt.
     state: Mutex<HoldState>,
     /// The holder's fencing token, once it is confirmed.
@@ -63,7 +63,7 @@ impl Held {
         clock: Arc<dyn Clock>,
         lease: Lease,
         granted: Moment,
-        log_limit: Option<Arc<LogLimit>>,
+        log_limit: Arc<LogLimit>,
     ) -> Arc<Self> {
         *attempt.lease() = lease;
         Self::holder(attempt, clock, log_limit, granted, 0)
@@ -72,7 +72,7 @@ impl Held {
     fn holder(
         attempt: Arc<Attempt>,
         clock: Arc<dyn Clock>,
-        log_limit: Option<Arc<LogLimit>>,
+        log_limit: Arc<LogLimit>,
         granted: Moment,
         hand_overs: u32,
     ) -> Arc<Self> {
@@ -102,7 +102,7 @@ impl Held {
         *state = HoldState::HandedOver;
         drop(state);
         let (attempt, clock) = (Arc::clone(&self.attempt), Arc::clone(&self.clock));
-        let (log_limit, hand_overs) = (self.log_limit.clone(), self.hand_overs + 1);
+        let (log_limit, hand_overs) = (Arc::clone(&self.log_limit), self.hand_overs + 1);
         Some(Self::holder(attempt, clock, log_limit, self.granted, hand_overs))
     }
 
@@ -278,8 +278,7 @@ impl Held {
             // Each loss emits one event. When thousands of locks are lost at once, a single warning
             // represents them.
             let key = self.attempt.key();
-            let limit = self.log_limit.as_ref();
-            if let Some(suppressed) = limit.map_or(Some(0), |limit| limit.admit("lost", "")) {
+            if let Some(suppressed) = self.log_limit.admit("lost", "") {
                 tracing::warn!(%key, reason, suppressed, "a lock was lost");
             } else {
                 tracing::debug!(%key, reason, "a lock was lost");

@@ -447,7 +447,7 @@ fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Held>) {
     let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
     let keeper = LeaseKeeper::default();
     let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
-    let held = Held::new(attempt("a"), clock, lease, lease.since, None);
+    let held = Held::new(attempt("a"), clock, lease, lease.since, Arc::default());
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     (keeper, held)
 }

@@ -8,10 +8,11 @@ use tokio::time::Instant;
 use super::acquisition::Acquisition;
 use super::scope;
 use crate::ballot::{Ask, Attempt, Grant};
-use crate::error::{HoldError, LockError};
+use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
+use crate::log_limited;
 use crate::queue::needs_extension;
 
 impl Acquisition {
@@ -38,7 +39,7 @@ impl Acquisition {
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
         let Self { context, options, .. } = self;
         let clock = Arc::clone(&context.ballot.clock);
-        let log_limit = Some(Arc::clone(&context.log_limit));
+        let log_limit = Arc::clone(&context.log_limit);
         let held = Held::new(Arc::clone(attempt), clock, grant.lease, grant.decided, log_limit);
         if let Some(token) = grant.token {
             held.set_token(token);
@@ -99,36 +100,27 @@ impl Acquisition {
 
     /// Extends the lease to the length that the new holder requested, in the background.
     fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Held>) {
-        let ballot = &self.context.ballot;
         let expire = self.options.expire;
-        if needs_extension(guard.remaining(), expire) {
-            // Until the extension is confirmed, the guard has the rest of the old lease.
-            let (handle, ballot) = (guard.handle(), ballot.clone());
-            let log_limit = Arc::clone(&self.context.log_limit);
-            self.context.ballot.home.spawn(async move {
-                if held.is_left_to_expire() {
-                    // The new holder has ended already, and its lock stays on the nodes until the lease
-                    // runs out: for as long as if the lock were still held.
-                    let _ = ballot.extend(held.attempt(), expire).await;
-                } else if let Err(error) = handle.extend(expire).await
-                    // A lock that was released or handed over meanwhile needs no extension.
-                    && held.state() == HoldState::Held
-                {
-                    log_failed_extension(&error, &log_limit);
-                }
-            });
+        if !needs_extension(guard.remaining(), expire) {
+            return;
         }
-    }
-}
-
-/// Logs that a lock keeps only the rest of its old lease after a hand-over.
-fn log_failed_extension(error: &HoldError, log_limit: &LogLimit) {
-    const MESSAGE: &str = "the lease of a lock that was handed over was not extended";
-    let node = error.votes().map_or("", LogLimit::failed_node);
-    let error = error.diagnostics();
-    if let Some(suppressed) = log_limit.admit("hand-over", node) {
-        tracing::warn!(%error, suppressed, "{MESSAGE}");
-    } else {
-        tracing::debug!(%error, "{MESSAGE}");
+        // Until the extension is confirmed, the guard has the rest of the old lease.
+        let (handle, context) = (guard.handle(), Arc::clone(&self.context));
+        self.context.ballot.home.spawn(async move {
+            if held.is_left_to_expire() {
+                // The new holder has ended already, and its lock stays on the nodes until the lease
+                // runs out: for as long as if the lock were still held.
+                let _ = context.ballot.extend(held.attempt(), expire).await;
+            } else if let Err(error) = handle.extend(expire).await
+                // A lock that was released or handed over meanwhile needs no extension.
+                && held.state() == HoldState::Held
+            {
+                let node = error.votes().map_or("", LogLimit::failed_node);
+                log_limited!(
+                    context.log_limit, "hand-over", node, warn, error = %error.diagnostics(),
+                    "the lease of a lock that was handed over was not extended"
+                );
+            }
+        });
     }
 }
