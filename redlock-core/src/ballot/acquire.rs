@@ -46,13 +46,12 @@ impl Ballot {
         let since = self.clock.now();
         // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
         let mut cleanup = CleanupGuard {
-            ballot: self,
             attempt,
             expire,
-            round: Round::new(&self.nodes, attempt.is_fenced()),
+            round: Round::new(self, attempt.is_fenced()),
             disarmed: false,
         };
-        cleanup.round.send(&self.nodes, |index, node| {
+        cleanup.round.send(|index, node| {
             let reply = node.call(attempt.acquire_op(expire));
             let vote = reply.as_ready().map(|reply| &reply.vote);
             if !matches!(vote, Some(Vote::Failed(_))) {
@@ -61,19 +60,19 @@ impl Ballot {
             reply
         });
 
-        let limits = self.limits(validity::remaining(expire, Duration::ZERO));
-        let decision = cleanup.round.decide(&self.nodes, limits).await;
+        let max_time = validity::remaining(expire, Duration::ZERO);
+        let decision = cleanup.round.decide(max_time).await;
         if decision != Decision::Granted {
             return Err(self.refusal(decision, attempt, since, expire, &cleanup.round));
         }
         // The number is fixed now: a greater number in a later reply is not confirmed.
-        let token = attempt.first_token(cleanup.round.number());
+        let token = attempt.first_token(cleanup.round.tally.number());
         if let Some(token) = token
             // A single node has already stored the number in its own counter.
             && self.nodes.len() > 1
         {
             let remaining = validity::remaining(expire, self.clock.now().since(since));
-            let votes = Some(cleanup.round.tally());
+            let votes = Some(&cleanup.round.tally);
             // Boxed, because the future would enlarge the futures of unfenced locks.
             Box::pin(self.confirm(attempt, token, expire, remaining, votes)).await?;
         }
@@ -84,9 +83,10 @@ impl Ballot {
             let late = Decision::OutOfTime;
             return Err(self.refusal(late, attempt, since, expire, &cleanup.round));
         }
-        cleanup.disarm();
+        // The clean-up also waits for late grants, which are kept: the holder's release covers those nodes, too.
+        cleanup.disarmed = true;
         let lease = Lease::new(since, decided, expire);
-        Ok(Grant { lease, begun: cleanup.round.begun(), decided, validity, token })
+        Ok(Grant { lease, begun: cleanup.round.begun, decided, validity, token })
     }
 
     /// Writes a number to a majority of the nodes that hold the lock, while validity is left. Every later
@@ -105,26 +105,23 @@ impl Ballot {
         remaining: Duration,
         acquisition: Option<&Tally>,
     ) -> Result<(), LockError> {
-        let mut round = Round::new(&self.nodes, false);
-        round.send(&self.nodes, |index, node| {
+        let mut round = Round::new(self, false);
+        round.send(|index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
                 None | Some(Vote::Granted) => node.call(attempt.confirm_op(token.number())),
                 Some(refused) => ReplyFuture::ready(refused.clone()),
             }
         });
         let asked = self.clock.now();
-        let decision = round.decide(&self.nodes, self.limits(remaining)).await;
-        let confirmed = match decision {
+        match round.decide(remaining).await {
             Decision::Granted => Ok(()),
             // A quorum had granted the lock. Failed nodes, and not another holder, prevented the confirmation.
-            Decision::Denied if !round.tally().is_refused() => {
-                let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
+            Decision::Denied if !round.tally.is_refused() => {
+                let (key, votes) = (attempt.key().clone(), round.votes());
                 Err(LockError::Unavailable { key, votes })
             }
-            _ => Err(self.refusal(decision, attempt, asked, expire, &round)),
-        };
-        self.await_pending(&mut round);
-        confirmed
+            decision => Err(self.refusal(decision, attempt, asked, expire, &round)),
+        }
     }
 
     /// Returns why a round that began at `since` was not granted: its time is over, no quorum of nodes answered, a key is
@@ -135,9 +132,9 @@ impl Ballot {
         attempt: &Attempt,
         since: Moment,
         expire: Duration,
-        round: &Round,
+        round: &Round<'_>,
     ) -> LockError {
-        let (tally, votes) = (round.tally(), round.votes(&self.nodes));
+        let (tally, votes) = (&round.tally, round.votes());
         if decision == Decision::OutOfTime {
             let (key, elapsed) = (attempt.key().clone(), self.clock.now().since(since));
             return LockError::TimedOut { key, elapsed, expire, votes };
@@ -145,30 +142,21 @@ impl Ballot {
         if tally.is_unavailable() {
             return LockError::Unavailable { key: attempt.key().clone(), votes };
         }
-        let key = attempt.spec().key_at(round.refused_key()).clone();
+        let key = attempt.spec().key_at(tally.refused_key()).clone();
         if tally.is_foreign() {
             return LockError::ForeignKey { key, votes };
         }
-        attempt.met_marks.store(round.takes_marks(), Ordering::SeqCst);
+        attempt.met_marks.store(tally.takes_marks(), Ordering::SeqCst);
         LockError::Contended { key, remaining: tally.remaining(), votes }
     }
 }
 
 /// When dropped, releases the attempt on the nodes that may hold its lock, unless the guard is disarmed.
 struct CleanupGuard<'a> {
-    ballot: &'a Ballot,
     attempt: &'a Arc<Attempt>,
     expire: Duration,
-    round: Round,
+    round: Round<'a>,
     disarmed: bool,
-}
-
-impl CleanupGuard<'_> {
-    fn disarm(&mut self) {
-        self.disarmed = true;
-        // Late grants are kept: the holder's release covers those nodes, too.
-        self.ballot.await_pending(&mut self.round);
-    }
 }
 
 impl Drop for CleanupGuard<'_> {
@@ -177,10 +165,10 @@ impl Drop for CleanupGuard<'_> {
             return;
         }
         self.attempt.abandon();
-        let mut nodes = Vec::new();
-        for (index, node) in self.ballot.nodes.iter().enumerate() {
+        let (ballot, mut nodes) = (self.round.ballot, Vec::new());
+        for (index, node) in ballot.nodes.iter().enumerate() {
             let acquiring = self.round.take_pending(index);
-            let may_hold = || self.round.vote(index).is_some_and(may_hold);
+            let may_hold = || self.round.tally.vote(index).is_some_and(may_hold);
             if acquiring.is_some() || (self.attempt.was_asked(index) && may_hold()) {
                 nodes.push(NodeRelease::new(node, self.attempt, acquiring));
             }
@@ -188,8 +176,8 @@ impl Drop for CleanupGuard<'_> {
         if !nodes.is_empty() {
             // A node's lease begins when the command arrives there. If the reply is still pending, the
             // command may arrive later than now.
-            let until = self.ballot.clock.now().plus(self.expire);
-            self.ballot.complete_release(Arc::clone(self.attempt), until, nodes);
+            let until = ballot.clock.now().plus(self.expire);
+            ballot.complete_release(Arc::clone(self.attempt), until, nodes);
         }
     }
 }

@@ -20,30 +20,33 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause while a node that is up has no connection for the lock. The attempts cost little.
 const LONGEST_PAUSE_UNSENT: Duration = Duration::from_millis(500);
 
-impl Ballot {
-    /// Waits for the replies of a round that no longer affect the decision. If the reply future of a command is dropped, the
+impl Drop for Round<'_> {
+    /// Waits for the replies that no longer affect the decision. If the reply future of a command is dropped, the
     /// command may never be sent, and the node would not have the lock. A shutdown does not wait for these replies.
-    pub(super) fn await_pending(&self, round: &mut Round) {
-        let replies = round.take_all_pending();
+    fn drop(&mut self) {
+        let replies = self.take_all_pending();
         if !replies.is_empty()
-            && let Some(runtime) = self.home.runtime()
+            && let Some(runtime) = self.ballot.home.runtime()
         {
             runtime.spawn(await_all(replies));
         }
     }
+}
 
+impl Round<'_> {
     /// Sets the lock again on nodes that may not have it: they were restarted, or could not be reached when the lock was
     /// acquired. A quorum has confirmed an extension of the lock to `expire` in this round.
-    pub(super) fn restore(&self, attempt: &Arc<Attempt>, expire: Duration, round: &mut Round) {
-        let mut nodes_without_lock: Vec<usize> = (0..self.nodes.len())
-            .filter(|index| matches!(round.vote(*index), Some(Vote::NotHeld)))
+    pub(super) fn restore(&mut self, attempt: &Arc<Attempt>, expire: Duration) {
+        let Ballot { nodes, home, .. } = self.ballot;
+        let mut nodes_without_lock: Vec<usize> = (0..nodes.len())
+            .filter(|index| matches!(self.tally.vote(*index), Some(Vote::NotHeld)))
             .collect();
-        let replies = round.take_all_pending();
+        let replies = self.take_all_pending();
         if nodes_without_lock.is_empty() && replies.is_empty() {
             return;
         }
-        let Some(runtime) = self.home.runtime() else { return };
-        let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(&self.nodes));
+        let Some(runtime) = home.runtime() else { return };
+        let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(nodes));
         runtime.spawn(async move {
             let begun = Instant::now();
             let late = await_all(replies).await.into_iter();
@@ -58,7 +61,9 @@ impl Ballot {
             }
         });
     }
+}
 
+impl Ballot {
     /// Completes a release in the background: repeats it until each node has confirmed it, or its lease has run out there at
     /// `until`.
     ///

@@ -32,7 +32,7 @@ pub(crate) use acquire::Grant;
 pub(crate) use attempt::{Ask, Attempt, MinHold};
 use cleanup::NodeRelease;
 pub(crate) use lease::Lease;
-use round::{Round, RoundLimits};
+use round::Round;
 use tally::Decision;
 
 /// The nodes that vote, and the settings of the vote.
@@ -68,10 +68,10 @@ impl Ballot {
         let max_time = validity::remaining(expire, Duration::ZERO);
         loop {
             let (since, op) = (self.clock.now(), attempt.extend_op(expire));
-            let mut extending = HeldLockRound::new(self);
-            let (outcome, extended) = match extending.decide(attempt, &op, max_time).await {
+            let mut round = Round::new(self, false);
+            let (outcome, extended) = match round.change(attempt, &op, max_time).await {
                 Ok(()) => {
-                    self.restore(attempt, expire, &mut extending.round);
+                    round.restore(attempt, expire);
                     ("extended", Ok(since))
                 }
                 // Nodes deny an extension of the exclusive lock that a downgrade has overtaken. After a release, an
@@ -103,10 +103,9 @@ impl Ballot {
         if attempt.is_kept_until_expiry() {
             return Ok(Some(0));
         }
-        let round = Round::new(&self.nodes, false);
-        let mut releasing = ReleaseGuard { ballot: self, attempt, until, round };
+        let mut releasing = ReleaseGuard { attempt, until, round: Round::new(self, false) };
         let ReleaseGuard { attempt, round, .. } = &mut releasing;
-        round.send(&self.nodes, |index, node| {
+        round.send(|index, node| {
             if attempt.was_asked(index) {
                 node.call(attempt.release_op())
             } else {
@@ -115,12 +114,12 @@ impl Ballot {
         });
         // After this time the lease has run out on every node.
         let max_time = now.time_until(until).max(self.node_timeout);
-        let decision = round.decide(&self.nodes, self.limits(max_time)).await;
+        let decision = round.decide(max_time).await;
         if decision == Decision::Granted {
-            return Ok(round.subscribers());
+            return Ok(round.tally.subscribers());
         }
-        let (key, votes) = (attempt.key().clone(), round.votes(&self.nodes));
-        Err(if decision == Decision::Denied && round.tally().is_refused() {
+        let (key, votes) = (attempt.key().clone(), round.votes());
+        Err(if decision == Decision::Denied && round.tally.is_refused() {
             ReleaseError::Expired { key, votes }
         } else {
             ReleaseError::Unavailable { key, votes }
@@ -135,7 +134,7 @@ impl Ballot {
         downgrade: &Op,
         remaining: Duration,
     ) -> Result<(), HoldError> {
-        HeldLockRound::new(self).decide(attempt, downgrade, remaining).await
+        Round::new(self, false).change(attempt, downgrade, remaining).await
     }
 
     /// Removes the mark of a caller that gives up waiting for an exclusive lock, in the background. A mark that a node
@@ -144,13 +143,7 @@ impl Ballot {
         // No token holds the lock.
         let token = Token::random(spec.dialect());
         let withdraw = Op::new(spec, token, Action::Withdraw { mark });
-        let mut round = Round::new(&self.nodes, false);
-        round.send(&self.nodes, |_, node| node.call(withdraw.clone()));
-        self.await_pending(&mut round);
-    }
-
-    fn limits(&self, max_time: Duration) -> RoundLimits<'_> {
-        RoundLimits { home: &self.home, max_silence: self.node_timeout, max_time }
+        Round::new(self, false).send(|_, node| node.call(withdraw.clone()));
     }
 
     /// Returns whether the nodes' statuses report a quorum of nodes as up.
@@ -179,34 +172,25 @@ impl Ballot {
     }
 }
 
-/// A round about a held lock, such as an extension. When it is decided or dropped, the clean-up waits for the replies
-/// that are still pending. A release may follow, and a node that does not keep the order of commands by itself must
-/// complete the extension before the release.
-struct HeldLockRound<'a> {
-    ballot: &'a Ballot,
-    round: Round,
-}
-
-impl<'a> HeldLockRound<'a> {
-    fn new(ballot: &'a Ballot) -> Self {
-        Self { ballot, round: Round::new(&ballot.nodes, false) }
-    }
-
-    /// Asks all nodes. Returns [`HoldError::Lost`] if so many nodes have lost the lock that no quorum can hold it any more.
-    async fn decide(
+impl Round<'_> {
+    /// Asks all nodes to change a held lock. Returns [`HoldError::Lost`] if so many nodes have lost the lock that no quorum can
+    /// hold it any more.
+    ///
+    /// A release may follow, and a node that does not keep the order of commands by itself must complete the change
+    /// before the release. So the clean-up waits for the replies that are still pending.
+    async fn change(
         &mut self,
         attempt: &Attempt,
         op: &Op,
         max_time: Duration,
     ) -> Result<(), HoldError> {
-        let Self { ballot: Ballot { nodes, .. }, round } = self;
-        round.send(nodes, |_, node| node.call(op.clone()));
-        let decision = round.decide(nodes, self.ballot.limits(max_time)).await;
+        self.send(|_, node| node.call(op.clone()));
+        let decision = self.decide(max_time).await;
         if decision == Decision::Granted {
             return Ok(());
         }
-        let (key, votes) = (attempt.key().clone(), round.votes(nodes));
-        Err(if decision == Decision::Denied && round.tally().is_refused() {
+        let (key, votes) = (attempt.key().clone(), self.votes());
+        Err(if decision == Decision::Denied && self.tally.is_refused() {
             HoldError::Lost { key, votes }
         } else {
             HoldError::Unavailable { key, votes }
@@ -214,25 +198,18 @@ impl<'a> HeldLockRound<'a> {
     }
 }
 
-impl Drop for HeldLockRound<'_> {
-    fn drop(&mut self) {
-        self.ballot.await_pending(&mut self.round);
-    }
-}
-
 /// Hands the unconfirmed part of a release to the clean-up when the release is decided or dropped.
 struct ReleaseGuard<'a> {
-    ballot: &'a Ballot,
     attempt: Arc<Attempt>,
     until: Moment,
-    round: Round,
+    round: Round<'a>,
 }
 
 impl Drop for ReleaseGuard<'_> {
     fn drop(&mut self) {
-        let mut nodes = Vec::new();
-        for (index, node) in self.ballot.nodes.iter().enumerate() {
-            match (self.round.take_pending(index), self.round.vote(index)) {
+        let (ballot, mut nodes) = (self.round.ballot, Vec::new());
+        for (index, node) in ballot.nodes.iter().enumerate() {
+            match (self.round.take_pending(index), self.round.tally.vote(index)) {
                 (Some(reply), _) => nodes.push(NodeRelease::pending(node, reply)),
                 (None, Some(Vote::Failed(_)) | None) => {
                     nodes.push(NodeRelease::new(node, &self.attempt, None));
@@ -241,7 +218,7 @@ impl Drop for ReleaseGuard<'_> {
             }
         }
         if !nodes.is_empty() {
-            self.ballot.complete_release(Arc::clone(&self.attempt), self.until, nodes);
+            ballot.complete_release(Arc::clone(&self.attempt), self.until, nodes);
         }
     }
 }

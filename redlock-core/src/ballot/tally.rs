@@ -1,16 +1,18 @@
 //! Counts the votes of a round and derives its decision.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::Vote;
+use crate::node::Reply;
 use crate::quorum::quorum;
 
-/// The votes of one round, with one slot for each configured node.
+/// The replies of one round, with one slot for each configured node, and their votes counted.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    votes: SmallVec<[Option<Vote>; 1]>,
+    replies: SmallVec<[Option<Reply>; 1]>,
     granted: usize,
     /// Nodes that voted no because of the lock: another caller holds it, or it is gone.
     refused: usize,
@@ -33,37 +35,37 @@ pub(crate) enum Decision {
 
 impl Tally {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { votes: smallvec![None; nodes], granted: 0, refused: 0, foreign: 0, failed: 0 }
+        Self { replies: smallvec![None; nodes], granted: 0, refused: 0, foreign: 0, failed: 0 }
     }
 
     /// Returns the majority of the configured nodes, whether they can be reached or not.
     pub(crate) fn quorum(&self) -> usize {
-        quorum(self.votes.len())
+        quorum(self.replies.len())
     }
 
     /// Returns the number of nodes that prevents a quorum. Once this many nodes have not granted, waiting for
     /// the rest is pointless.
     fn blocking(&self) -> usize {
-        self.votes.len() - self.quorum() + 1
+        self.replies.len() - self.quorum() + 1
     }
 
-    /// Counts a node's vote. A vote replaces an earlier failure of the same node.
-    pub(crate) fn count(&mut self, index: usize, vote: Vote) {
-        if let Some(Vote::Failed(_)) = self.votes[index].take() {
+    /// Counts a node's reply. A reply replaces an earlier failure of the same node.
+    pub(crate) fn count(&mut self, index: usize, reply: Reply) {
+        if let Some(Vote::Failed(_)) = self.vote(index) {
             self.failed -= 1;
         }
-        let counter = match &vote {
+        let counter = match &reply.vote {
             Vote::Granted => &mut self.granted,
             Vote::Held { .. } | Vote::NotHeld => &mut self.refused,
             Vote::Foreign { .. } => &mut self.foreign,
             Vote::Failed(_) => &mut self.failed,
         };
         *counter += 1;
-        self.votes[index] = Some(vote);
+        self.replies[index] = Some(reply);
     }
 
     fn undecided(&self) -> usize {
-        self.votes.len() - self.granted - self.refused - self.foreign - self.failed
+        self.replies.len() - self.granted - self.refused - self.foreign - self.failed
     }
 
     /// Returns the decision, as soon as further votes can change neither it nor its reason.
@@ -111,8 +113,8 @@ impl Tally {
         if self.refused + self.undecided() < self.quorum() {
             return None;
         }
-        let held = self.votes.iter().filter_map(|vote| match vote {
-            Some(Vote::Held { remaining }) => *remaining,
+        let held = self.replies().filter_map(|reply| match reply.vote {
+            Vote::Held { remaining } => remaining,
             _ => None,
         });
         let mut held: Vec<_> = held.collect();
@@ -123,8 +125,36 @@ impl Tally {
         held.get(missing - 1).or(held.last()).copied()
     }
 
+    /// Returns a node's vote, if it has one. A node that was not asked has the vote that the round got for it.
     pub(crate) fn vote(&self, index: usize) -> Option<&Vote> {
-        self.votes[index].as_ref()
+        self.replies[index].as_ref().map(|reply| &reply.vote)
+    }
+
+    fn replies(&self) -> impl Iterator<Item = &Reply> {
+        self.replies.iter().flatten()
+    }
+
+    /// Returns the greatest number that a node has returned so far.
+    pub(crate) fn number(&self) -> Option<i64> {
+        self.replies().filter_map(|reply| reply.number).max()
+    }
+
+    /// Returns how many subscribers were notified so far, on the node with the most.
+    pub(crate) fn subscribers(&self) -> Option<usize> {
+        self.replies().filter_map(|reply| reply.subscribers).max()
+    }
+
+    /// Returns whether a node takes marks at the lock.
+    pub(crate) fn takes_marks(&self) -> bool {
+        self.replies().any(|reply| reply.takes_marks)
+    }
+
+    /// Returns the index of the key for which most nodes refused the lock; of several, the lowest. A key that a
+    /// crashed holder has left on a few nodes therefore does not hide the key that prevents the quorum.
+    pub(crate) fn refused_key(&self) -> usize {
+        let named = || self.replies().filter_map(|reply| reply.refused_key);
+        let votes = |key| named().filter(|other| *other == key).count();
+        named().max_by_key(|key| (votes(*key), Reverse(*key))).unwrap_or_default()
     }
 }
 
@@ -146,7 +176,7 @@ mod tests {
     fn tally(nodes: usize, votes: impl IntoIterator<Item = Vote>) -> Tally {
         let mut tally = Tally::new(nodes);
         for (index, vote) in votes.into_iter().enumerate() {
-            tally.count(index, vote);
+            tally.count(index, vote.into());
         }
         tally
     }
@@ -181,8 +211,8 @@ mod tests {
     #[test]
     fn a_node_that_does_not_reply_counts_as_failed() {
         let mut tally = tally(3, [GRANTED]);
-        tally.count(1, failed());
-        tally.count(2, failed());
+        tally.count(1, failed().into());
+        tally.count(2, failed().into());
         assert_eq!(tally.decision(), Some(Decision::Denied));
         assert!(tally.is_unavailable());
     }
@@ -261,7 +291,7 @@ mod tests {
                 let mut votes = votes.iter().enumerate();
                 while tally.decision().is_none() {
                     let (index, vote) = votes.next().expect("all votes decide the round");
-                    tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone());
+                    tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone().into());
                 }
                 (tally.decision() == Some(Decision::Denied))
                     .then(|| (tally.is_unavailable(), tally.is_foreign()))
