@@ -16,6 +16,9 @@ pub(crate) trait Clock: fmt::Debug + Send + Sync + 'static {
 pub(crate) struct Moment(u64);
 
 impl Moment {
+    /// The last moment, which no clock reaches.
+    pub(crate) const MAX: Self = Self(u64::MAX);
+
     /// Returns the moment at which the clock has run for this time.
     pub(crate) fn at(time: Duration) -> Self {
         Self(nanos(time))

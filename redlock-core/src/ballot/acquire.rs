@@ -6,25 +6,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lease::Lease;
 use super::round::Round;
 use super::tally::{Decision, Tally};
-use super::{Attempt, Ballot, NodeRelease};
+use super::{Attempt, Ballot, Lease, NodeRelease};
 use crate::clock::Moment;
 use crate::error::{LockError, NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::node::ReplyFuture;
 use crate::validity;
 
-/// A lock that a quorum of nodes has granted.
+/// A lock that a quorum of nodes has granted. Its lease is in its attempt.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    pub(crate) lease: Lease,
     /// The start of the lease, on the clock of the runtime's timers.
     pub(crate) begun: Instant,
-    /// When the acquisition was decided.
-    pub(crate) decided: Moment,
-    /// How long the lock was valid at the decision.
+    /// How long the lock was valid when it was granted.
     pub(crate) validity: Duration,
     /// The holder's fencing token, if the attempt is fenced.
     pub(crate) token: Option<FencingToken>,
@@ -77,16 +73,16 @@ impl Ballot {
             Box::pin(self.confirm(attempt, token, expire, remaining, votes)).await?;
         }
 
-        let decided = self.clock.now();
-        let validity = validity::remaining(expire, decided.since(since));
+        let granted = self.clock.now();
+        let validity = validity::remaining(expire, granted.since(since));
         if validity.is_zero() {
             let late = Decision::OutOfTime;
             return Err(self.refusal(late, attempt, since, expire, &cleanup.round));
         }
         // The clean-up also waits for late grants, which are kept: the holder's release covers those nodes, too.
         cleanup.disarmed = true;
-        let lease = Lease::new(since, decided, expire);
-        Ok(Grant { lease, begun: cleanup.round.begun, decided, validity, token })
+        *attempt.lease() = Lease::new(since, granted, expire);
+        Ok(Grant { begun: cleanup.round.begun, validity, token })
     }
 
     /// Writes a number to a majority of the nodes that hold the lock, while validity is left. Every later

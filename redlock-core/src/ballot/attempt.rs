@@ -7,12 +7,12 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use super::lease::Lease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lock::{LockSpec, Mark, Mode, Token};
 use crate::node::{Action, Op};
+use crate::validity;
 
 /// The state of one attempt to hold a lock, from its start to the end of its clean-up. Each attempt has its
 /// own token (a fresh token for every attempt).
@@ -20,19 +20,24 @@ use crate::node::{Action, Op};
 pub(crate) struct Attempt {
     spec: LockSpec,
     token: Token,
+    pub(crate) clock: Arc<dyn Clock>,
     /// The lease, from the moment at which the nodes granted it.
     lease: Mutex<Lease>,
     /// Notifies the futures of [`Held::lost`](crate::lease::Held::lost) that the deadline has changed, or that a
     /// holder has lost the lock.
     pub(crate) changed: Notify,
-    /// How long the lock stays on the nodes after its holder has released it.
-    retention: Mutex<Option<Retention>>,
+    /// The lock stays on the nodes until this moment, even if its holder releases it earlier. [`Moment::MAX`] if it stays
+    /// until its lease runs out.
+    kept_until: Mutex<Moment>,
     abandoned: AtomicBool,
     /// The nodes that were asked to set the lock, one bit for each.
     asked: AtomicU64,
     /// Whether a node that refused the lock takes marks at it.
     pub(super) met_marks: AtomicBool,
-    fencing: Option<FencingState>,
+    /// The random id of the holder; `None` if the attempt is not fenced.
+    fencing_holder: Option<i64>,
+    /// The number of the present holder of a fenced attempt, or 0 before the first holder.
+    number: AtomicI64,
     ask: Ask,
     /// The lock after a downgrade.
     downgraded: OnceLock<LockSpec>,
@@ -60,14 +65,6 @@ impl Ask {
     }
 }
 
-/// The numbers of a fenced attempt.
-#[derive(Debug)]
-struct FencingState {
-    holder: i64,
-    /// The number of the present holder, or 0 before the first holder.
-    number: AtomicI64,
-}
-
 /// How long a lock stays on the nodes after its holder has released it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MinHold {
@@ -77,39 +74,78 @@ pub(crate) enum MinHold {
     UntilExpiry,
 }
 
-/// The [`MinHold`] of a held lock.
-#[derive(Debug)]
-enum Retention {
-    Until(Moment, Arc<dyn Clock>),
-    UntilExpiry,
+/// The lease that the nodes have granted to an attempt. After a hand-over, the next holder has it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Lease {
+    /// The clock reading before the command was sent that set or extended the lease.
+    pub(crate) since: Moment,
+    /// Zero after a quorum of nodes has denied that the attempt holds the lock.
+    pub(crate) expire: Duration,
+    /// When the nodes granted the lock.
+    pub(crate) granted: Moment,
+    /// How often the lock was handed over since then.
+    pub(crate) hand_overs: u32,
+    /// When the last requested lease runs out on the nodes, whether they granted it or not.
+    pub(crate) latest_expiry: Moment,
+    /// Whether the last extension was not confirmed.
+    pub(crate) is_unconfirmed: bool,
 }
 
-impl Retention {
-    fn lasts_until(&self, moment: Moment) -> bool {
-        match self {
-            Self::Until(until, _) => until.has_reached(moment),
-            Self::UntilExpiry => true,
+impl Lease {
+    /// Returns the lease of an acquisition that began at `since` and was granted at `granted`.
+    pub(crate) fn new(since: Moment, granted: Moment, expire: Duration) -> Self {
+        // A node may have set the lock, and so started its lease, at any time until the decision.
+        let latest_expiry = granted.plus(expire);
+        Self { since, expire, granted, latest_expiry, hand_overs: 0, is_unconfirmed: false }
+    }
+
+    /// Returns how long a holder may rely on the lock.
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        validity::remaining(self.expire, now.since(self.since))
+    }
+
+    /// Returns whether the lease lasts until this moment.
+    pub(crate) fn lasts_until(&self, moment: Moment) -> bool {
+        self.since.plus(self.expire).has_reached(moment)
+    }
+
+    /// Records that a node may hold the lock until this moment.
+    pub(crate) fn raise_latest_expiry(&mut self, latest_expiry: Moment) {
+        self.latest_expiry = self.latest_expiry.max(latest_expiry);
+    }
+
+    /// Records that a quorum has extended the lease to `expire` from `since`. Returns whether this prolongs the lease: of two
+    /// concurrent extensions, the later deadline wins.
+    pub(crate) fn extend(&mut self, now: Moment, since: Moment, expire: Duration) -> bool {
+        self.is_unconfirmed = false;
+        let is_longer = Self { since, expire, ..*self }.remaining(now) > self.remaining(now);
+        if is_longer {
+            (self.since, self.expire) = (since, expire);
         }
+        is_longer
     }
 }
 
 impl Attempt {
     /// Makes the state of a new attempt. With `fenced`, the nodes number its holder.
-    pub(crate) fn new(spec: &LockSpec, fenced: bool, ask: Ask) -> Arc<Self> {
-        let fencing = fenced.then(|| FencingState {
-            holder: FencingToken::random_holder(),
-            number: AtomicI64::new(0),
-        });
+    pub(crate) fn new(
+        spec: &LockSpec,
+        fenced: bool,
+        ask: Ask,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             spec: spec.clone(),
             token: Token::random(spec.dialect()),
+            clock: Arc::clone(clock),
             lease: Mutex::default(),
             changed: Notify::new(),
-            retention: Mutex::default(),
+            kept_until: Mutex::default(),
             abandoned: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             met_marks: AtomicBool::new(false),
-            fencing,
+            fencing_holder: fenced.then(FencingToken::random_holder),
+            number: AtomicI64::new(0),
             ask,
             downgraded: OnceLock::new(),
         })
@@ -170,63 +206,64 @@ impl Attempt {
 
     /// Keeps the lock on the nodes until this moment, even if it is released earlier. Never shortens an
     /// earlier call's time.
-    pub(crate) fn keep_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
-        let mut retention = self.retention.lock();
-        if !retention.as_ref().is_some_and(|retention| retention.lasts_until(until)) {
-            *retention = Some(Retention::Until(until, Arc::clone(clock)));
-        }
+    pub(crate) fn keep_until(&self, until: Moment) {
+        let mut kept_until = self.kept_until.lock();
+        *kept_until = until.max(*kept_until);
     }
 
     /// Keeps the lock on the nodes until its lease runs out.
     pub(crate) fn keep_until_expiry(&self) {
-        *self.retention.lock() = Some(Retention::UntilExpiry);
+        self.keep_until(Moment::MAX);
     }
 
     /// Cancels any minimum hold time: a release removes the lock at once.
     pub(crate) fn cancel_min_hold(&self) {
-        *self.retention.lock() = None;
+        *self.kept_until.lock() = Moment::default();
     }
 
     /// Returns how long the lock has to stay on the nodes after a release that is sent now.
     pub(crate) fn min_hold_remaining(&self) -> Option<Duration> {
-        let retention = self.retention.lock();
-        let Some(Retention::Until(until, clock)) = &*retention else { return None };
-        let left = clock.now().time_until(*until);
+        let kept_until = *self.kept_until.lock();
+        // Most locks have no minimum hold time. For them the clock is not read.
+        if kept_until == Moment::default() {
+            return None;
+        }
+        let left = self.clock.now().time_until(kept_until);
         (!left.is_zero()).then_some(left)
     }
 
     /// Returns whether the lock stays until its lease runs out, so that the nodes are not asked to release
     /// it.
     pub(crate) fn is_kept_until_expiry(&self) -> bool {
-        matches!(*self.retention.lock(), Some(Retention::UntilExpiry))
+        self.kept_until.lock().has_reached(Moment::MAX)
     }
 
     /// Returns whether the attempt is fenced: the nodes number its holder.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.fencing.is_some()
+        self.fencing_holder.is_some()
     }
 
     /// Returns the fencing token of the first holder, with the number that the nodes gave; `None` if the
     /// attempt is not fenced.
     pub(crate) fn first_token(&self, number: Option<i64>) -> Option<FencingToken> {
-        let fencing = self.fencing.as_ref()?;
+        let holder = self.fencing_holder?;
         let number = number.unwrap_or_default();
-        fencing.number.store(number, Ordering::SeqCst);
-        Some(FencingToken::new(number, fencing.holder))
+        self.number.store(number, Ordering::SeqCst);
+        Some(FencingToken::new(number, holder))
     }
 
     /// Returns the fencing token of a holder that takes the lock over, with the next greater number; `None`
     /// if the attempt is not fenced.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
-        let fencing = self.fencing.as_ref()?;
-        let number = fencing.number.fetch_add(1, Ordering::SeqCst) + 1;
-        Some(FencingToken::new(number, fencing.holder))
+        let holder = self.fencing_holder?;
+        let number = self.number.fetch_add(1, Ordering::SeqCst) + 1;
+        Some(FencingToken::new(number, holder))
     }
 
     /// Returns the number of the present holder; `None` if the attempt is not fenced, or was downgraded.
     pub(crate) fn number(&self) -> Option<i64> {
-        let fencing = self.fencing.as_ref().filter(|_| !self.is_downgraded())?;
-        Some(fencing.number.load(Ordering::SeqCst))
+        let is_numbered = self.is_fenced() && !self.is_downgraded();
+        is_numbered.then(|| self.number.load(Ordering::SeqCst))
     }
 
     /// Records that a node is asked to set the lock.
@@ -257,7 +294,7 @@ impl Attempt {
     /// Records that a quorum of nodes has denied that the attempt holds the lock: no holder has it any more.
     pub(crate) fn deny(&self) {
         self.abandon();
-        self.lease().is_denied = true;
+        self.lease().expire = Duration::ZERO;
         self.changed.notify_waiters();
     }
 
@@ -286,9 +323,10 @@ impl Attempt {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::clock::fake::FakeClock;
     use crate::lock::Dialect;
 
-    /// Returns an attempt for a plain lock.
+    /// Returns an attempt for a plain lock, whose clock stands still.
     pub(crate) fn attempt(key: &str) -> Arc<Attempt> {
         attempt_with(key, false, Ask::default())
     }
@@ -300,7 +338,8 @@ pub(crate) mod tests {
 
     fn attempt_with(key: &str, fenced: bool, ask: Ask) -> Arc<Attempt> {
         let spec = LockSpec::new(LockKey::new(key).unwrap(), Mode::Exclusive, Dialect::Plain);
-        Attempt::new(&spec, fenced, ask)
+        let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
+        Attempt::new(&spec, fenced, ask, &clock)
     }
 
     #[test]

@@ -220,7 +220,6 @@ impl NodeRelease {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Grant;
     use super::super::attempt::tests::attempt;
     use super::super::tests::Setup;
     use super::*;
@@ -233,7 +232,8 @@ mod tests {
     async fn a_lock_that_was_released_meanwhile_is_not_restored() {
         let setup = Setup::new(3);
         let (attempt, third) = (attempt("a"), &setup.nodes[2]);
-        let Grant { lease, .. } = setup.ballot.acquire(&attempt, LEASE).await.unwrap();
+        setup.ballot.acquire(&attempt, LEASE).await.unwrap();
+        let lease = *attempt.lease();
         third.forget();
         setup.set(&[FakeMode::Up(Duration::ZERO), FakeMode::Up(Duration::ZERO), FakeMode::Frozen]);
         setup.ballot.extend(&attempt, LEASE).await.unwrap();

@@ -35,7 +35,8 @@ fn setup(counters: &[i64]) -> Setup {
 async fn turn(setup: &Setup, modes: &[FakeMode]) -> FencingToken {
     setup.set(modes);
     let attempt = attempt();
-    let Grant { lease, token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let Grant { token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let lease = *attempt.lease();
     setup.set(&vec![UP; modes.len()]);
     let _ = setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;
     assert!(setup.free().await);

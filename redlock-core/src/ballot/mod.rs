@@ -9,7 +9,6 @@
 mod acquire;
 pub(crate) mod attempt;
 mod cleanup;
-mod lease;
 mod round;
 mod round_timer;
 mod tally;
@@ -29,9 +28,8 @@ use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
 pub(crate) use acquire::Grant;
-pub(crate) use attempt::{Ask, Attempt, MinHold};
+pub(crate) use attempt::{Ask, Attempt, Lease, MinHold};
 use cleanup::NodeRelease;
-pub(crate) use lease::Lease;
 use round::Round;
 use tally::Decision;
 

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::attempt::Attempt;
 use super::attempt::tests::attempt as new_attempt;
-use super::{Ballot, Grant, HoldError, ReleaseError, validity};
+use super::{Ballot, HoldError, ReleaseError, validity};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{LockError, NodeError, Vote};
@@ -259,8 +259,9 @@ async fn a_lease_counts_from_before_the_operation_is_sent() {
     setup.set(&[FakeMode::Up(LATENCY); 3]);
     let attempt = attempt();
     let before = setup.ballot.clock.now();
-    let Grant { lease, decided, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
-    assert!(decided.since(before) >= LATENCY);
+    setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let lease = *attempt.lease();
+    assert!(lease.granted.since(before) >= LATENCY);
     assert_eq!(lease.since.since(before), Duration::ZERO);
     let before = setup.ballot.clock.now();
     let since = setup.ballot.extend(&attempt, EXPIRE).await.unwrap();
@@ -272,7 +273,8 @@ async fn a_lease_counts_from_before_the_operation_is_sent() {
 async fn a_release_never_removes_the_lock_of_the_next_holder() {
     let setup = Setup::new(3);
     let (first, second) = (attempt(), attempt());
-    let Grant { lease, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
+    setup.ballot.acquire(&first, EXPIRE).await.unwrap();
+    let lease = *first.lease();
     sleep(EXPIRE).await;
     setup.ballot.acquire(&second, EXPIRE).await.unwrap();
     let release =
@@ -285,7 +287,8 @@ async fn a_release_never_removes_the_lock_of_the_next_holder() {
 async fn a_release_reaches_nodes_that_were_late_or_down() {
     let setup = Setup::new(5);
     let attempt = attempt();
-    let Grant { lease, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let lease = *attempt.lease();
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
     let release =
@@ -302,7 +305,8 @@ async fn a_release_reaches_nodes_that_were_late_or_down() {
 async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let setup = Setup::new(1);
     let attempt = attempt();
-    let Grant { lease, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
+    let lease = *attempt.lease();
     setup.set(&[DOWN]);
     let release =
         setup.ballot.release(attempt, setup.ballot.clock.now(), lease.since.plus(EXPIRE)).await;

@@ -10,8 +10,7 @@ use super::Held;
 use super::tests::{SECOND, manager, set, settle};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
-use crate::clock::Clock;
-use crate::clock::fake::{FakeClock, RuntimeClock};
+use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::{HoldError, LockManager, LockManagerBuilder, LockRequest};
@@ -145,10 +144,9 @@ async fn a_denial_after_a_second_hand_over_ends_the_lock_of_the_third_holder() {
 fn a_denied_lock_is_not_handed_over() {
     for denied in [false, true] {
         let attempt = attempt("a");
-        let clock = FakeClock::default();
-        let now = clock.now();
-        let lease = Lease::new(now, now, 30 * SECOND);
-        let held = Held::new(attempt, Arc::new(clock), lease, lease.since, Arc::default());
+        let now = attempt.clock.now();
+        *attempt.lease() = Lease::new(now, now, 30 * SECOND);
+        let held = Held::new(&attempt, &Arc::default());
         held.end_by_holder();
         if denied {
             held.attempt().deny();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ballot::{Attempt, Ballot, Lease, MinHold};
-use crate::clock::{Clock, Moment};
+use crate::ballot::{Attempt, Ballot, MinHold};
+use crate::clock::Moment;
 use crate::error::{HoldError, InvalidOption, Votes};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
@@ -23,7 +23,6 @@ pub(super) type Due = (Instant, u64);
 pub(crate) struct Held {
     /// The attempt that holds the lock on the nodes, with its lease. A hand-over passes it on.
     attempt: Arc<Attempt>,
-    clock: Arc<dyn Clock>,
     /// Limits how often losses are logged as warnings.
     log_limit: Arc<LogLimit>,
     /// Locked before the lease of the attempt.
@@ -32,10 +31,6 @@ pub(crate) struct Held {
     token: OnceLock<FencingToken>,
     /// The number of guards that share the lock.
     guards: AtomicUsize,
-    /// How often the lock was handed over since the nodes granted it.
-    hand_overs: u32,
-    /// When the nodes granted the lock.
-    granted: Moment,
     /// The place among the holders of the key in this process. It changes only under the lock of the queues.
     place: AtomicUsize,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
@@ -56,35 +51,15 @@ pub(crate) enum HoldState {
 }
 
 impl Held {
-    /// Returns the first holder of an attempt that the nodes have granted at `granted`. `log_limit` limits how often losses are
-    /// logged as warnings.
-    pub(crate) fn new(
-        attempt: Arc<Attempt>,
-        clock: Arc<dyn Clock>,
-        lease: Lease,
-        granted: Moment,
-        log_limit: Arc<LogLimit>,
-    ) -> Arc<Self> {
-        *attempt.lease() = lease;
-        Self::holder(attempt, clock, log_limit, granted, 0)
-    }
-
-    fn holder(
-        attempt: Arc<Attempt>,
-        clock: Arc<dyn Clock>,
-        log_limit: Arc<LogLimit>,
-        granted: Moment,
-        hand_overs: u32,
-    ) -> Arc<Self> {
+    /// Returns a new holder of an attempt that the nodes have granted. `log_limit` limits how often losses are logged as
+    /// warnings.
+    pub(crate) fn new(attempt: &Arc<Attempt>, log_limit: &Arc<LogLimit>) -> Arc<Self> {
         Arc::new(Self {
-            attempt,
-            clock,
-            log_limit,
+            attempt: Arc::clone(attempt),
+            log_limit: Arc::clone(log_limit),
             state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
-            hand_overs,
-            granted,
             place: AtomicUsize::new(0),
             due: Mutex::default(),
         })
@@ -100,18 +75,8 @@ impl Held {
             return None;
         }
         *state = HoldState::HandedOver;
-        drop(state);
-        let (attempt, clock) = (Arc::clone(&self.attempt), Arc::clone(&self.clock));
-        let (log_limit, hand_overs) = (Arc::clone(&self.log_limit), self.hand_overs + 1);
-        Some(Self::holder(attempt, clock, log_limit, self.granted, hand_overs))
-    }
-
-    pub(crate) fn hand_overs(&self) -> u32 {
-        self.hand_overs
-    }
-
-    pub(crate) fn granted(&self) -> Moment {
-        self.granted
+        self.attempt.lease().hand_overs += 1;
+        Some(Self::new(&self.attempt, &self.log_limit))
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -158,7 +123,7 @@ impl Held {
     /// earlier. Never shortens an earlier call's time.
     pub(crate) fn set_min_hold(&self, min_hold: MinHold, since: Moment) {
         match min_hold {
-            MinHold::For(time) => self.attempt.keep_until(since.plus(time), &self.clock),
+            MinHold::For(time) => self.attempt.keep_until(since.plus(time)),
             MinHold::UntilExpiry => self.attempt.keep_until_expiry(),
         }
     }
@@ -169,26 +134,25 @@ impl Held {
         self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
     }
 
-    /// Returns how much time has passed since `moment`.
-    pub(crate) fn time_since(&self, moment: Moment) -> Duration {
-        self.clock.now().since(moment)
-    }
-
     /// Returns the rest of the lease, regardless of its present holder.
     pub(crate) fn lease_remaining(&self) -> Duration {
         let lease = *self.attempt.lease();
-        lease.remaining(self.clock.now())
+        lease.remaining(self.now())
     }
 
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {
         &self.attempt
     }
 
+    pub(crate) fn now(&self) -> Moment {
+        self.attempt.clock.now()
+    }
+
     /// Returns how long the holder may still rely on the lock. The deadline is compared with the clock at
     /// each use (every lock has a deadline): in a process that was stopped, a flag that a task sets would be
     /// stale.
     pub(crate) fn remaining(&self) -> Duration {
-        self.remaining_at(self.clock.now())
+        self.remaining_at(self.now())
     }
 
     fn remaining_at(&self, now: Moment) -> Duration {
@@ -214,7 +178,7 @@ impl Held {
 
     /// Returns whether the lease will have run out on every node after this time from now.
     pub(crate) fn expires_within(&self, time: Duration) -> bool {
-        self.clock.now().plus(time).has_reached(self.latest_expiry())
+        self.now().plus(time).has_reached(self.latest_expiry())
     }
 
     /// Asks the nodes to extend the lease. They may grant the extension although their replies get lost.
@@ -228,12 +192,12 @@ impl Held {
 
         impl Drop for RecordExpiry<'_> {
             fn drop(&mut self) {
-                let latest = self.0.clock.now().plus(self.1);
+                let latest = self.0.now().plus(self.1);
                 self.0.attempt.lease().raise_latest_expiry(latest);
             }
         }
 
-        let latest = self.clock.now().plus(ballot.node_timeout).plus(expire);
+        let latest = self.now().plus(ballot.node_timeout).plus(expire);
         self.attempt.lease().raise_latest_expiry(latest);
         let _record_expiry = RecordExpiry(self, expire);
         ballot.extend(&self.attempt, expire).await
@@ -245,7 +209,7 @@ impl Held {
     pub(crate) fn record_extension(&self, since: Moment, expire: Duration) -> bool {
         let state = self.state.lock();
         let mut lease = self.attempt.lease();
-        let now = self.clock.now();
+        let now = self.now();
         if *state != HoldState::Held || lease.remaining(now).is_zero() {
             return false;
         }
@@ -259,7 +223,7 @@ impl Held {
     /// Ends the holding because the holder releases the lock. If the validity is already over, the lock
     /// counts as lost, and the loss is reported (loss is never silent). Returns the time of the end.
     pub(crate) fn end_by_holder(&self) -> Moment {
-        let now = self.clock.now();
+        let now = self.now();
         if self.remaining_at(now).is_zero() {
             self.lose("the lease ran out before the lock was released");
         } else {

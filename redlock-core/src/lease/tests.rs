@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep};
 use super::{Held, LeaseKeeper};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
-use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
@@ -444,10 +443,10 @@ async fn the_release_is_repeated_until_the_lease_of_a_dropped_extension_is_over(
 
 /// Returns a keeper that has a lock, and the lock.
 fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Held>) {
-    let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
-    let keeper = LeaseKeeper::default();
-    let lease = Lease::new(clock.now(), clock.now(), 3 * SECOND);
-    let held = Held::new(attempt("a"), clock, lease, lease.since, Arc::default());
+    let (keeper, attempt) = (LeaseKeeper::default(), attempt("a"));
+    let now = attempt.clock.now();
+    *attempt.lease() = Lease::new(now, now, 3 * SECOND);
+    let held = Held::new(&attempt, &Arc::default());
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     (keeper, held)
 }

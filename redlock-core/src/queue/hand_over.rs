@@ -25,6 +25,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::waiter::{Waiter, WaiterOptions};
+use crate::ballot::Lease;
 use crate::lease::Held;
 
 const MAX_HAND_OVERS: u32 = 15;
@@ -55,8 +56,8 @@ pub(super) fn hand_over(
     } else {
         MAX_HAND_OVERS
     };
-    let may_continue =
-        held.hand_overs() < max_hand_overs && held.time_since(held.granted()) < MAX_STREAK_TIME;
+    let Lease { hand_overs, granted, .. } = *held.attempt().lease();
+    let may_continue = hand_overs < max_hand_overs && held.now().since(granted) < MAX_STREAK_TIME;
     if next.may_take() && may_continue && meets_requirements(held, next, node_timeout) {
         held.for_next_holder()
     } else {
@@ -85,7 +86,6 @@ fn meets_requirements(held: &Held, waiter: &Waiter, node_timeout: Duration) -> b
         && (!fenced || held.attempt().is_fenced())
         // A lock with a minimum hold time has to stay on the nodes, so no waiter may take it over.
         && held.attempt().min_hold_remaining().is_none()
-        && !held.attempt().is_kept_until_expiry()
 }
 
 /// Returns whether the rest of a lease is long enough for another caller that asks for `expire`.

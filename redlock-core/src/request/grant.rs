@@ -21,7 +21,7 @@ impl Acquisition {
         let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         loop {
             self.context.ballot.home.check_open()?;
-            let attempt = Attempt::new(&self.spec, self.fenced, *ask);
+            let attempt = Attempt::new(&self.spec, self.fenced, *ask, &self.context.ballot.clock);
             let grant = match self.context.ballot.acquire(&attempt, self.options.expire).await {
                 Ok(grant) => grant,
                 Err(_) if ask.record_refusal(&attempt) => continue,
@@ -38,19 +38,16 @@ impl Acquisition {
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
         let Self { context, options, .. } = self;
-        let clock = Arc::clone(&context.ballot.clock);
-        let log_limit = Arc::clone(&context.log_limit);
-        let held = Held::new(Arc::clone(attempt), clock, grant.lease, grant.decided, log_limit);
+        let held = Held::new(attempt, &context.log_limit);
         if let Some(token) = grant.token {
             held.set_token(token);
         }
         if let Err(conflict) = context.queues.admit(&held, scope::current()) {
-            let (attempt, until) = (Arc::clone(attempt), grant.lease.latest_expiry);
-            context.ballot.release_in_background(attempt, until);
+            context.ballot.release_in_background(Arc::clone(attempt), held.latest_expiry());
             return Err(conflict);
         }
         if let Some(min_hold) = options.min_hold {
-            held.set_min_hold(min_hold, grant.lease.since);
+            held.set_min_hold(min_hold, attempt.lease().since);
         }
         scope::record(&context.queues, &held);
         let (context, renewal) = (Arc::clone(context), options.renewal());
