@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -164,12 +165,10 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
     let mut renewals = FuturesUnordered::new();
     loop {
         for mut entry in keeper.take_due() {
-            let over =
-                |renewal: &Renewal| renewal.until.is_some_and(|until| until <= Instant::now());
-            if entry.renewal.as_ref().is_some_and(over) {
-                entry.renewal = None;
-            }
-            let next_due = entry.next_due(Instant::now(), entry.held.remaining());
+            let now = Instant::now();
+            let is_renewed = |renewal: &Renewal| renewal.until.is_none_or(|until| now < until);
+            entry.renewal = entry.renewal.filter(is_renewed);
+            let next_due = entry.next_due(now, entry.held.remaining());
             match entry.renewal {
                 Some(Renewal { lease, .. }) => {
                     // The entry stays in the schedule during the renewal, so that a shutdown finds the lock.
@@ -181,19 +180,13 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
                 None => entry.held.lose("the lease ran out before the lock was released"),
             }
         }
-        let next = keeper.next_due();
-        let timer = async {
-            match next {
-                Some(next) => sleep_until(next).await,
-                None => std::future::pending().await,
-            }
-        };
+        let timer = OptionFuture::from(keeper.next_due().map(sleep_until));
         tokio::select! {
             biased;
             // Renewals come first, because the other branches may be ready again and again.
             Some(()) = renewals.next() => {}
             () = keeper.wake.notified() => {}
-            () = timer => {}
+            Some(()) = timer => {}
         }
     }
 }
