@@ -60,23 +60,7 @@ impl Keys {
     }
 
     pub(crate) fn first(&self) -> &LockKey {
-        match self {
-            Self::One(key) => key,
-            Self::Several(keys) => &keys[0],
-        }
-    }
-
-    /// Returns the key at this index, or the first key if there is none.
-    pub(crate) fn at(&self, index: usize) -> &LockKey {
-        match self {
-            Self::One(key) => key,
-            Self::Several(keys) => keys.get(index).unwrap_or(&keys[0]),
-        }
-    }
-
-    /// Returns the index of a key; 0 if it is not one of these keys.
-    pub(crate) fn index_of(&self, key: &LockKey) -> usize {
-        self.as_slice().binary_search(key).unwrap_or_default()
+        &self.as_slice()[0]
     }
 }
 

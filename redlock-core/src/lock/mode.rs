@@ -1,4 +1,4 @@
-//! The modes of a lock.
+//! The kind of a lock: its mode, and its dialect.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -58,6 +58,72 @@ impl fmt::Display for Mode {
     }
 }
 
+/// The dialect of a lock: how it is written on the servers. Locks in the same dialect exclude each
+/// other, also between this crate and libraries of other languages.
+///
+/// Set for a manager by [`LockManagerBuilder::dialect`](crate::LockManagerBuilder::dialect), and for one
+/// request by [`LockRequest::dialect`](crate::LockRequest::dialect). Defaults to [`Plain`](Self::Plain).
+/// All clients that lock a key must use the same dialect. A lock in another dialect is reported as
+/// [`LockError::ForeignKey`](crate::LockError::ForeignKey), not waited for. While it is at the key, no
+/// other client gets the lock, so that a mismatch never leads to two holders.
+///
+/// | | plain | Redisson |
+/// |---|---|---|
+/// | also used by | Jedis, spring-data-redis, redis-py, redsync, node-redlock, RedLock.net and others | `RLock` of Redisson |
+/// | value at the key | a string: the token | a hash: from the owner to its hold count |
+/// | channel of releases | the name of the key | `redisson_lock__channel:{name}` |
+/// | acquired by | `SET` | a script |
+/// | [shared](crate::LockRequest::shared) locks and [permits](crate::LockRequest::permits) | a sorted set, and scripts | none |
+/// | required rights, besides `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset` |
+/// | required rights for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
+/// | required rights for shared locks and permits | `time`, `zadd`, `zrem`, `zscore`, `zrange`, `zremrangebyscore`, `pexpireat` | |
+/// | required rights of exclusive callers that meet shared holders | `time`, `zrem`, `zscore`, `zrange`, `zremrangebyscore`, and to wait for them `zadd`, `pexpireat` | |
+///
+/// # Examples
+///
+/// A lock that a Java service acquires by `redisson.getLock("order:42")`:
+///
+/// ```
+/// use redlock_core::{Dialect, LockManager};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = LockManager::in_memory(); // or connected to the Redis that the Java service uses
+/// let guard = locks.lock("order:42").dialect(Dialect::Redisson).try_acquire().await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `SET key token NX PX milliseconds`, as the Redis documentation describes it.
+    #[default]
+    Plain,
+    /// The `RLock` of Redisson, for services in Rust and in Java that use the same lock: each is refused
+    /// while the other holds the lock, and notified when the other releases it.
+    ///
+    /// Every acquisition is an owner of its own, so its hold count is always 1;
+    /// [reentrant](crate::LockRequest::reentrant) guards have one owner. The other locks of Redisson
+    /// (fair, read and write, multi, spin) are not supported, but on one server a held fair or
+    /// read-write lock refuses this lock. With several nodes, `RedissonRedLock` is the counterpart. The
+    /// [validity](crate::LockHandle::remaining) of this crate's guards does not extend to it.
+    Redisson,
+}
+
+/// A value for each dialect, at its [index](Dialect::index). Locks in two dialects have two queues, because their callers
+/// do not wait for each other.
+pub(crate) type ByDialect<T> = [T; 2];
+
+impl Dialect {
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// The mark of a caller that waits for an exclusive lock while others share it. While a living mark is at a lock,
 /// its nodes refuse new shared holders, so that they do not starve the exclusive caller.
 ///
@@ -70,8 +136,7 @@ impl Mark {
     pub const LIFE_TIME: std::time::Duration = std::time::Duration::from_secs(1);
 
     pub(crate) fn random() -> Self {
-        let random: u64 = with_random(RngExt::random);
-        Self(NonZeroU64::MIN.saturating_add(random >> 1))
+        Self(with_random(RngExt::random))
     }
 }
 
