@@ -168,32 +168,24 @@ impl LockError {
 
     /// Returns the key of the lock; `None` if the key or an option was invalid, or the manager was shut down.
     pub fn key(&self) -> Option<&LockKey> {
-        match self {
-            Self::Contended { key, .. }
-            | Self::Unavailable { key, .. }
-            | Self::TimedOut { key, .. }
-            | Self::ForeignKey { key, .. }
-            | Self::AlreadyHeld { key }
-            | Self::TooManyWaiters { key, .. } => Some(key),
-            Self::InvalidKey(_) | Self::InvalidOption(_) | Self::ShutDown | Self::RuntimeEnded => {
-                None
-            }
-        }
+        self.key_and_votes().0
     }
 
     /// Returns the vote of each node; `None` for errors that occur before any node is asked.
     pub fn votes(&self) -> Option<&Votes> {
+        self.key_and_votes().1
+    }
+
+    fn key_and_votes(&self) -> (Option<&LockKey>, Option<&Votes>) {
         match self {
-            Self::Contended { votes, .. }
-            | Self::Unavailable { votes, .. }
-            | Self::TimedOut { votes, .. }
-            | Self::ForeignKey { votes, .. } => Some(votes),
-            Self::InvalidKey(_)
-            | Self::InvalidOption(_)
-            | Self::AlreadyHeld { .. }
-            | Self::TooManyWaiters { .. }
-            | Self::ShutDown
-            | Self::RuntimeEnded => None,
+            Self::Contended { key, votes, .. }
+            | Self::Unavailable { key, votes }
+            | Self::TimedOut { key, votes, .. }
+            | Self::ForeignKey { key, votes } => (Some(key), Some(votes)),
+            Self::AlreadyHeld { key } | Self::TooManyWaiters { key, .. } => (Some(key), None),
+            Self::InvalidKey(_) | Self::InvalidOption(_) | Self::ShutDown | Self::RuntimeEnded => {
+                (None, None)
+            }
         }
     }
 

@@ -1,14 +1,60 @@
-//! The error types, one file per stage.
+//! The error types, one file per stage, and their text for the operator.
 
 mod acquire;
 mod config;
-mod connect;
-mod diagnostics;
 mod hold;
 mod vote;
 
+use std::fmt;
+
+use crate::key::LockKey;
+
 pub use acquire::LockError;
-pub use config::{ConfigError, InvalidOption};
-pub use connect::ConnectError;
+pub use config::{ConfigError, ConnectError, InvalidOption};
 pub use hold::{HoldError, LostError, ReleaseError, RunError};
 pub use vote::{ForeignKind, NodeError, Vote, Votes};
+
+/// An error, followed by the key of the lock and the votes of the nodes, where the error has them.
+struct WithKeyAndVotes<'a> {
+    error: &'a dyn fmt::Display,
+    key: Option<&'a LockKey>,
+    votes: Option<&'a Votes>,
+}
+
+impl fmt::Display for WithKeyAndVotes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)?;
+        if let Some(key) = self.key {
+            write!(f, "; lock {key}")?;
+        }
+        if let Some(votes) = self.votes {
+            write!(f, "; {votes}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the method `diagnostics` of an error that has a method `key` and a method `votes`.
+macro_rules! diagnostics {
+    ($($error:ident: |$this:ident| $key:expr, $votes:expr;)+) => {$(
+        impl $error {
+            /// Returns the error for logs and operators: the message, followed by the key of the lock and the
+            /// vote of each node.
+            ///
+            /// `Display` and [`source`](std::error::Error::source) contain neither the key nor a node, so that
+            /// an application may send them to its clients. The diagnostics are not for clients.
+            pub fn diagnostics(&self) -> impl fmt::Display {
+                let $this = self;
+                WithKeyAndVotes { error: $this, key: $key, votes: $votes }
+            }
+        }
+    )+};
+}
+
+diagnostics! {
+    LockError: |error| error.key(), error.votes();
+    HoldError: |error| error.key(), error.votes();
+    ReleaseError: |error| Some(error.key()), Some(error.votes());
+    LostError: |error| Some(error.key()), None;
+    RunError: |error| error.key(), error.votes();
+}

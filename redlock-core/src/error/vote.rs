@@ -110,7 +110,7 @@ pub enum NodeError {
     NotPermitted(Arc<str>),
     /// The server was started so recently that it may have forgotten locks that are still held. Nothing
     /// was sent to it. See [`restart_guard`](crate::LockManagerBuilder::restart_guard).
-    #[error("{}, votes {}in {}", describe_uptime(*.ago), if ago.is_some() { "again " } else { "" }, rounded_up(*.votes_in))]
+    #[error("{} in {}", restarted_and_votes(*.ago), rounded_up(*.votes_in))]
     #[non_exhaustive]
     Restarted {
         /// The least time since the start; `None` if the user has no right to ask for it (`INFO`).
@@ -241,10 +241,10 @@ impl fmt::Display for Votes {
     }
 }
 
-fn describe_uptime(ago: Option<Duration>) -> String {
+fn restarted_and_votes(ago: Option<Duration>) -> String {
     match ago {
-        Some(ago) => format!("restarted {}s ago", ago.as_secs()),
-        None => "uptime unknown (INFO denied)".to_owned(),
+        Some(ago) => format!("restarted {}s ago, votes again", ago.as_secs()),
+        None => "uptime unknown (INFO denied), votes".to_owned(),
     }
 }
 
