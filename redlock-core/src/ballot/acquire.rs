@@ -12,7 +12,7 @@ use super::{Attempt, Ballot, Lease, NodeRelease};
 use crate::clock::Moment;
 use crate::error::{LockError, NodeError, Vote};
 use crate::fencing_token::FencingToken;
-use crate::node::ReplyFuture;
+use crate::node::{Action, ReplyFuture};
 use crate::validity;
 
 /// A lock that a quorum of nodes has granted. Its lease is in its attempt.
@@ -104,7 +104,9 @@ impl Ballot {
         let mut round = Round::new(self, false);
         round.send(|index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
-                None | Some(Vote::Granted) => node.call(attempt.confirm_op(token.number())),
+                None | Some(Vote::Granted) => {
+                    node.call(attempt.op(Action::Confirm { number: token.number() }))
+                }
                 Some(refused) => ReplyFuture::ready(refused.clone()),
             }
         });
@@ -169,12 +171,10 @@ impl Drop for CleanupGuard<'_> {
                 nodes.push(NodeRelease::new(node, self.attempt, acquiring));
             }
         }
-        if !nodes.is_empty() {
-            // A node's lease begins when the command arrives there. If the reply is still pending, the
-            // command may arrive later than now.
-            let until = ballot.clock.now().plus(self.expire);
-            ballot.complete_release(Arc::clone(self.attempt), until, nodes);
-        }
+        // A node's lease begins when the command arrives there. If the reply is still pending, the
+        // command may arrive later than now.
+        let until = ballot.clock.now().plus(self.expire);
+        ballot.complete_release(self.attempt, until, nodes);
     }
 }
 

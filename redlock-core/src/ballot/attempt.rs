@@ -173,23 +173,14 @@ impl Attempt {
         op
     }
 
-    /// Returns the operation that extends the lease on a node.
-    pub(crate) fn extend_op(&self, lease: Duration) -> Op {
-        self.op(Action::Extend { lease })
-    }
-
-    /// Returns the operation that raises a node's fencing counter to `number`.
-    pub(crate) fn confirm_op(&self, number: i64) -> Op {
-        self.op(Action::Confirm { number })
-    }
-
     /// Returns the operation that releases the lock on a node. The release of a downgraded lock also covers the former one,
     /// which a node has kept that has missed the downgrade.
     pub(crate) fn release_op(&self) -> Op {
         self.op(Action::Release { min_hold: self.min_hold_remaining() })
     }
 
-    fn op(&self, action: Action) -> Op {
+    /// Returns the operation that executes an action on this lock.
+    pub(crate) fn op(&self, action: Action) -> Op {
         Op { spec: self.spec().clone(), token: self.token, action }
     }
 
@@ -301,11 +292,6 @@ impl Attempt {
     /// Returns the key that the caller locks; of several keys, the first.
     pub(crate) fn key(&self) -> &LockKey {
         self.spec.key()
-    }
-
-    /// Returns the keys that the caller locks.
-    pub(crate) fn keys(&self) -> &[LockKey] {
-        self.spec.keys()
     }
 
     /// Returns the lock as the nodes store it.

@@ -12,7 +12,7 @@ use super::round::{PendingReplies, Round};
 use super::{Attempt, Ballot};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
-use crate::node::{Node, NodeStatus, ReplyFuture, poll_periodically};
+use crate::node::{Action, Node, NodeStatus, ReplyFuture, poll_periodically};
 
 /// The pause before a release that failed on a node is repeated. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -71,7 +71,7 @@ impl Ballot {
     /// the replies. A command whose reply future is dropped may not be sent.
     pub(super) fn complete_release(
         &self,
-        attempt: Arc<Attempt>,
+        attempt: &Arc<Attempt>,
         until: Moment,
         mut nodes: Vec<NodeRelease>,
     ) {
@@ -90,7 +90,8 @@ impl Ballot {
             );
             return;
         }
-        let (release, clock) = (Unconfirmed { attempt, has_ended: false }, Arc::clone(&self.clock));
+        let release = Unconfirmed { attempt: Arc::clone(attempt), has_ended: false };
+        let clock = Arc::clone(&self.clock);
         self.home.spawn(release.finish(nodes, until, clock));
     }
 }
@@ -113,7 +114,7 @@ async fn restore_on(attempt: &Attempt, index: usize, node: &dyn Node, expire: Du
         );
     }
     if let Some(number) = attempt.number() {
-        let _ = poll_periodically(node.call(attempt.confirm_op(number))).await;
+        let _ = poll_periodically(node.call(attempt.op(Action::Confirm { number }))).await;
     }
     // The release may have overtaken the acquisition.
     if attempt.is_abandoned() {
@@ -268,7 +269,7 @@ mod tests {
         });
         let until = setup.ballot.clock.now().plus(LEASE);
         let nodes = vec![NodeRelease::pending(&setup.ballot.nodes[0], failed)];
-        setup.ballot.complete_release(attempt, until, nodes);
+        setup.ballot.complete_release(&attempt, until, nodes);
         setup.ballot.home.finish_tasks(Duration::from_secs(5)).await;
         assert!(!setup.nodes[0].is_held());
     }
@@ -303,7 +304,7 @@ mod tests {
         let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
         let until = setup.ballot.clock.now().plus(LEASE);
         let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-        setup.ballot.complete_release(attempt, until, nodes);
+        setup.ballot.complete_release(&attempt, until, nodes);
         tokio::time::sleep(Duration::from_secs(5)).await;
         let calls = fake.unsent();
         assert!((5..=40).contains(&calls), "{calls} calls");
@@ -324,7 +325,7 @@ mod tests {
             let attempt = attempt("a");
             let until = setup.ballot.clock.now().plus(LEASE);
             let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-            setup.ballot.complete_release(attempt, until, nodes);
+            setup.ballot.complete_release(&attempt, until, nodes);
             setup.ballot.home.finish_tasks(time_limit).await;
             // The runtime drops an abandoned task when it runs the next time.
             tokio::task::yield_now().await;

@@ -65,7 +65,7 @@ impl Ballot {
         // After this time the new lease would be over.
         let max_time = validity::remaining(expire, Duration::ZERO);
         loop {
-            let (since, op) = (self.clock.now(), attempt.extend_op(expire));
+            let (since, op) = (self.clock.now(), attempt.op(Action::Extend { lease: expire }));
             let mut round = Round::new(self, false);
             let (outcome, extended) = match round.change(attempt, &op, max_time).await {
                 Ok(()) => {
@@ -159,13 +159,13 @@ impl Ballot {
 
     /// Releases the attempt in the background, on every node that was asked to set the lock. The rules are
     /// those of [`release`](Self::release).
-    pub(crate) fn release_in_background(&self, attempt: Arc<Attempt>, until: Moment) {
+    pub(crate) fn release_in_background(&self, attempt: &Arc<Attempt>, until: Moment) {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
             return;
         }
         let asked = self.nodes.iter().enumerate().filter(|(index, _)| attempt.was_asked(*index));
-        let nodes = asked.map(|(_, node)| NodeRelease::new(node, &attempt, None)).collect();
+        let nodes = asked.map(|(_, node)| NodeRelease::new(node, attempt, None)).collect();
         self.complete_release(attempt, until, nodes);
     }
 }
@@ -215,9 +215,7 @@ impl Drop for ReleaseGuard<'_> {
                 (None, Some(_)) => {}
             }
         }
-        if !nodes.is_empty() {
-            ballot.complete_release(Arc::clone(&self.attempt), self.until, nodes);
-        }
+        ballot.complete_release(&self.attempt, self.until, nodes);
     }
 }
 

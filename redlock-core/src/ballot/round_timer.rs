@@ -5,7 +5,6 @@
 //! still has is only moved to a later time.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -66,12 +65,6 @@ impl Drop for RoundTimer {
                 spare.push(timer);
             }
         });
-    }
-}
-
-impl fmt::Debug for RoundTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RoundTimer").finish_non_exhaustive()
     }
 }
 

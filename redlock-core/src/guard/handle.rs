@@ -52,7 +52,7 @@ impl LockHandle {
     /// Returns the keys of the lock, without the manager's prefix: at least one, sorted and different. Only locks of
     /// [`LockManager::lock_all`](crate::LockManager::lock_all) have several.
     pub fn keys(&self) -> &[LockKey] {
-        self.held.attempt().keys()
+        self.held.attempt().spec().keys()
     }
 
     /// Returns whether others may hold the lock at the same time: whether the request was

@@ -191,7 +191,7 @@ impl LockManager {
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
             held.lose("the manager was shut down");
             keeper.remove(&held);
-            ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());
+            ballot.release_in_background(held.attempt(), held.latest_expiry());
         }
         fair.close();
         ballot.home.finish_tasks(*connect_timeout).await;
