@@ -151,10 +151,9 @@ impl Context {
             move || {
                 let Some(context) = context.upgrade() else { return };
                 // Nobody renews these locks any more, and nobody notices when they end.
-                for held in context.keeper.all() {
+                for held in context.queues.close() {
                     held.lose("the Tokio runtime of its manager has ended");
                 }
-                context.queues.close();
                 context.fair.close();
             }
         });

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(300);
 
 impl LockManager {
     fn has_no_entries(&self) -> bool {
-        self.context.queues.is_empty() && self.context.keeper.all().is_empty()
+        self.context.queues.is_empty() && self.context.keeper.is_empty()
     }
 }
 

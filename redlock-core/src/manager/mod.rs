@@ -183,9 +183,9 @@ impl LockManager {
         let Context { keeper, ballot, queues, fair, connect_timeout, .. } = &*self.context;
         ballot.home.close();
         self.context.enter();
-        // A holder is in the keeper and in the queue of each of its keys.
+        // A holder is in the queue of each of its keys.
         let mut seen = HashSet::new();
-        let holders = keeper.all().into_iter().chain(queues.close());
+        let holders = queues.close().into_iter();
         let holders =
             holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost));
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
