@@ -1,12 +1,14 @@
 //! Signals a waiter that a lock was released.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use smallvec::{SmallVec, smallvec};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::lock::{LockSpec, Mode};
 use crate::node::{Node, Notify, Ready, Subscription};
@@ -15,21 +17,17 @@ use crate::quorum::quorum;
 /// Notifies a waiter when a quorum of nodes has published the release of a lock.
 ///
 /// A release on fewer nodes proves nothing: another caller may be cleaning up after an attempt.
+#[derive(Debug)]
 pub(crate) struct ReleaseSignal {
     /// Whether the nodes notify callers that wait for a shared lock. Some releases concern only these callers, others only
     /// callers that wait for an exclusive lock.
     is_shared: bool,
     /// Whether a quorum of subscriptions is in effect.
     in_effect: AtomicBool,
-    published: Arc<PublishedReleases>,
+    /// How many releases each node has published.
+    published: watch::Sender<ReleaseCounts>,
     /// Unsubscribes when the signal is dropped.
     _subscriptions: Vec<Subscription>,
-}
-
-struct PublishedReleases {
-    /// How many releases each node has published.
-    by_node: Mutex<ReleaseCounts>,
-    published: tokio::sync::Notify,
 }
 
 /// The number of releases that each node has published at a moment.
@@ -39,17 +37,15 @@ impl ReleaseSignal {
     /// Subscribes on every node. The returned futures, one for each node, complete when the subscription is
     /// in effect, so that no later release is missed.
     pub(super) fn subscribe(nodes: &[Arc<dyn Node>], spec: &LockSpec) -> (Self, Vec<Ready>) {
-        let published = Arc::new(PublishedReleases {
-            by_node: Mutex::new(smallvec![0; nodes.len()]),
-            published: tokio::sync::Notify::new(),
-        });
+        let published = watch::Sender::new(smallvec![0; nodes.len()]);
         let mut ready = Vec::with_capacity(nodes.len());
         let subscriptions = nodes
             .iter()
             .enumerate()
             .map(|(index, node)| {
-                let published = Arc::clone(&published);
-                let notify: Notify = Arc::new(move || published.record_publication(index));
+                let published = published.clone();
+                let notify: Notify =
+                    Arc::new(move || published.send_modify(|counts| counts[index] += 1));
                 let mut subscription = node.subscribe(spec, notify);
                 let in_effect = || Box::pin(std::future::ready(())) as Ready;
                 ready.push(subscription.take_ready().unwrap_or_else(in_effect));
@@ -61,11 +57,13 @@ impl ReleaseSignal {
         (Self { is_shared, in_effect, published, _subscriptions: subscriptions }, ready)
     }
 
-    /// Waits until a quorum of subscriptions is in effect, at most for `timeout`. The remaining nodes are not a quorum, so
-    /// they alone cannot publish a release. After `timeout` the signal counts as in effect all the same, so that a waiter
+    /// Waits until a quorum of subscriptions is in effect, at most for `at_most`. The remaining nodes are not a quorum, so
+    /// they alone cannot publish a release. After `at_most` the signal counts as in effect all the same, so that a waiter
     /// beside a slow subscription polls instead of subscribing again and again.
-    pub(super) async fn take_effect(&self, ready: Vec<Ready>, timeout: Duration) {
-        quorum_ready(ready, timeout).await;
+    pub(super) async fn take_effect(&self, ready: Vec<Ready>, at_most: Duration) {
+        let quorum = quorum(ready.len());
+        let ready: FuturesUnordered<_> = ready.into_iter().collect();
+        let _ = timeout(at_most, ready.take(quorum).for_each(|()| async {})).await;
         self.in_effect.store(true, Ordering::Relaxed);
     }
 
@@ -82,61 +80,24 @@ impl ReleaseSignal {
     /// Returns how many releases each node has published so far. Several waiters may use the signal, each with counts of
     /// its own.
     pub(crate) fn counts(&self) -> ReleaseCounts {
-        self.published.by_node.lock().clone()
+        self.published.borrow().clone()
     }
 
     /// Returns whether a quorum of nodes has published a release since the counts `before`.
     pub(crate) fn has_fired(&self, before: &ReleaseCounts) -> bool {
-        self.published.is_quorum(before)
+        is_quorum(&self.published.borrow(), before)
     }
 
-    /// Waits until a quorum of nodes has published a release since the counts `before`, at most for `timeout`.
+    /// Waits until a quorum of nodes has published a release since the counts `before`, at most for `at_most`.
     /// Returns whether a quorum has.
-    pub(crate) async fn notified(&self, before: &ReleaseCounts, timeout: Duration) -> bool {
-        let quorum_reached = async {
-            loop {
-                let changed = self.published.published.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if self.published.is_quorum(before) {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        tokio::time::timeout(timeout, quorum_reached).await.is_ok()
+    pub(crate) async fn notified(&self, before: &ReleaseCounts, at_most: Duration) -> bool {
+        let mut published = self.published.subscribe();
+        timeout(at_most, published.wait_for(|counts| is_quorum(counts, before))).await.is_ok()
     }
 }
 
-impl PublishedReleases {
-    fn record_publication(&self, index: usize) {
-        self.by_node.lock()[index] += 1;
-        self.published.notify_waiters();
-    }
-
-    fn is_quorum(&self, before: &ReleaseCounts) -> bool {
-        let by_node = self.by_node.lock();
-        let published = by_node.iter().zip(before).filter(|(count, before)| count > before);
-        published.count() >= quorum(by_node.len())
-    }
-}
-
-/// Waits until a quorum of subscriptions is in effect, at most for `timeout`.
-async fn quorum_ready(mut ready: Vec<Ready>, timeout: Duration) {
-    let nodes = ready.len();
-    let quorum_subscribed = std::future::poll_fn(|cx| {
-        ready.retain_mut(|ready| ready.as_mut().poll(cx).is_pending());
-        if nodes - ready.len() >= quorum(nodes) {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
-    });
-    let _ = tokio::time::timeout(timeout, quorum_subscribed).await;
-}
-
-impl fmt::Debug for ReleaseSignal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReleaseSignal")
-    }
+/// Returns whether a quorum of nodes has published a release between these counts.
+fn is_quorum(counts: &ReleaseCounts, before: &ReleaseCounts) -> bool {
+    let published = counts.iter().zip(before).filter(|(count, before)| count > before);
+    published.count() >= quorum(counts.len())
 }
