@@ -154,7 +154,6 @@ impl Context {
                 for held in context.queues.close() {
                     held.lose("the Tokio runtime of its manager has ended");
                 }
-                context.fair.close();
             }
         });
     }

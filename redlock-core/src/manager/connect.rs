@@ -131,7 +131,7 @@ impl LockManagerBuilder {
         let ballot = Ballot::new(nodes, node_timeout, clock, Arc::default());
         let end_on_drop = ballot.home.gone.clone().drop_guard();
         let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
-        let fair = FairQueues::new(ballot.clone(), Arc::clone(&log_limit));
+        let fair = FairQueues::new(Arc::clone(&queues), Arc::clone(&log_limit));
         let context = Arc::new(Context {
             keeper: Arc::new(LeaseKeeper::default()),
             queues,

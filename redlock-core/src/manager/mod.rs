@@ -180,7 +180,7 @@ impl LockManager {
     ///
     /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down.
     pub async fn shutdown(&self) {
-        let Context { keeper, ballot, queues, fair, connect_timeout, .. } = &*self.context;
+        let Context { keeper, ballot, queues, connect_timeout, .. } = &*self.context;
         ballot.home.close();
         self.context.enter();
         // A holder is in the queue of each of its keys.
@@ -193,7 +193,6 @@ impl LockManager {
             keeper.remove(&held);
             ballot.release_in_background(held.attempt(), held.latest_expiry());
         }
-        fair.close();
         ballot.home.finish_tasks(*connect_timeout).await;
     }
 }

@@ -89,7 +89,7 @@ impl<'a> Place<'a> {
         }
         // Afterwards, so that the tickets of this process are in the order of its queue.
         if let Some(fair) = &place.fair {
-            fair.enter(queues);
+            fair.enter();
         }
         Ok(place)
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ahash::RandomState;
 use parking_lot::{Mutex, MutexGuard};
+use tokio_util::sync::CancellationToken;
 
 use super::key_queue::KeyQueue;
 use super::waiter::{Waiter, WaiterState};
@@ -33,6 +34,8 @@ pub(crate) struct Queues {
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
     pub(super) outage_grace: Duration,
+    /// Cancelled when the manager is shut down, or its runtime has ended.
+    pub(super) closed: CancellationToken,
 }
 
 /// The permit to release a lock on the nodes, issued if the lock was not handed over. Dropping the permit
@@ -58,7 +61,7 @@ impl Queues {
     pub(crate) fn new(ballot: Ballot, max_waiters: usize, outage_grace: Duration) -> Self {
         let state = hash_state();
         let by_key = array::from_fn(|_| Mutex::new(HashMap::with_hasher(state.clone())));
-        Self { by_key, ballot, max_waiters, outage_grace }
+        Self { by_key, ballot, max_waiters, outage_grace, closed: CancellationToken::new() }
     }
 
     /// Locks the queues of the dialect of `spec`.
@@ -91,9 +94,11 @@ impl Queues {
         })
     }
 
-    /// Ends all waiting, after a shutdown has begun or the runtime has ended. Returns the locks that this process holds, including locks that were handed over and
-    /// not taken yet.
+    /// Ends all waiting, and lets the attendants of the fair queues remove their tickets, after a shutdown has begun or the
+    /// runtime has ended. Returns the locks that this process holds, including locks that were handed over and not taken
+    /// yet.
     pub(crate) fn close(&self) -> Vec<Arc<Held>> {
+        self.closed.cancel();
         let mut held = Vec::new();
         for by_key in &self.by_key {
             for queue in by_key.lock().values() {
@@ -102,10 +107,6 @@ impl Queues {
             }
         }
         held
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.ballot.home.check_open().is_err()
     }
 
     /// Records that this process holds a lock that the nodes have granted.

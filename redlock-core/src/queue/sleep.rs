@@ -150,7 +150,8 @@ impl Place<'_> {
 
     /// Resolves when a lock is handed over to the waiter, or at a shutdown.
     async fn ended(&self) {
-        while !matches!(self.waiter.state(), WaiterState::HandedOver(_)) && !self.queues.is_closed()
+        while !matches!(self.waiter.state(), WaiterState::HandedOver(_))
+            && !self.queues.closed.is_cancelled()
         {
             self.waiter.changed.notified().await;
         }
@@ -202,7 +203,7 @@ impl Place<'_> {
             (_, Wake::HomeIsIdle) => {
                 // The conductor may have answered since the last look.
                 if let Some(FairPosition::Behind(since)) =
-                    self.fair.as_ref().map(FairPlace::position)
+                    self.fair.as_mut().map(FairPlace::position)
                 {
                     self.with_queue(|queue| queue.end_outage_before(since));
                 }

@@ -84,7 +84,7 @@ impl Place<'_> {
                 return Look::Step(Step::Take(held));
             }
             // The attempt fails, because the manager is shut down.
-            _ if queues.is_closed() => return Look::Step(Step::Ask),
+            _ if queues.closed.is_cancelled() => return Look::Step(Step::Ask),
             WaiterState::Queued => return Look::Sleep(Pause::Queue),
             // Its pause is over.
             WaiterState::Refused => drop(self.waiter.set(WaiterState::Called)),
@@ -106,7 +106,8 @@ impl Place<'_> {
             return Look::Sleep(pause);
         }
         // A caller that comes in an outage finds out itself whether the outage is over, before it waits for its turn.
-        match self.fair.as_ref().filter(|_| self.at.is_some()).map(FairPlace::position) {
+        let fair = self.fair.as_mut().filter(|_| self.at.is_some());
+        match fair.map(FairPlace::position) {
             None | Some(FairPosition::First(..)) => {}
             Some(FairPosition::Unknown) => return Look::Sleep(Pause::Fair),
             Some(FairPosition::Behind(since)) => {

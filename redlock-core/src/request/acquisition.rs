@@ -138,7 +138,7 @@ impl Acquisition {
             fenced: *fenced,
             scope: scope::current(),
             since: Instant::now(),
-            fair: fair.as_ref().map(|fair| Arc::clone(fair.tickets())),
+            fair: fair.as_ref().map(|fair| Arc::clone(&fair.tickets)),
         };
         Place::join(&context.queues, spec, waiter, fair)
     }

@@ -14,7 +14,6 @@ use super::tickets::Tickets;
 use crate::error::NodeError;
 use crate::lock::{LockSpec, Mode};
 use crate::node::{NodeStatus, QueueAction, QueueReply, Subscription};
-use crate::queue::Queues;
 
 /// The pause between two refreshes of the presence.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -29,7 +28,6 @@ const STALL: Duration = Duration::from_secs(2);
 /// is one command per second, however many waiters there are.
 struct Attendant {
     fair: Arc<FairQueues>,
-    queues: Arc<Queues>,
     spec: LockSpec,
     tickets: Arc<Tickets>,
     /// The index of the node that keeps the order.
@@ -46,17 +44,12 @@ struct Attendant {
 }
 
 /// Starts the attendant of a queue that has a first waiter.
-pub(super) fn start(
-    fair: &Arc<FairQueues>,
-    queues: &Arc<Queues>,
-    spec: &LockSpec,
-    tickets: &Arc<Tickets>,
-) -> Arc<PromptTask> {
-    let statuses = &fair.ballot.statuses;
-    let first_up = statuses.iter().position(|status| status.get().is_up()).unwrap_or_default();
+pub(super) fn start(fair: &Arc<FairQueues>, spec: &LockSpec, tickets: &Arc<Tickets>) -> PromptTask {
+    let ballot = &fair.queues.ballot;
+    let mut statuses = ballot.statuses.iter();
+    let first_up = statuses.position(|status| status.get().is_up()).unwrap_or_default();
     let attendant = Attendant {
         fair: Arc::clone(fair),
-        queues: Arc::clone(queues),
         spec: spec.clone(),
         tickets: Arc::clone(tickets),
         conductor: Some(first_up),
@@ -66,24 +59,26 @@ pub(super) fn start(
         message: Arc::default(),
         due: Instant::now() + REFRESH,
     };
-    PromptTask::spawn(&fair.ballot.home, Box::pin(attendant.attend()))
+    PromptTask::spawn(&ballot.home, Box::pin(attendant.attend()))
 }
 
 impl Attendant {
     async fn attend(mut self) {
-        let (fair, message) = (Arc::clone(&self.fair), Arc::clone(&self.message));
+        let (tickets, message) = (Arc::clone(&self.tickets), Arc::clone(&self.message));
+        let closed = self.fair.queues.closed.clone();
         let mut is_back = None;
         loop {
             // A shutdown in the next round trip needs another turn.
-            let is_closed = fair.closed.is_cancelled();
+            let is_closed = closed.is_cancelled();
             self.leave(is_closed).await;
             if self.is_done(is_closed) {
                 return;
             }
-            fair.closed.run_until_cancelled(self.keep_places(is_back.take())).await;
+            closed.run_until_cancelled(self.keep_places(is_back.take())).await;
             tokio::select! {
                 biased;
-                () = self.tickets.wake.notified() => {}
+                () = closed.cancelled() => {}
+                () = tickets.wake.notified() => {}
                 () = message.notified() => self.due = Instant::now(),
                 () = sleep_until(self.due) => {}
                 Some(index) = OptionFuture::from(self.probe.as_mut()) => {
@@ -150,20 +145,21 @@ impl Attendant {
     fn has_stalled(&self) -> bool {
         // A holder in any mode may keep the first waiter from asking, so this asks for an exclusive lock.
         let spec = self.spec.with_mode(Mode::Exclusive);
-        self.queues.local_conflict(&spec).is_none() && self.tickets.has_stalled(STALL)
+        self.fair.queues.local_conflict(&spec).is_none() && self.tickets.has_stalled(STALL)
     }
 
     /// Asks the nodes in their order until one of them keeps the order.
     async fn search(&mut self, mut failure: Option<NodeError>) {
         let former = self.conductor;
+        let fair = Arc::clone(&self.fair);
         let mut reasons = Vec::new();
-        for index in 0..self.fair.ballot.nodes.len() {
-            let is_current = former == Some(index);
-            let failed = if is_current { failure.take() } else { None };
-            let attempt = match (failed, self.fair.ballot.statuses[index].get()) {
-                (Some(failure), _) => Err(failure),
-                (None, NodeStatus::Down(reason)) if !is_current => Err(reason),
-                _ => self.keep_places_at(index, true).await,
+        for (index, status) in fair.queues.ballot.statuses.iter().enumerate() {
+            let failed = failure.take_if(|_| former == Some(index));
+            let attempt = match (failed, status.get()) {
+                (Some(reason), _) | (None, NodeStatus::Down(reason)) => Err(reason),
+                (None, NodeStatus::Up | NodeStatus::Connecting) => {
+                    self.keep_places_at(index, false).await
+                }
             };
             match attempt {
                 Ok(()) => return,
@@ -171,7 +167,7 @@ impl Attendant {
             }
         }
         self.conductor = None;
-        self.tickets.record_failed_search(self.fair.no_conductor(reasons));
+        self.tickets.record_failed_search(fair.no_conductor(reasons));
     }
 
     /// Enters the missing tickets on a node, or refreshes the presence there. The node is the conductor from now on.
@@ -187,13 +183,13 @@ impl Attendant {
             }
             let action = QueueAction::Enter { tickets: missing.as_slice().into() };
             let reply = self.fair.call(index, &self.spec, action).await?;
-            if self.tickets.record_entered(&missing, is_current && reply.was_present) {
-                self.tickets.wake_attendant();
+            if self.tickets.record_entered(is_current && !reply.was_present) {
+                self.tickets.wake.notify_one();
             }
             self.move_to(index);
             self.apply(&reply);
             // The waiters that have entered may be behind those of other processes now.
-            self.tickets.notify();
+            self.tickets.changed.send_replace(());
         }
         if !self.tickets.is_first() {
             self.subscribe(index).await?;
@@ -214,7 +210,7 @@ impl Attendant {
 
     fn remove_in_background(&self, nodes: Vec<usize>, numbers: Vec<u64>) {
         let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
-        self.fair.ballot.home.spawn(async move {
+        self.fair.queues.ballot.home.spawn(async move {
             remove(&fair, &spec, &nodes, numbers).await;
         });
     }
@@ -229,7 +225,7 @@ impl Attendant {
         }
         let message = Arc::clone(&self.message);
         let notify = Arc::new(move || message.notify_one());
-        let ballot = &self.fair.ballot;
+        let ballot = &self.fair.queues.ballot;
         let mut subscription =
             ballot.nodes[index].subscribe_queue(&self.spec, self.fair.process, notify);
         let ready = subscription.take_ready();

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ahash::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 
 use super::tickets::Tickets;
 use crate::ballot::Ballot;
@@ -19,32 +18,31 @@ use crate::key::LockKey;
 use crate::lock::{ByDialect, LockSpec};
 use crate::log_limit::LogLimit;
 use crate::node::{NodeStatus, ProcessId, QueueAction, QueueOp, QueueReply, Silence};
+use crate::queue::Queues;
 use crate::random::hash_state;
 use crate::telemetry;
 
 /// The fair queues in which this process waits.
 pub(crate) struct FairQueues {
     pub(super) process: ProcessId,
-    pub(super) ballot: Ballot,
+    pub(super) queues: Arc<Queues>,
     log_limit: Arc<LogLimit>,
     /// The index of the last conductor of any queue.
     last_conductor: AtomicUsize,
-    next_ticket: AtomicU64,
-    /// Cancelled when the manager is shut down.
-    pub(super) closed: CancellationToken,
+    /// The number of the next ticket.
+    pub(super) next_ticket: AtomicU64,
     /// The queues that have an attendant.
     by_key: ByDialect<Mutex<HashMap<LockKey, Arc<Tickets>, RandomState>>>,
 }
 
 impl FairQueues {
-    pub(crate) fn new(ballot: Ballot, log_limit: Arc<LogLimit>) -> Arc<Self> {
+    pub(crate) fn new(queues: Arc<Queues>, log_limit: Arc<LogLimit>) -> Arc<Self> {
         Arc::new(Self {
             process: ProcessId::random(),
-            ballot,
+            queues,
             log_limit,
             last_conductor: AtomicUsize::new(0),
             next_ticket: AtomicU64::new(0),
-            closed: CancellationToken::new(),
             by_key: array::from_fn(|_| Mutex::new(HashMap::with_hasher(hash_state()))),
         })
     }
@@ -57,18 +55,13 @@ impl FairQueues {
         self.by_key[spec.dialect().index()].lock()
     }
 
-    /// Returns the number of a new ticket.
-    pub(super) fn next_ticket(&self) -> u64 {
-        self.next_ticket.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Returns whether a caller waits in the fair queue of a lock, in any process.
     ///
     /// # Errors
     ///
     /// Returns [`LockError::Unavailable`] if no node keeps the order.
     pub(crate) async fn is_occupied(&self, spec: &LockSpec) -> Result<bool, LockError> {
-        match self.inspect(spec, self.ballot.nodes.len()).await {
+        match self.inspect(spec, self.queues.ballot.nodes.len()).await {
             Ok((_, reply)) => Ok(reply.first.is_some()),
             Err(reasons) => {
                 let (key, votes) = (spec.key().clone(), self.no_conductor(reasons));
@@ -84,7 +77,7 @@ impl FairQueues {
         nodes: usize,
     ) -> Result<(usize, QueueReply), Vec<NodeError>> {
         let mut reasons = Vec::new();
-        for (index, status) in self.ballot.statuses[..nodes].iter().enumerate() {
+        for (index, status) in self.queues.ballot.statuses[..nodes].iter().enumerate() {
             let attempt = match status.get() {
                 NodeStatus::Down(reason) => Err(reason),
                 NodeStatus::Up | NodeStatus::Connecting => {
@@ -101,7 +94,7 @@ impl FairQueues {
 
     /// Returns the votes of nodes none of which keeps the order, each for its reason.
     pub(super) fn no_conductor(&self, reasons: Vec<NodeError>) -> Votes {
-        let names = self.ballot.nodes.iter().map(|node| Arc::clone(node.name()));
+        let names = self.queues.ballot.nodes.iter().map(|node| Arc::clone(node.name()));
         names.zip(reasons.into_iter().map(|reason| Some(Vote::Failed(reason)))).collect()
     }
 
@@ -112,7 +105,7 @@ impl FairQueues {
         spec: &LockSpec,
         action: QueueAction,
     ) -> Result<QueueReply, NodeError> {
-        let Ballot { home, node_timeout, nodes, .. } = &self.ballot;
+        let Ballot { home, node_timeout, nodes, .. } = &self.queues.ballot;
         let node = &nodes[index];
         let mut reply = node.queue(QueueOp::new(spec, self.process, action));
         let begun = Instant::now();
@@ -139,7 +132,7 @@ impl FairQueues {
             return;
         }
         telemetry::conductor_changed();
-        let [before, now] = [before, index].map(|index| self.ballot.nodes[index].name());
+        let [before, now] = [before, index].map(|index| self.queues.ballot.nodes[index].name());
         if let Some(suppressed) = self.log_limit.admit("conductor", before) {
             tracing::warn!(
                 node = %now, former = %before, suppressed,
@@ -155,14 +148,6 @@ impl FairQueues {
         let is_present = by_key.get(key).is_some_and(|present| Arc::ptr_eq(present, tickets));
         if is_present && !tickets.has_waiters() {
             by_key.remove(key);
-        }
-    }
-
-    /// Lets all attendants remove their tickets, because the manager is shut down.
-    pub(crate) fn close(&self) {
-        self.closed.cancel();
-        for by_key in &self.by_key {
-            by_key.lock().values().for_each(|tickets| tickets.wake_attendant());
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -15,30 +15,28 @@ type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A task of the home that its callers may poll, too. So what it can do at once is done when a caller returns: a ticket is
 /// removed before the next request of the caller looks at the queue.
-pub(super) struct PromptTask {
+///
+/// The task of the home owns the state: if the runtime drops the task, the task has ended for its callers, too.
+pub(super) struct PromptTask(Weak<Mutex<SharedTask>>);
+
+struct SharedTask {
     /// `None` after its end.
-    future: Mutex<Option<TaskFuture>>,
+    future: Option<TaskFuture>,
     /// Wakes the task of the home.
-    waker: Mutex<Waker>,
+    waker: Waker,
 }
 
 impl PromptTask {
     /// Starts a task. A shutdown waits for it.
-    pub(super) fn spawn(home: &Home, future: TaskFuture) -> Arc<Self> {
-        /// Ends a task that its runtime drops.
-        struct End(Arc<PromptTask>);
-
-        impl Drop for End {
-            fn drop(&mut self) {
-                let future = self.0.future.lock().take();
-                drop(future);
-            }
-        }
-
-        let (future, waker) = (Mutex::new(Some(future)), Mutex::new(Waker::noop().clone()));
-        let task = Arc::new(Self { future, waker });
-        let end = End(Arc::clone(&task));
-        home.spawn(poll_fn(move |context| end.0.poll(context)));
+    pub(super) fn spawn(home: &Home, future: TaskFuture) -> Self {
+        let state = SharedTask { future: Some(future), waker: Waker::noop().clone() };
+        let state = Arc::new(Mutex::new(state));
+        let task = Self(Arc::downgrade(&state));
+        home.spawn(poll_fn(move |context| {
+            let mut state = state.lock();
+            context.waker().clone_into(&mut state.waker);
+            state.poll(context)
+        }));
         task
     }
 
@@ -51,31 +49,28 @@ impl PromptTask {
         // The timers of the task are those of the home.
         let runtime = home.runtime();
         let _entered = runtime.as_ref().map(Handle::enter);
-        let Some(mut future) = self.future.try_lock() else { return false };
-        // Read while no other thread polls. Before the first poll by the home there is none, and that poll registers anew.
-        let waker = self.waker.lock().clone();
-        let end = poll(&mut future, &mut Context::from_waker(&waker));
+        let Some(state) = self.0.upgrade() else { return true };
+        let Some(mut state) = state.try_lock() else { return false };
+        // Before the first poll by the home there is no waker, and that poll registers anew.
+        let waker = state.waker.clone();
+        let end = state.poll(&mut Context::from_waker(&waker));
         if end.is_ready() {
             waker.wake();
         }
         end.is_ready()
     }
-
-    fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut future = self.future.lock();
-        context.waker().clone_into(&mut self.waker.lock());
-        poll(&mut future, context)
-    }
 }
 
-/// Polls a future that has not ended. A future that panics has ended.
-fn poll(future: &mut Option<TaskFuture>, context: &mut Context<'_>) -> Poll<()> {
-    let Some(mut present) = future.take() else { return Poll::Ready(()) };
-    let end = present.as_mut().poll(context);
-    if end.is_pending() {
-        *future = Some(present);
+impl SharedTask {
+    /// Polls a future that has not ended. A future that panics has ended.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(mut future) = self.future.take() else { return Poll::Ready(()) };
+        let end = future.as_mut().poll(context);
+        if end.is_pending() {
+            self.future = Some(future);
+        }
+        end
     }
-    end
 }
 
 impl fmt::Debug for PromptTask {
