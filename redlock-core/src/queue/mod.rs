@@ -15,7 +15,6 @@ mod backoff;
 mod fair;
 mod hand_over;
 mod key_queue;
-mod patience;
 mod place;
 mod queues;
 mod release_signal;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, Patience};
 use super::fair::FairPlace;
 use super::key_queue::KeyQueue;
-use super::patience::Patience;
 use super::queues::Queues;
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
 use super::waiter::{Waiter, WaiterOptions};
@@ -100,9 +99,7 @@ impl<'a> Place<'a> {
         let queue = by_key.entry(self.waiter.spec.key_at(key).clone()).or_default();
         let is_held = queue.keeps_out(self.waiter.spec.mode()).is_some();
         let (is_first, in_outage) = (queue.is_idle(), queue.outage().is_some());
-        if queue.waiters().len() >= self.queues.max_waiters {
-            return Err(self.too_many_waiters(key));
-        }
+        self.check_room(queue, key)?;
         if !is_first && !is_held && (in_outage || !self.queues.ballot.has_quorum()) {
             return Ok(());
         }
@@ -129,9 +126,7 @@ impl<'a> Place<'a> {
         }
         let mut by_key = self.queues.lock(&self.waiter.spec);
         let queue = by_key.entry(queue_key).or_default();
-        if queue.waiters().len() >= self.queues.max_waiters {
-            return Err(self.too_many_waiters(key));
-        }
+        self.check_room(queue, key)?;
         queue.insert(&self.waiter);
         let is_first = queue.is_first(&self.waiter);
         drop(by_key);
@@ -182,9 +177,13 @@ impl<'a> Place<'a> {
         by_key.get_mut(self.waiter.spec.key_at(self.at?)).map(f)
     }
 
-    fn too_many_waiters(&self, key: usize) -> LockError {
-        let (key, limit) = (self.waiter.spec.key_at(key).clone(), self.queues.max_waiters);
-        LockError::TooManyWaiters { key, limit }
+    /// Refuses a caller for whom the queue of a key has no place left.
+    fn check_room(&self, queue: &KeyQueue, key: usize) -> Result<(), LockError> {
+        let limit = self.queues.max_waiters;
+        if queue.waiters().len() < limit {
+            return Ok(());
+        }
+        Err(LockError::TooManyWaiters { key: self.waiter.spec.key_at(key).clone(), limit })
     }
 }
 

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backoff::{AFTER_EXPIRY, Backoff, poll_pause, wake_retry_delay};
+use super::backoff::{AFTER_EXPIRY, Backoff, Patience, poll_pause, wake_retry_delay};
 use super::fair::{FairPlace, FairPosition};
 use super::key_queue::KeyQueue;
-use super::patience::Patience;
 use super::place::{LastAsk, Place};
 use super::sleep::{Pause, left};
 use super::waiter::WaiterState;

@@ -19,7 +19,7 @@ const AFTER_PRESENCE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Tickets {
     pub(super) state: Mutex<State>,
-    /// Notifies the waiters that their position has changed. It is sent under the lock of the state, or by the attendant.
+    /// Notifies the waiters that their position has changed. Sent by the attendant.
     pub(super) changed: watch::Sender<()>,
     /// Wakes the attendant.
     pub(super) wake: Notify,
@@ -44,7 +44,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct FairWaiter {
     pub(super) arrived: Instant,
-    /// Another waiter of this process may exchange it.
+    /// A waiter of this process that gets the lock may exchange its ticket for this one.
     pub(super) ticket: OwnTicket,
 }
 
