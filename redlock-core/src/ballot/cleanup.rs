@@ -12,7 +12,7 @@ use super::round::{PendingReplies, Round};
 use super::{Attempt, Ballot};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
-use crate::node::{Action, Node, NodeStatus, ReplyFuture, poll_periodically};
+use crate::node::{Action, Node, NodeStatus, ReplyFuture};
 
 /// The pause before a release that failed on a node is repeated. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -97,13 +97,13 @@ impl Ballot {
 }
 
 async fn await_all(replies: PendingReplies) -> Vec<(usize, Vote)> {
-    let vote = async |(index, reply)| (index, poll_periodically::<ReplyFuture>(reply).await.vote);
+    let vote = async |(index, reply): (usize, ReplyFuture)| (index, reply.await.vote);
     join_all(replies.into_iter().map(vote)).await
 }
 
 async fn restore_on(attempt: &Attempt, index: usize, node: &dyn Node, expire: Duration) {
     attempt.record_asked(index);
-    let reply = poll_periodically(node.call(attempt.restore_op(expire))).await;
+    let reply = node.call(attempt.restore_op(expire)).await;
     let (key, name) = (attempt.key(), node.name());
     if reply.vote == Vote::Granted {
         tracing::debug!(%key, node = %name, "restored a lock that was missing on a node");
@@ -114,11 +114,11 @@ async fn restore_on(attempt: &Attempt, index: usize, node: &dyn Node, expire: Du
         );
     }
     if let Some(number) = attempt.number() {
-        let _ = poll_periodically(node.call(attempt.op(Action::Confirm { number }))).await;
+        let _ = node.call(attempt.op(Action::Confirm { number })).await;
     }
     // The release may have overtaken the acquisition.
     if attempt.is_abandoned() {
-        let _ = poll_periodically(node.call(attempt.release_op())).await;
+        let _ = node.call(attempt.release_op()).await;
     }
 }
 
@@ -191,7 +191,7 @@ impl NodeRelease {
     async fn finish(mut self, attempt: &Attempt, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let vote = poll_periodically(std::future::poll_fn(|cx| self.poll(cx))).await;
+            let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
             let Vote::Failed(error) = vote else { return };
             let left = clock.now().time_until(until);
             if left.is_zero() {

@@ -199,10 +199,7 @@ pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
 pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
-#[cfg(feature = "redis")]
-pub(crate) use reply_future::Execution;
 pub use reply_future::ReplyFuture;
-pub(crate) use reply_future::poll_periodically;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;
 pub use subscription::{Notify, Subscription};
@@ -316,7 +313,7 @@ pub enum Silence {
     CheckAgainAfter(Duration),
 }
 
-#[cfg(feature = "redis")]
+#[cfg(all(test, feature = "redis"))]
 impl Silence {
     pub(crate) fn is_silent(self) -> bool {
         matches!(self, Self::Silent(_))

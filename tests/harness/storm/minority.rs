@@ -129,9 +129,10 @@ mod tests {
 
     #[test]
     fn a_lock_that_another_caller_may_have_handed_over_is_not_found() {
+        use Sharing::{Exclusive, Readers};
+
         let later = |sharing| [asked(CUT.since, 2, "a"), granted(CUT.until, 2, sharing)];
         let found = |earlier: [Event; 2], sharing| found(&[earlier, later(sharing)].concat(), CUT);
-        use Sharing::{Exclusive, Readers};
         let grant = |at| [asked(0, 1, "a"), granted(at, 1, Exclusive)];
         assert_eq!(found(grant(CUT.since - HAND_OVER), Exclusive), 0);
         assert_eq!(found(grant(CUT.since - HAND_OVER - 1), Exclusive), 1, "too long ago");

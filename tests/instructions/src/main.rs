@@ -32,7 +32,7 @@ struct Ceiling {
 }
 
 const CEILINGS: [Ceiling; 2] = [
-    Ceiling { nodes: 1, ratio: 1.35, allocations: 8 },
+    Ceiling { nodes: 1, ratio: 1.35, allocations: 10 },
     Ceiling { nodes: 5, ratio: 1.15, allocations: 40 },
 ];
 

@@ -10,8 +10,8 @@ use bb8_redis::redis::{Cmd, RedisError, Value};
 
 use super::connection::Connection;
 use super::error::node_error;
-use super::fencing;
 use super::script::FAIR;
+use super::{encode, fencing};
 use crate::error::NodeError;
 use crate::lock::{Dialect, LockSpec};
 use crate::node::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
@@ -31,27 +31,15 @@ pub(super) fn channel(spec: &LockSpec, process: ProcessId) -> Arc<str> {
     format!("{}:{process}", queue(spec)).into()
 }
 
-/// Executes an operation.
+/// Executes an operation. `asking` is set for a server of a cluster to which the slot of the queue is moving.
 pub(super) async fn execute(
     connection: &Connection,
     op: &QueueOp,
+    asking: bool,
 ) -> Result<QueueReply, NodeError> {
-    let command = encode(op, connection.sha(FAIR));
+    let command = encode::packed(&encode(op, connection.sha(FAIR)));
     // Every operation may be executed twice, so the command is sent again in any case.
-    decode(&connection.send_script(FAIR, &command).await)
-}
-
-/// Executes an operation on a server of a cluster to which the slot of the queue is moving.
-pub(super) async fn execute_asking(
-    connection: &Connection,
-    op: &QueueOp,
-) -> Result<QueueReply, NodeError> {
-    let command = encode(op, connection.sha(FAIR));
-    let reply = match connection.send_asking(&command).await {
-        Ok(reply) => Ok(reply),
-        Err(error) => connection.recover(FAIR, error, connection.send_asking(&command)).await,
-    };
-    decode(&reply)
+    decode(&connection.send_script(FAIR, command, asking).await)
 }
 
 fn encode(op: &QueueOp, sha: &str) -> Cmd {

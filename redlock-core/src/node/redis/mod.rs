@@ -5,9 +5,9 @@ mod connection;
 mod delayed_restart;
 mod encode;
 mod error;
-mod executor;
 mod fair;
 mod fencing;
+mod link;
 mod operation;
 #[cfg(test)]
 mod order_tests;
@@ -53,7 +53,6 @@ use connection::supervisor::Supervisor;
 use delayed_restart::clock_watch::ClockWatch;
 use delayed_restart::incarnation::Incarnations;
 use delayed_restart::quarantine::Quarantines;
-use executor::{Executor, Job};
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
 use subscriptions::Subscriptions;
@@ -212,11 +211,13 @@ impl Node for RedisNode {
             _ => None,
         };
         let (begun, node_timeout) = (operation::begun(&op.action), self.settings.node_timeout);
-        let reply = Executor::start(Job { connection, op, begun, node_timeout });
-        match not_counted {
-            None => reply,
-            Some(reason) => ReplyFuture::new(async move { uncounted(reply.await, reason) }),
-        }
+        ReplyFuture::new(async move {
+            let reply = operation::execute(&connection, &op, begun, node_timeout, false).await;
+            match not_counted {
+                None => reply,
+                Some(reason) => uncounted(reply, reason),
+            }
+        })
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
@@ -230,7 +231,7 @@ impl Node for RedisNode {
 
     fn queue(&self, op: QueueOp) -> QueueFuture {
         match self.connection_for_queue(&op.action) {
-            Ok(connection) => Box::pin(async move { fair::execute(&connection, &op).await }),
+            Ok(connection) => Box::pin(async move { fair::execute(&connection, &op, false).await }),
             Err(reason) => Box::pin(std::future::ready(Err(reason))),
         }
     }
@@ -246,7 +247,7 @@ impl Node for RedisNode {
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         match self.connection() {
             Ok(connection) => connection.silence(limit),
-            // Commands that were sent over the ended connection fail at their next poll.
+            // Commands that were sent over the ended connection fail.
             Err(_) => Silence::Silent(waited),
         }
     }
@@ -301,7 +302,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_server_is_sent_only_releases() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let node = node(NODE_TIMEOUT, connection);
         let acquire = Action::Acquire {
             lease: LEASE,
@@ -330,7 +331,7 @@ mod tests {
     /// The former master may still grant the lock to another caller. But the lock must not end at the promoted server.
     #[tokio::test(start_paused = true)]
     async fn a_promoted_server_extends_at_once_but_its_vote_counts_only_after_the_margin() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         connection.start(Quarantine::after_promotion(LEASE, LEASE / 10, Instant::now()));
         let node = node(LEASE, connection);
         let mut extend = async |reply: &str| {
@@ -353,7 +354,7 @@ mod tests {
             (SECOND, 30 * SECOND, SECOND),
             (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
         ] {
-            let (connection, mut server) = played_connection().await;
+            let (connection, mut server) = played_connection();
             let node = node(node_timeout, connection);
             let acquire = Action::Acquire {
                 lease,

@@ -52,7 +52,7 @@ pub(crate) fn begun(action: &Action) -> Option<Instant> {
 }
 
 /// Executes an operation. `begun`, see [`begun`], and `node_timeout` limit the look-up of the remaining lease. Without
-/// `begun` there is no look-up.
+/// `begun` there is no look-up. `asking` is set for a server of a cluster to which the slot of the lock is moving.
 ///
 /// The futures of rare cases are boxed, because they would enlarge the future of every operation.
 pub(crate) async fn execute(
@@ -60,6 +60,7 @@ pub(crate) async fn execute(
     op: &Op,
     begun: Option<Instant>,
     node_timeout: Duration,
+    asking: bool,
 ) -> Reply {
     let script = Script::of(op);
     // A server that has forgotten the script of an acquisition receives it twice. The second command must not
@@ -79,23 +80,20 @@ pub(crate) async fn execute(
     let is_released = || attempt.as_ref().is_some_and(PendingAcquisition::is_released);
 
     let mut is_sent_again = false;
-    let sha = script.map(|script| connection.sha(script));
-    let command = encode::shared(op, |command| encode_operation(command, op, sha));
-    let reply = match (script, connection.send(&command).await) {
+    let send = || connection.send_packed(encode_op(connection, op), asking);
+    let reply = match (script, send().await) {
         (Some(script), Err(error)) => {
             let resend = async {
                 if is_released() {
-                    Err((ErrorKind::Client, "the attempt was abandoned").into())
-                } else {
-                    is_sent_again = true;
-                    connection.send_boxed(&command).await
+                    return Err((ErrorKind::Client, "the attempt was abandoned").into());
                 }
+                is_sent_again = true;
+                send().await
             };
             Box::pin(connection.recover(script, error, resend)).await
         }
         (_, reply) => reply,
     };
-    drop(command);
 
     let reply = match (&op.action, script) {
         (Action::Acquire { lease, .. }, None) => match (reply::acquired(&reply), begun) {
@@ -126,38 +124,18 @@ pub(crate) async fn execute(
     }
 }
 
-/// Executes an operation on a server of a cluster to which the slot of the lock is moving. Does not look up the
-/// remaining lease.
-pub(crate) async fn execute_asking(connection: &Connection, op: &Op) -> Reply {
-    let script = Script::of(op);
-    let mut command = Cmd::new();
-    encode_operation(&mut command, op, script.map(|script| connection.sha(script)));
-    let reply = connection.send_asking(&command).await;
-    let reply = match (script, reply) {
-        (Some(script), Err(error)) => {
-            connection.recover(script, error, connection.send_asking(&command)).await
-        }
-        (_, reply) => reply,
-    };
-    let reply = match (&op.action, script) {
-        (Action::Acquire { .. }, None) => {
-            reply::acquired(&reply).unwrap_or(Vote::Held { remaining: None }).into()
-        }
-        (action, _) => reply::of_script(&reply, action),
-    };
-    let grants = matches!(op.action, Action::Acquire { .. });
-    match connection.may_grant() {
-        Err(reason) if grants && reply.vote == Vote::Granted => Vote::Failed(reason).into(),
-        _ => reply,
+/// Releases a lock that was granted after its release.
+async fn undo(connection: &Connection, release: &Op) {
+    if let Some(script) = Script::of(release) {
+        let command = encode_op(connection, release);
+        let _ = connection.send_script(script, command, false).await;
     }
 }
 
-/// Releases a lock that was granted after its release.
-async fn undo(connection: &Connection, release: &Op) {
-    let Some(script) = Script::of(release) else { return };
-    let mut command = Cmd::new();
-    encode_operation(&mut command, release, Some(connection.sha(script)));
-    let _ = connection.send_script(script, &command).await;
+/// Encodes the command of an operation for the server of a connection.
+fn encode_op(connection: &Connection, op: &Op) -> Arc<[u8]> {
+    let sha = Script::of(op).map(|script| connection.sha(script));
+    encode::shared(op, |command| encode_operation(command, op, sha))
 }
 
 /// Returns for how long after its start a refused acquisition may look up the remaining lease. A vote counts only
@@ -177,7 +155,12 @@ async fn look_up(connection: &Connection, op: &Op, until: Instant) -> Reply {
     let mut command = Cmd::new();
     command.arg("EVALSHA").arg(connection.sha(script::ACQUIRE)).arg(1).arg(op.spec.name());
     command.arg(op.token.as_bytes()).arg("").arg(1).arg("").arg("");
-    match timeout_at(until, connection.send_script(script::ACQUIRE, &command)).await {
+    match timeout_at(
+        until,
+        connection.send_script(script::ACQUIRE, encode::packed(&command), false),
+    )
+    .await
+    {
         Ok(reply) => reply::looked_up(&reply),
         Err(_) => unknown(),
     }
@@ -290,7 +273,7 @@ mod tests {
     /// it.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_is_released_is_not_sent_again() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let op = op();
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
@@ -301,7 +284,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            reply = execute(&connection, &op, begun(&op.action), LEASE) => {
+            reply = execute(&connection, &op, begun(&op.action), LEASE, false) => {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
             () = server => unreachable!(),
@@ -312,7 +295,7 @@ mod tests {
     /// The attempt is released while the acquisition is on its way, so the grant comes too late.
     #[tokio::test(start_paused = true)]
     async fn a_grant_that_comes_after_its_release_is_released_again() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let op = op();
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
@@ -321,19 +304,21 @@ mod tests {
             serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };
-        let both =
-            async { tokio::join!(execute(&connection, &op, begun(&op.action), LEASE), server) };
+        let both = async {
+            tokio::join!(execute(&connection, &op, begun(&op.action), LEASE, false), server)
+        };
         tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_acquisition_that_was_sent_once_is_released_once() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let op = op();
         let release = || connection.acquisitions.release(&op.token);
         let server = serve(&mut server, "redisson/acquire", "+OK\r\n", release);
-        let both =
-            async { tokio::join!(execute(&connection, &op, begun(&op.action), LEASE), server) };
+        let both = async {
+            tokio::join!(execute(&connection, &op, begun(&op.action), LEASE, false), server)
+        };
         // The server would never reply to a second release.
         let (reply, ()) = tokio::time::timeout(LEASE, both).await.unwrap();
         assert_eq!(reply.vote, Vote::Granted);
@@ -373,10 +358,10 @@ mod tests {
     /// with look-ups.
     #[tokio::test]
     async fn the_ttl_after_a_refusal_is_looked_up_only_on_request() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let op_without = plain_op(false);
-        let acquire = execute(&connection, &op_without, begun(&op_without.action), LEASE);
+        let acquire = execute(&connection, &op_without, begun(&op_without.action), LEASE, false);
         let (reply, ()) = tokio::join!(acquire, refuse);
         assert_eq!(reply.vote, Vote::Held { remaining: None });
 
@@ -385,7 +370,7 @@ mod tests {
             serve(&mut server, "acquire", "*2\r\n:0\r\n:1500\r\n", || {}).await;
         };
         let op_with = plain_op(true);
-        let acquire = execute(&connection, &op_with, begun(&op_with.action), LEASE);
+        let acquire = execute(&connection, &op_with, begun(&op_with.action), LEASE, false);
         let (reply, ()) = tokio::join!(acquire, look_up);
         assert_eq!(reply.vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
     }
@@ -394,7 +379,7 @@ mod tests {
     #[test]
     fn outside_of_a_runtime_the_ttl_is_not_looked_up() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (connection, _server) = runtime.block_on(played_connection());
+        let (connection, _server) = runtime.block_on(async { played_connection() });
         let reply = look_up(&connection, &plain_op(true), Instant::now() + LEASE).now_or_never();
         assert_eq!(reply.unwrap().vote, Vote::Held { remaining: None });
     }

@@ -11,8 +11,8 @@ use bb8_redis::redis::{Cmd, cmd};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
 use super::connection::Connection;
-use super::connection::metered_socket::BATCH_FROM;
 use super::connection::played_server::played_connection;
+use super::link::BATCH_FROM;
 
 /// Reads from the server end as many bytes as expected, and compares them.
 async fn assert_arrives(server: &mut DuplexStream, expected: &str) {
@@ -30,7 +30,7 @@ fn packed(command: &Cmd) -> String {
 /// without budget finds nothing ready, but its command must already have its place in the queue.
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_does_not_overtake_the_command_of_a_task_without_budget() {
-    let (connection, mut server) = played_connection().await;
+    let (connection, mut server) = played_connection();
     let (set, delete) = (cmd("SET"), cmd("DEL"));
     let (mut setting, mut deleting) = (pin!(connection.send(&set)), pin!(connection.send(&delete)));
     let first = std::future::poll_fn(|cx| {
@@ -48,7 +48,7 @@ async fn a_clean_up_does_not_overtake_the_command_of_a_task_without_budget() {
 #[tokio::test(start_paused = true)]
 async fn a_command_is_sent_by_its_first_poll_however_many_came_before() {
     const COMMANDS: usize = 10_000;
-    let (connection, mut server) = played_connection().await;
+    let (connection, mut server) = played_connection();
     let commands: Vec<Cmd> = (0..COMMANDS).map(|number| cmd("GET").arg(number).clone()).collect();
     let mut replies: Vec<_> =
         commands.iter().map(|command| Box::pin(connection.send(command))).collect();
@@ -98,7 +98,7 @@ fn assert_nothing_arrives(server: &mut DuplexStream) {
 /// taken into the write, so its clean-up must follow it in the same one.
 #[tokio::test(start_paused = true)]
 async fn a_command_whose_caller_goes_while_the_write_waits_is_sent_before_its_clean_up() {
-    let (connection, mut server) = played_connection().await;
+    let (connection, mut server) = played_connection();
     let connection = Arc::new(connection);
     let _crowd = crowd(&connection, &mut server).await;
     let (set, delete) = (cmd("SET"), cmd("DEL"));
@@ -117,7 +117,7 @@ async fn a_command_whose_caller_goes_while_the_write_waits_is_sent_before_its_cl
 /// The other commands are answered while the write waits, so that few are left in flight.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_waits_is_sent_although_the_other_commands_are_answered_meanwhile() {
-    let (connection, mut server) = played_connection().await;
+    let (connection, mut server) = played_connection();
     let connection = Arc::new(connection);
     let crowd = crowd(&connection, &mut server).await;
     let (set, delete) = (cmd("SET"), cmd("DEL"));
@@ -140,7 +140,7 @@ async fn a_write_that_waits_is_sent_although_the_other_commands_are_answered_mea
 #[tokio::test(start_paused = true)]
 async fn replies_are_read_while_the_server_takes_no_commands() {
     const COMMANDS: usize = 1000;
-    let (connection, mut server) = played_connection().await;
+    let (connection, mut server) = played_connection();
     let (connection, ping) = (Arc::new(connection), cmd("PING"));
     let length = packed(&ping).len();
     let reply = format!("${}\r\n{}\r\n", 300, "-".repeat(300));
@@ -185,7 +185,7 @@ async fn assert_no_key_is_set_after_its_clean_up(server: &mut DuplexStream, coun
 async fn no_clean_up_overtakes_on_a_connection_with_many_callers() {
     const CALLERS: usize = 64;
     const ROUNDS: usize = 50;
-    let (connection, mut server) = played_connection().await;
+    let (connection, mut server) = played_connection();
     let connection = Arc::new(connection);
     let _crowd = crowd(&connection, &mut server).await;
     let call = |caller: usize| {

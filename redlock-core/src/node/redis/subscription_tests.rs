@@ -3,17 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::aio::MultiplexedConnection;
-use bb8_redis::redis::{ProtocolVersion, RedisConnectionInfo};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
-use super::connection::metered_socket::MeteredSocket;
-use super::connection::played_server::serve;
-use super::connection::pool::settings;
-use super::connection::socket::Socket;
-use super::connection::{Connection, Identity};
-use super::script::Script;
+use super::connection::played_server::{played_connection, serve};
 use super::subscriptions::{RETRY_PAUSE, Subscriptions};
 use crate::log_limit::LogLimit;
 use crate::node::Subscription;
@@ -26,22 +19,6 @@ fn confirmed(what: &str, channel: &str) -> String {
     format!(">3\r\n${}\r\n{what}\r\n${}\r\n{channel}\r\n:1\r\n", what.len(), channel.len())
 }
 
-/// Returns a connection that supports subscriptions (RESP3), and the end of its server, which the
-/// test plays.
-async fn resp3_connection() -> (Connection, DuplexStream) {
-    let (client, mut server) = tokio::io::duplex(4096);
-    let info =
-        RedisConnectionInfo::default().set_skip_set_lib_name().set_protocol(ProtocolVersion::RESP3);
-    let (socket, traffic) = MeteredSocket::new(Socket::Duplex(client));
-    let connect = MultiplexedConnection::new_with_config(&info, socket, settings());
-    let greet = serve(&mut server, "HELLO", "%1\r\n+proto\r\n:3\r\n", || {});
-    let (connection, ()) = tokio::join!(connect, greet);
-    let (handle, driver) = connection.unwrap();
-    tokio::spawn(driver);
-    let scripts = [const { String::new() }; Script::COUNT];
-    (Connection::new(handle, Arc::default(), traffic, scripts, Identity::default()), server)
-}
-
 fn listen(channels: &Arc<Subscriptions>, name: &str) -> Subscription {
     channels.subscribe(&name.into(), false, Arc::new(|| {}))
 }
@@ -50,7 +27,7 @@ fn listen(channels: &Arc<Subscriptions>, name: &str) -> Subscription {
 /// subscription.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
-    let (connection, mut server) = resp3_connection().await;
+    let (connection, mut server) = played_connection();
     let channels = Arc::new(Subscriptions::default());
     let mut subscription = listen(&channels, "hot");
     let play = async {
@@ -74,14 +51,12 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
     }
 }
 
-/// If one channel is forbidden, the server refuses all channels of the command.
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_channel_does_not_affect_the_others() {
-    let (connection, mut server) = resp3_connection().await;
+    let (connection, mut server) = played_connection();
     let channels = Arc::new(Subscriptions::default());
     let (mut one, mut two) = (listen(&channels, "denied"), listen(&channels, "permitted"));
     let play = async {
-        serve(&mut server, "permitted", DENIED, || {}).await;
         let mut commands = String::new();
         while !commands.ends_with("permitted\r\n") {
             commands.push(char::from(server.read_u8().await.unwrap()));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::RedisError;
+use bb8_redis::redis::{RedisError, Value};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
 use super::error::{node_error, server_message};
+use super::link::Change;
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::node::{Notify as Notification, Subscription};
@@ -87,9 +88,9 @@ enum ChannelState {
 
 impl ChannelState {
     /// Returns the state of a channel after this reply to its subscription.
-    fn after(reply: &Result<(), RedisError>) -> Self {
+    fn after(reply: &Result<Value, RedisError>) -> Self {
         match reply.as_ref().map_err(node_error) {
-            Ok(()) => Self::Subscribed,
+            Ok(_) => Self::Subscribed,
             Err(NodeError::NotPermitted(_)) => Self::Refused,
             Err(_) => Self::Postponed,
         }
@@ -189,9 +190,13 @@ impl Subscriptions {
                 }
                 continue;
             }
-            if !wanted.is_empty()
-                && let Err(error) = self.subscribe_to(connection, wanted).await
-            {
+            let wanted = wanted.into_iter().map(|name| (Change::Subscribe, name));
+            let unwanted = unwanted.into_iter().map(|name| (Change::Unsubscribe, name));
+            let replies = wanted.chain(unwanted).map(|(change, name)| async move {
+                let reply = connection.link.change_subscription(change, &name).await;
+                (change, name, reply)
+            });
+            if let Err(error) = self.settle(join_all(replies).await) {
                 if let Some(suppressed) = log_limit.admit("subscriptions", node) {
                     tracing::warn!(
                         node, error = %server_message(&error), suppressed,
@@ -200,34 +205,7 @@ impl Subscriptions {
                 }
                 retry_at.get_or_insert_with(|| Instant::now() + RETRY_PAUSE);
             }
-            if !unwanted.is_empty() {
-                // After a failure, the server sends messages without subscribers, which are ignored.
-                let _ = connection.unsubscribe(&unwanted).await;
-                self.settle(unwanted, ChannelState::Unsubscribed);
-            }
         }
-    }
-
-    /// Subscribes to all channels with one command. If the server denies that, subscribes to each channel
-    /// by itself, because one forbidden channel makes the server deny all of them. Returns the first error.
-    async fn subscribe_to(
-        &self,
-        connection: &Connection,
-        names: Vec<Arc<str>>,
-    ) -> Result<(), RedisError> {
-        let reply = connection.subscribe(&names).await;
-        let state = ChannelState::after(&reply);
-        if state != ChannelState::Refused || names.len() == 1 {
-            self.settle(names, state);
-            return reply;
-        }
-        let each = names.into_iter().map(|name| async move {
-            let names = vec![name];
-            let reply = connection.subscribe(&names).await;
-            self.settle(names, ChannelState::after(&reply));
-            reply
-        });
-        join_all(each).await.into_iter().collect()
     }
 
     /// Marks the postponed channels, so that the task subscribes to them again.
@@ -285,9 +263,22 @@ impl Subscriptions {
         (wanted, unwanted)
     }
 
-    fn settle(&self, names: Vec<Arc<str>>, state: ChannelState) {
+    /// Records the replies to changes. Returns the first error of a subscription.
+    fn settle(
+        &self,
+        replies: Vec<(Change, Arc<str>, Result<Value, RedisError>)>,
+    ) -> Result<(), RedisError> {
+        let mut first_error = Ok(());
         let mut registry = self.registry.lock();
-        for name in names {
+        for (change, name, reply) in replies {
+            let state = match change {
+                Change::Subscribe => ChannelState::after(&reply),
+                // After a failure, the server sends messages without subscribers, which are ignored.
+                Change::Unsubscribe => ChannelState::Unsubscribed,
+            };
+            if change == Change::Subscribe {
+                first_error = first_error.and(reply.map(drop));
+            }
             if let Some(channel) = registry.by_name.get_mut(&name) {
                 channel.state = state;
             }
@@ -296,6 +287,7 @@ impl Subscriptions {
         }
         drop(registry);
         self.settled.notify_waiters();
+        first_error
     }
 }
 

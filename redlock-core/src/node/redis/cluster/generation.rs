@@ -117,18 +117,18 @@ impl ClusterMembership {
     pub(super) async fn check_again(&self, connection: &Connection) {
         let mut command = Cmd::new();
         command.arg("INFO").arg("replication");
-        let Ok(reply) = connection.send_boxed(&command).await else { return };
+        let Ok(reply) = connection.send(&command).await else { return };
         let replication = match &reply {
             Value::BulkString(bytes) => Replication::of(&String::from_utf8_lossy(bytes)),
             Value::VerbatimString { text, .. } | Value::SimpleString(text) => Replication::of(text),
             _ => return,
         };
         if replication.is_replica {
-            connection.end("the server has become a replica");
+            connection.link.end("the server has become a replica");
         } else if let Some(id) = promoted_id(&replication)
             && !self.promoted.lock().contains_key(id)
         {
-            connection.end("the server was promoted to master");
+            connection.link.end("the server was promoted to master");
         }
     }
 

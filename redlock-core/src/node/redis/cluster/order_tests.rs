@@ -16,7 +16,7 @@ use crate::node::redis::delayed_restart::quarantine::Quarantine;
 
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     cluster.move_slot();
@@ -41,7 +41,7 @@ async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() 
 /// The caller has dropped the acquisition, so nobody knows whether the first master executes it.
 #[tokio::test(start_paused = true)]
 async fn a_release_follows_a_dropped_acquisition() {
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     drop(acquire);
@@ -59,7 +59,7 @@ async fn a_release_follows_a_dropped_acquisition() {
 #[tokio::test(start_paused = true)]
 async fn a_redirected_acquisition_is_not_sent_again_after_its_release() {
     for kind in ["MOVED", "ASK"] {
-        let mut cluster = PlayedCluster::new().await;
+        let mut cluster = PlayedCluster::new();
         let mut acquire = cluster.call(HELD);
         assert!(poll!(&mut acquire).is_pending());
         let mut release = cluster.call(RELEASE);
@@ -82,7 +82,7 @@ async fn a_redirected_acquisition_is_not_sent_again_after_its_release() {
 #[tokio::test(start_paused = true)]
 async fn a_redirected_acquisition_is_granted_by_the_other_master() {
     for (kind, reply) in [("MOVED", "+OK\r\n"), ("ASK", "+OK\r\n+OK\r\n")] {
-        let mut cluster = PlayedCluster::new().await;
+        let mut cluster = PlayedCluster::new();
         let acquire = cluster.call(HELD);
         let redirect = cluster.redirect(kind);
         let [first, second] = &mut cluster.masters;
@@ -99,7 +99,7 @@ async fn a_redirected_acquisition_is_granted_by_the_other_master() {
 #[tokio::test(start_paused = true)]
 async fn a_master_of_an_incomplete_cluster_has_no_vote() {
     const MESSAGE: &str = "CLUSTERDOWN The cluster is down";
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let acquire = cluster.call(HELD);
     let reply = format!("-{MESSAGE}\r\n");
     let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
@@ -112,7 +112,7 @@ const SPLIT: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\
 /// The first master has one of the keys, until the slot has moved.
 #[tokio::test(start_paused = true)]
 async fn an_operation_whose_keys_are_split_is_repeated() {
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let acquire = cluster.call(HELD);
     let moved = cluster.redirect("MOVED");
     let [first, second] = &mut cluster.masters;
@@ -132,7 +132,7 @@ async fn an_operation_whose_keys_are_split_is_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_whose_keys_stay_split_fails_after_the_node_timeout() {
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let acquire = cluster.call(HELD);
     let play = async {
         loop {
@@ -152,7 +152,7 @@ async fn an_operation_whose_keys_stay_split_fails_after_the_node_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_whose_keys_are_split_is_not_repeated_after_its_release() {
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     let replies = format!("{SPLIT}:0\r\n");
@@ -168,7 +168,7 @@ async fn an_acquisition_whose_keys_are_split_is_not_repeated_after_its_release()
 /// A pause needs a runtime.
 #[tokio::test(start_paused = true)]
 async fn an_operation_whose_keys_are_split_may_be_polled_outside_of_a_runtime() {
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     serve(&mut cluster.masters[0], "SET", SPLIT, || {}).await;
@@ -181,7 +181,7 @@ async fn an_operation_whose_keys_are_split_may_be_polled_outside_of_a_runtime() 
 /// Two masters that redirect to each other would keep the operation for ever, and busy.
 #[tokio::test(start_paused = true)]
 async fn redirects_in_a_circle_end_after_the_node_timeout() {
-    let mut cluster = PlayedCluster::new().await;
+    let mut cluster = PlayedCluster::new();
     let acquire = cluster.call(HELD);
     let there = cluster.redirect("MOVED");
     let back = there.replace("b:2", "a:1");
@@ -209,7 +209,7 @@ async fn redirects_in_a_circle_end_after_the_node_timeout() {
 /// Every caller of a lock in quarantine would let the node read the slots again.
 #[tokio::test(start_paused = true)]
 async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
-    let cluster = PlayedCluster::new().await;
+    let cluster = PlayedCluster::new();
     let (shard, shards) = (cluster.shard(0), &cluster.node.cluster.shards);
     // The test has set the owner by a redirect.
     shards.refresh_requested().await;
@@ -226,7 +226,7 @@ async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_master_that_is_down_does_not_make_the_node_silent() {
     const LIMIT: Duration = Duration::from_secs(1);
-    let cluster = PlayedCluster::new().await;
+    let cluster = PlayedCluster::new();
     let down = ConnectionState::Down(NodeError::NotConnected("gone".into()));
     cluster.shard(1).set(down);
     assert!(!cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());

@@ -29,11 +29,11 @@ pub(super) struct PlayedCluster {
 
 impl PlayedCluster {
     /// Makes a cluster whose first master owns the slot of the lock.
-    pub(super) async fn new() -> Self {
-        Self::with_restart_guard(None).await
+    pub(super) fn new() -> Self {
+        Self::with_restart_guard(None)
     }
 
-    pub(super) async fn with_restart_guard(restart_guard: Option<Duration>) -> Self {
+    pub(super) fn with_restart_guard(restart_guard: Option<Duration>) -> Self {
         let node = ClusterNode::new(settings(restart_guard));
         let key = LockKey::new("order:42").unwrap();
         let slot = slot(key.name());
@@ -41,7 +41,7 @@ impl PlayedCluster {
         for server in ["b:2", "a:1"] {
             let redirect = redirect("MOVED", slot, server);
             let shard = node.cluster.shards.follow(&redirect, None);
-            let (connection, master) = played_connection().await;
+            let (connection, master) = played_connection();
             shard.set(ConnectionState::Up(Arc::new(connection)));
             masters.insert(0, master);
         }

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, Value};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -15,7 +14,6 @@ use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::RedisNode;
 use crate::node::redis::connection::pauses::AFTER_REFUSAL;
-use crate::node::redis::connection::pool::settings;
 use crate::node::redis::error::{node_error, not_connected};
 use crate::node::redis::url::HostPort;
 use crate::node::{Node, NodeStatus};
@@ -226,17 +224,14 @@ impl SlotSource {
     async fn read(&self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
         let (state, slots) = if let Some(shard) = &self.shard {
             let connection = shard.connection()?;
-            let state = connection.send_boxed(&info_command()).await;
-            (state, connection.send_boxed(&slots_command()).await)
+            let state = connection.send(&info_command()).await;
+            (state, connection.send(&slots_command()).await)
         } else {
             let endpoint = cluster.shards.settings.endpoint(&self.server);
             let limit = cluster.shards.settings.node.connect_timeout;
-            let opened = endpoint.open_within(limit, &settings()).await;
-            let mut handle = opened.map_err(|error| not_connected(&error))?.handle;
-            let mut ask = async |command: Cmd| {
-                handle.send_packed_command(&command).await.and_then(Value::extract_error)
-            };
-            (ask(info_command()).await, ask(slots_command()).await)
+            let opened = endpoint.open(limit, false, |_, _| {}).await;
+            let (link, _) = opened.map_err(|error| not_connected(&error))?;
+            (link.send(&info_command()).await, link.send(&slots_command()).await)
         };
         let state = state.as_ref().map(ClusterState::of).unwrap_or_default();
         let slots = slots.map_err(|error| node_error(&error))?;

@@ -114,7 +114,7 @@ pub(super) async fn queue(cluster: Arc<Cluster>, op: QueueOp) -> Result<QueueRep
             Way::Asking => match shard.connection_for_queue(&op.action) {
                 Ok(connection) => {
                     let op = op.clone();
-                    Box::pin(async move { fair::execute_asking(&connection, &op).await })
+                    Box::pin(async move { fair::execute(&connection, &op, true).await })
                 }
                 Err(reason) => Box::pin(std::future::ready(Err(reason))),
             },
@@ -184,7 +184,7 @@ fn call(shard: &RedisNode, op: Op, way: Way) -> ReplyFuture {
             let extends = matches!(op.action, Action::Extend { .. } | Action::Confirm { .. });
             let not_counted = connection.may_extend().err().filter(|_| extends);
             ReplyFuture::new(async move {
-                let reply = operation::execute_asking(&connection, &op).await;
+                let reply = operation::execute(&connection, &op, None, Duration::ZERO, true).await;
                 match not_counted {
                     None => reply,
                     Some(reason) => uncounted(reply, reason),

@@ -78,7 +78,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slot_takes_the_quarantine_of_its_master_along() {
         for is_promoted in [false, true] {
-            let mut cluster = PlayedCluster::with_restart_guard(Some(LEASE)).await;
+            let mut cluster = PlayedCluster::with_restart_guard(Some(LEASE));
             cluster.shard(0).connection().unwrap().start(if is_promoted {
                 Quarantine::after_promotion(LEASE, MARGIN, Instant::now())
             } else {
@@ -90,7 +90,7 @@ mod tests {
             assert_eq!(refusal(&cluster), before);
             // The quarantine outlasts the connection.
             advance(MARGIN / 2).await;
-            let (connection, server) = played_connection().await;
+            let (connection, server) = played_connection();
             let owner = cluster.shard(1);
             owner.set(ConnectionState::Up(Arc::new(connection)));
             cluster.masters[1] = server;
@@ -110,7 +110,7 @@ mod tests {
     async fn a_slot_of_a_master_without_connection_counts_as_promoted_with_its_new_master() {
         for restart_guard in [None, Some(LEASE)] {
             for by_redirect in [true, false] {
-                let cluster = PlayedCluster::with_restart_guard(restart_guard).await;
+                let cluster = PlayedCluster::with_restart_guard(restart_guard);
                 let down = ConnectionState::Down(NodeError::NotConnected("gone".into()));
                 cluster.shard(0).set(down);
                 if by_redirect {
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_slot_of_a_silent_master_is_quarantined() {
-        let cluster = PlayedCluster::with_restart_guard(Some(LEASE)).await;
+        let cluster = PlayedCluster::with_restart_guard(Some(LEASE));
         let mut acquire = cluster.call(HELD);
         assert!(poll!(&mut acquire).is_pending());
         tokio::time::sleep(2 * LEASE).await;
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slot_of_a_master_that_has_forgotten_nothing_moves_at_once() {
-        let cluster = PlayedCluster::with_restart_guard(Some(LEASE)).await;
+        let cluster = PlayedCluster::with_restart_guard(Some(LEASE));
         cluster.move_slot();
         assert_eq!(refusal(&cluster), None);
     }

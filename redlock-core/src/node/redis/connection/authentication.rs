@@ -102,9 +102,8 @@ impl Connection {
             command.arg(username);
         }
         command.arg(&credentials.password);
-        let reply: Result<_, RedisError> = timeout(limit, self.send_boxed(&command))
-            .await
-            .map_err(|_| NodeError::NoReply(limit))?;
+        let reply: Result<_, RedisError> =
+            timeout(limit, self.send(&command)).await.map_err(|_| NodeError::NoReply(limit))?;
         reply.map_err(|error| error::not_connected(&error))?;
         Ok(credentials.expires_in)
     }
@@ -121,7 +120,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn credentials_are_renewed_after_about_three_quarters_of_their_life() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let provider = Provider::Function(
             Arc::new(|_| Box::pin(async { Ok(Credentials::new("next").expires_in(2 * HOUR)) })),
             "cache:6379".into(),
@@ -149,7 +148,7 @@ mod tests {
     /// Each attempt asks for new credentials, and the pauses grow.
     #[tokio::test(start_paused = true)]
     async fn credentials_that_the_server_refuses_are_asked_for_again_after_growing_pauses() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let calls = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let times = Arc::clone(&calls);
         let provider = Provider::Function(

@@ -5,18 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::io::tcp::{TcpSettings, socket2};
-use bb8_redis::redis::{
-    AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, RedisConnectionInfo, RedisError,
-};
+use bb8_redis::redis::{Cmd, ConnectionAddr, PushKind, RedisError, Value};
+use futures_util::future::{join_all, try_join};
 
 use super::authentication::ExpiringLogin;
-use super::metered_socket::MeteredSocket;
 use super::rejection_reason;
-use super::socket::Socket;
-use super::traffic::Traffic;
 use crate::access::TlsOptions;
+use crate::node::redis::link::Link;
+use crate::node::redis::link::socket::Socket;
 #[cfg(test)]
 use crate::node::redis::url::Servers;
 use crate::node::redis::url::{HostPort, Login, RedisUrl};
@@ -32,25 +29,13 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
-/// The longest wait for the provider of the credentials of a connection that carries no locks.
-const PROVIDER_LIMIT: Duration = Duration::from_secs(10);
-
-/// A connection that was opened.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) handle: MultiplexedConnection,
-    pub(crate) traffic: Arc<Traffic>,
-    /// Set if the credentials expire.
-    pub(crate) expiring_login: Option<ExpiringLogin>,
-}
-
 /// The address of a server, with the credentials. `Debug` shows only the name.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     name: Arc<str>,
     address: ConnectionAddr,
     tcp: TcpSettings,
-    redis: RedisConnectionInfo,
+    db: i64,
     login: Login,
     /// Used if the address is one with TLS.
     tls: TlsOptions,
@@ -87,7 +72,7 @@ impl Endpoint {
             name,
             address,
             tcp: tcp_settings(),
-            redis: redis_settings(url.db),
+            db: url.db,
             login: url.login.clone(),
             tls: url.tls.clone().unwrap_or_default(),
             #[cfg(feature = "unstable-simulation")]
@@ -106,30 +91,53 @@ impl Endpoint {
         &self.name
     }
 
-    /// Opens a connection whose credentials are not renewed, including the Redis handshake.
+    /// Opens a link, including the Redis handshake, and returns the login to repeat if the credentials expire. The caller
+    /// ends the attempt after `limit`. The provider of the credentials has to return before, so that the caller learns the
+    /// reason. For the other arguments see [`Link::start`].
     pub(crate) async fn open(
         &self,
-        config: &AsyncConnectionConfig,
-    ) -> Result<(MultiplexedConnection, Arc<Traffic>), RedisError> {
-        let Opened { handle, traffic, .. } = self.open_within(PROVIDER_LIMIT, config).await?;
-        Ok((handle, traffic))
-    }
-
-    /// Opens a connection, including the Redis handshake. The caller ends the attempt after `limit`. The provider of
-    /// the credentials has to return before, so that the caller learns the reason.
-    pub(crate) async fn open_within(
-        &self,
         limit: Duration,
-        config: &AsyncConnectionConfig,
-    ) -> Result<Opened, RedisError> {
+        in_slices: bool,
+        on_push: impl Fn(PushKind, Vec<Value>) + Send + Sync + 'static,
+    ) -> Result<(Link, Option<ExpiringLogin>), RedisError> {
         let login = self.login.resolve(limit * 3 / 4).await;
         let (login, expiring_login) = login.map_err(std::io::Error::other)?;
-        let (socket, traffic) = MeteredSocket::new(self.connect().await?);
-        let redis = with_login(&self.redis, &login);
-        let (handle, driver) =
-            MultiplexedConnection::new_with_config(&redis, socket, config.clone()).await?;
-        tokio::spawn(driver);
-        Ok(Opened { handle, traffic, expiring_login })
+        let link = Link::start(self.connect().await?, in_slices, on_push);
+        self.shake_hands(&link, &login).await?;
+        Ok((link, expiring_login))
+    }
+
+    /// Switches to RESP3, logs in, names the library, and selects the database, in one round trip.
+    async fn shake_hands(&self, link: &Link, login: &Login) -> Result<(), RedisError> {
+        let mut hello = Cmd::new();
+        // The push messages of RESP3 come beside the replies.
+        hello.arg("HELLO").arg(3);
+        if let Some(password) = &login.password {
+            let username = login.username.as_deref().unwrap_or("default");
+            hello.arg("AUTH").arg(username).arg(password);
+        }
+        let mut select = Cmd::new();
+        select.arg("SELECT").arg(self.db);
+        let name = [("LIB-NAME", env!("CARGO_PKG_NAME")), ("LIB-VER", env!("CARGO_PKG_VERSION"))];
+        let name = name.map(|(field, value)| {
+            let mut set_info = Cmd::new();
+            set_info.arg("CLIENT").arg("SETINFO").arg(field).arg(value);
+            set_info
+        });
+        let send = |command: &Cmd| link.send(command);
+        let hello = send(&hello);
+        let select = (self.db != 0).then(|| send(&select));
+        let named = join_all(name.iter().map(send));
+        let select = async {
+            match select {
+                Some(select) => select.await.map(drop),
+                None => Ok(()),
+            }
+        };
+        try_join(hello, select).await?;
+        // Redis before 7.2 does not know the command, and a user may be denied it.
+        named.await;
+        Ok(())
     }
 
     async fn connect(&self) -> std::io::Result<Socket> {
@@ -158,25 +166,6 @@ fn tcp_settings() -> TcpSettings {
     #[cfg(any(target_os = "android", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
     tcp
-}
-
-fn redis_settings(db: i64) -> RedisConnectionInfo {
-    // The push messages of RESP3 report the end of a connection at once.
-    RedisConnectionInfo::default()
-        .set_db(db)
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
-}
-
-fn with_login(redis: &RedisConnectionInfo, login: &Login) -> RedisConnectionInfo {
-    let mut redis = redis.clone();
-    if let Some(username) = &login.username {
-        redis = redis.set_username(username);
-    }
-    if let Some(password) = &login.password {
-        redis = redis.set_password(password);
-    }
-    redis
 }
 
 impl fmt::Debug for Endpoint {

@@ -3,63 +3,46 @@
 pub(crate) mod admission;
 mod authentication;
 pub(crate) mod endpoint;
-mod frames;
-mod health;
-pub(crate) mod metered_socket;
 mod outage_log;
 pub(crate) mod pauses;
 pub(super) mod pending_acquisitions;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod pool;
-#[cfg(test)]
-mod push_tests;
 mod refusable;
 mod rejection_reason;
 pub(super) mod replication;
 pub(crate) mod route;
-mod slices;
-pub(crate) mod socket;
 #[cfg(test)]
 mod socket_tests;
 pub(crate) mod supervisor;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
-pub(crate) mod traffic;
 
 use std::fmt;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
-use bb8_redis::redis::aio::MultiplexedConnection;
-use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
-use futures_util::future::{BoxFuture, OptionFuture};
+use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::sleep;
 
 use super::delayed_restart::quarantine::{Quarantine, Quarantines, VoteGate};
 use super::delayed_restart::wall_clock::Reading;
 use super::encode;
+use super::link::Link;
 use super::script::Script;
 use super::sentinel::Master;
 use crate::error::NodeError;
 use crate::node::Silence;
 use authentication::ExpiringLogin;
-use health::Health;
 use pending_acquisitions::PendingAcquisitions;
 use replication::Replication;
-use traffic::{ReplyProgress, Traffic};
-
-/// The pause between two checks whether a server is silent.
-const SILENCE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One connection to a server, shared by all callers. It belongs to one incarnation of the server, and ends
 /// with it.
 pub(crate) struct Connection {
-    handle: MultiplexedConnection,
-    health: Arc<Health>,
+    pub(crate) link: Link,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
     /// The master of a Sentinel group to which the connection leads.
@@ -69,7 +52,6 @@ pub(crate) struct Connection {
     vote_gate: VoteGate,
     /// Whether a lock was requested or extended since the last call of `was_used`.
     used: AtomicBool,
-    traffic: Arc<Traffic>,
     /// The acquisitions by script without a reply.
     pub(crate) acquisitions: PendingAcquisitions,
 }
@@ -100,23 +82,15 @@ impl Identity {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        handle: MultiplexedConnection,
-        health: Arc<Health>,
-        traffic: Arc<Traffic>,
-        scripts: [String; Script::COUNT],
-        identity: Identity,
-    ) -> Self {
+    pub(crate) fn new(link: Link, scripts: [String; Script::COUNT], identity: Identity) -> Self {
         Self {
-            handle,
-            health,
+            link,
             scripts,
             identity,
             master: None,
             expiring_login: None,
             vote_gate: VoteGate::default(),
             used: AtomicBool::new(false),
-            traffic,
             acquisitions: PendingAcquisitions::default(),
         }
     }
@@ -157,7 +131,7 @@ impl Connection {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.health.is_alive()
+        self.link.reason().is_none()
     }
 
     /// Ends the connection when the server has been silent for `limit`, and then completes. A device on the
@@ -167,102 +141,39 @@ impl Connection {
     /// connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned attempt
     /// leaves nothing behind).
     pub(crate) async fn end_when_silent_for(&self, limit: Duration) {
-        let time = encode::time();
-        // The connection's own command, so that the server owes a reply. A denial (ACL) is a reply too.
-        let mut probe = pin!(OptionFuture::from(None));
-        let mut before = ReplyProgress::default();
-        while !self.traffic.silence(limit).is_silent() {
-            let is_unknown = tokio::select! {
-                biased;
-                Some(_) = probe.as_mut() => {
-                    probe.set(None.into());
-                    false
-                }
-                () = self.traffic.reply_unknown() => true,
-                () = sleep(SILENCE_CHECK_INTERVAL) => {
-                    // Callers wait for replies, and none has arrived since the last check.
-                    let progress = self.traffic.reply_progress();
-                    progress.is_awaited && progress == std::mem::replace(&mut before, progress)
-                }
-            };
-            if is_unknown && !self.traffic.is_owed() {
-                probe.set(Some(self.send_boxed(&time)).into());
-            }
+        while let Silence::CheckAgainAfter(pause) = self.silence(limit) {
+            sleep(pause).await;
         }
-        self.end(&format!("no reply for {limit:?}"));
+        self.link.end(&format!("no reply for {limit:?}"));
     }
 
-    /// Ends the connection, so that another one can replace it.
-    pub(crate) fn end(&self, reason: &str) {
-        self.health.end(reason);
-        self.traffic.shut_down();
-    }
-
-    /// Waits until the connection is broken, and returns the reason.
-    pub(crate) async fn broken(&self) -> Arc<str> {
-        self.health.broken().await
-    }
-
-    /// Sends one command and waits for the reply. If the future is dropped after the first poll, the command
-    /// may still be sent.
+    /// Sends one command, and returns the future of its reply. If the future is dropped, the command may still be sent.
     ///
     /// No command is sent after the end of the connection: its clean-up would use another connection, and
     /// might overtake it (an abandoned attempt leaves nothing behind).
-    pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
-        let mut handle = self.handle.clone();
-        // Unconstrained, so that the first poll sends the command even if the task has used up its budget:
-        // commands must be sent in the order of their first polls (an abandoned attempt leaves nothing
-        // behind).
-        let reply = pin!(tokio::task::unconstrained(handle.send_packed_command(command)));
-        self.await_reply(reply, Value::extract_error).await
-    }
-
-    /// [Sends](Self::send) a command to a server of a cluster to which the slot of its keys is moving. `ASKING` and the
-    /// command are one message of the connection, so that no other command comes between them.
-    pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, RedisError> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.cmd("ASKING").ignore().add_command(command.clone());
-        let mut handle = self.handle.clone();
-        let replies =
-            pin!(tokio::task::unconstrained(handle.send_packed_commands(&pipeline, 0, 2)));
-        let last = |mut replies: Vec<Value>| replies.pop().unwrap_or(Value::Nil).extract_error();
-        self.await_reply(replies, last).await
-    }
-
-    /// [Sends](Self::send) a command in a future of its own. Only the commands of locks, which are frequent, should be
-    /// compiled into the futures of their callers.
-    pub(crate) fn send_boxed<'a>(
-        &'a self,
-        command: &'a Cmd,
-    ) -> BoxFuture<'a, Result<Value, RedisError>> {
-        Box::pin(self.send(command))
-    }
-
-    /// Waits for a reply. Returns an error if the connection has ended, or ends meanwhile.
-    ///
-    /// A command that is queued while the connection ends never gets a reply as long as another handle keeps
-    /// the connection open, and its future is not woken. So the future must be polled periodically
-    /// ([`poll_periodically`](crate::node::poll_periodically)), unless it is polled for another reason.
-    async fn await_reply<T, R>(
+    pub(crate) fn send(
         &self,
-        mut reply: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
-        decode: fn(T) -> Result<R, RedisError>,
-    ) -> Result<R, RedisError> {
-        if let Some(error) = self.health.ended_error() {
-            return Err(error);
+        command: &Cmd,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        self.send_packed(encode::packed(command), false)
+    }
+
+    /// [Sends](Self::send) a command in its encoded form. `asking` is set for a server of a cluster to which the slot of the
+    /// keys is moving.
+    pub(crate) fn send_packed(
+        &self,
+        command: Arc<[u8]>,
+        asking: bool,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        let reply = self.link.send_packed(command, asking);
+        async move {
+            reply.await.inspect_err(|error| {
+                // After a failover, the name of the server may resolve to the new master: connect again.
+                if is_read_only(error) {
+                    self.link.end(&super::error::server_message(error));
+                }
+            })
         }
-        let awaited = self.traffic.expect_reply();
-        let reply = std::future::poll_fn(|cx| {
-            let reply = reply.as_mut().poll(cx);
-            // A reply that arrives after the end may belong to another command, see the pushes in `pool`.
-            match self.health.ended_error() {
-                Some(error) => Poll::Ready(Err(error)),
-                None => reply.map(Ok),
-            }
-        });
-        let reply = reply.await?;
-        awaited.answered();
-        reply.and_then(decode).inspect_err(|error| self.health.record_error(error))
     }
 
     /// Returns the SHA-1 sum by which the server knows a script.
@@ -274,11 +185,15 @@ impl Connection {
     pub(crate) async fn send_script(
         &self,
         script: Script,
-        command: &Cmd,
+        command: Arc<[u8]>,
+        asking: bool,
     ) -> Result<Value, RedisError> {
-        match self.send_boxed(command).await {
+        match self.send_packed(Arc::clone(&command), asking).await {
             Ok(reply) => Ok(reply),
-            Err(error) => self.recover(script, error, self.send_boxed(command)).await,
+            Err(error) => {
+                let resend = async { self.send_packed(command, asking).await };
+                self.recover(script, error, resend).await
+            }
         }
     }
 
@@ -292,7 +207,7 @@ impl Connection {
     ) -> Result<Value, RedisError> {
         let mut reply = Err(error);
         if reply.as_ref().is_err_and(is_no_script) {
-            reply = self.send_boxed(&encode::load(script)).await;
+            reply = self.send(&encode::load(script)).await;
             if reply.is_ok() {
                 // Only one retry: if the script is flushed again, the caller gets the error.
                 reply = resend.await;
@@ -301,32 +216,25 @@ impl Connection {
         reply.map_err(|error| super::error::name_commands(&script.commands(), error))
     }
 
-    /// Subscribes to channels, and waits until the server has confirmed the subscriptions.
-    pub(crate) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
-        let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        let mut handle = self.handle.clone();
-        self.await_reply(pin!(handle.subscribe(channels)), Ok).await
-    }
-
-    /// Unsubscribes from channels.
-    pub(crate) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
-        let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        let mut handle = self.handle.clone();
-        self.await_reply(pin!(handle.unsubscribe(channels)), Ok).await
-    }
-
     /// Returns how long the server has been silent, or `None` if it has not been silent for `limit`.
     pub(crate) fn silent_for(&self, limit: Duration) -> Option<Duration> {
-        match self.traffic.silence(limit) {
+        match self.silence(limit) {
             Silence::Silent(time) => Some(time),
             Silence::CheckAgainAfter(_) => None,
         }
     }
 
-    /// Returns whether the server is silent, for a caller that waits for its reply.
+    /// Returns whether the server has been silent for `limit`.
     pub(crate) fn silence(&self, limit: Duration) -> Silence {
-        self.traffic.silence_for_caller(limit)
+        self.link.traffic().silence(limit)
     }
+}
+
+/// Returns whether the error shows that a former master is a replica now. Inside a script, Redis 6.2 reports
+/// this by an error of another kind.
+fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
 fn is_no_script(error: &RedisError) -> bool {
@@ -347,20 +255,17 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::node::poll_periodically;
     use crate::node::redis::connection::played_server::{played_connection, serve};
 
     /// The peer of the connection is gone, but the connection does not break.
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
         const LIMIT: Duration = Duration::from_secs(5);
-        let (connection, _server) = played_connection().await;
+        let (connection, _server) = played_connection();
         let connection = Arc::new(connection);
         let ask = || {
             let connection = Arc::clone(&connection);
-            tokio::spawn(async move {
-                poll_periodically(connection.send(&bb8_redis::redis::cmd("PING"))).await
-            })
+            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
         };
         let before = ask();
         let silent = tokio::time::timeout(LIMIT / 2, connection.end_when_silent_for(LIMIT)).await;
@@ -378,7 +283,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
         const LIMIT: Duration = Duration::from_secs(5);
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let ping = bb8_redis::redis::cmd("PING");
         let (mut first, mut second) =
             (Box::pin(connection.send(&ping)), Box::pin(connection.send(&ping)));
@@ -399,7 +304,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_after_a_late_reply_is_asked_again() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let ping = bb8_redis::redis::cmd("PING");
         let mut callers: Vec<_> = (0..3).map(|_| Box::pin(connection.send(&ping))).collect();
         for caller in &mut callers {
@@ -429,7 +334,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reply_that_no_task_reads_does_not_end_the_connection() {
         const LIMIT: Duration = Duration::from_secs(5);
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let ping = bb8_redis::redis::cmd("PING");
         let mut parked = Box::pin(connection.send(&ping));
         assert!(futures_util::poll!(&mut parked).is_pending());
@@ -453,14 +358,14 @@ mod tests {
     /// still be delivered.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn nothing_is_sent_on_a_connection_after_its_end() {
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         let sent = bb8_redis::redis::cmd("PING");
         let mut before = Box::pin(connection.send(&sent));
         assert!(futures_util::poll!(&mut before).is_pending());
         // The driver, which runs in another task, has sent the command.
         let mut arrived = vec![0; sent.get_packed_command().len()];
         server.read_exact(&mut arrived).await.unwrap();
-        connection.end("the test ends it");
+        connection.link.end("the test ends it");
         let late = bb8_redis::redis::cmd("SET");
         for _ in 0..1000 {
             assert!(connection.send(&late).await.unwrap_err().is_io_error());
@@ -477,18 +382,43 @@ mod tests {
     /// repeated.
     #[tokio::test(start_paused = true)]
     async fn pending_commands_end_with_their_connection() {
-        let (connection, _server) = played_connection().await;
+        let (connection, _server) = played_connection();
         let connection = Arc::new(connection);
         let waiting = {
             let connection = Arc::clone(&connection);
-            tokio::spawn(async move {
-                poll_periodically(connection.send(&bb8_redis::redis::cmd("PING"))).await
-            })
+            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
         };
         // The command is sent, and its caller waits for the reply.
         tokio::time::sleep(Duration::from_millis(1)).await;
-        connection.health.end("the server closed the connection");
+        connection.link.end("the server closed the connection");
         let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
         assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
+    }
+
+    #[test]
+    fn a_demoted_server_is_recognized_by_its_error_in_scripts_too() {
+        let error = |text: &str| {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            reply.unwrap().extract_error().unwrap_err()
+        };
+        assert!(is_read_only(&error("READONLY You can't write against a read only replica.")));
+        // Redis 6.2
+        assert!(is_read_only(&error(
+            "ERR Error running script (call to f_1): @user_script:5: @user_script: 5: -READONLY \
+             You can't write against a read only replica."
+        )));
+        assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
+    }
+
+    /// After a failover, the name of the server may resolve to the new master. Otherwise each command would be refused.
+    #[tokio::test]
+    async fn the_connection_to_a_demoted_server_ends() {
+        let (connection, mut server) = played_connection();
+        let set = bb8_redis::redis::cmd("SET");
+        let refuse = serve(&mut server, "SET", "-READONLY You can't write.\r\n", || {});
+        let (reply, ()) = tokio::join!(connection.send(&set), refuse);
+        assert!(reply.is_err());
+        assert!(connection.link.ended().await.contains("READONLY"));
+        assert!(connection.send(&set).await.unwrap_err().is_io_error());
     }
 }

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::bb8;
-use bb8_redis::redis::aio::MultiplexedConnection;
-use bb8_redis::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, Value};
+use bb8_redis::redis::{Cmd, PushKind, RedisError, Value};
 use futures_util::future::{try_join, try_join_all};
 
-use super::endpoint::{Endpoint, Opened};
-use super::health::Health;
+use super::endpoint::Endpoint;
 use super::refusable::{none_if_refused, text};
 use super::replication::{self, LagSetting};
 use super::route::Route;
@@ -17,6 +15,7 @@ use super::{Connection, Identity};
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::node::redis::delayed_restart::wall_clock::Reading;
+use crate::node::redis::link::Link;
 use crate::node::redis::script::Script;
 use crate::node::redis::sentinel::Master;
 use crate::node::redis::subscriptions::Subscriptions;
@@ -41,18 +40,13 @@ impl Connector {
         endpoint: &Endpoint,
         master: Option<Master>,
     ) -> Result<Connection, NodeError> {
-        let health = Arc::new(Health::default());
-        let config = pushed_to(&health, &self.subscriptions);
         let connect = async {
-            let opened = endpoint.open_within(self.connect_timeout, &config).await?;
-            let Opened { mut handle, traffic, expiring_login } = opened;
-            if self.reads_in_slices {
-                traffic.read_in_slices();
-            }
-            let mut time_handle = handle.clone();
-            let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
-            let (scripts, time) = try_join(load_scripts(&handle), time).await?;
-            let mut identity = Identity { time, ..identify(&mut handle).await? };
+            let on_push = notify(&self.subscriptions);
+            let opened = endpoint.open(self.connect_timeout, self.reads_in_slices, on_push).await?;
+            let (link, expiring_login) = opened;
+            let time = async { none_if_refused(time(&link, &*self.clock).await) };
+            let (scripts, time) = try_join(load_scripts(&link), time).await?;
+            let mut identity = Identity { time, ..identify(&link).await? };
             let lag = match self.route {
                 Route::Server(_) => None,
                 Route::Sentinel(_) => Some(LagSetting::REPLICAS),
@@ -60,15 +54,13 @@ impl Connector {
             };
             if lag.is_some() {
                 let lag = lag.filter(|_| self.reads_max_lag);
-                identity.replication = replication::read(&mut handle, lag).await?;
+                identity.replication = replication::read(&link, lag).await?;
             }
-            Ok((handle, traffic, scripts, identity, expiring_login))
+            let connection = Connection::new(link, scripts, identity);
+            Ok(Connection { master, expiring_login, ..connection })
         };
         match connect.await {
-            Ok((handle, traffic, scripts, identity, expiring_login)) => {
-                let connection = Connection::new(handle, health, traffic, scripts, identity);
-                Ok(Connection { master, expiring_login, ..connection })
-            }
+            Ok(connection) => Ok(connection),
             Err(error) => Err(not_connected(endpoint, &error).await),
         }
     }
@@ -126,62 +118,24 @@ impl bb8::ManageConnection for Connector {
     }
 }
 
-/// The number of bytes after which the driver writes, even if more commands are ready. A server reads at most 16 KiB at
-/// once (`PROTO_IOBUF_LEN` of Redis), so a longer write would only need a larger buffer.
-const WRITE_BOUNDARY: usize = 16 * 1024;
-
-/// Returns the settings of a connection.
-pub(crate) fn settings() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        // The deadline of the connector covers the whole attempt to connect.
-        .set_connection_timeout(None)
-        // Each ballot has its own deadline.
-        .set_response_timeout(None)
-        // Never full: a command that waited for a place could be overtaken by its clean-up (an abandoned
-        // attempt leaves nothing behind). The queue stays short, because a silent server receives only
-        // releases.
-        .set_pipeline_buffer_size(usize::MAX >> 4)
-        // One write has room for more than a hundred commands, instead of 60 by default.
-        .set_write_backpressure_boundary(WRITE_BOUNDARY)
-}
-
-/// Returns the settings of a connection whose push messages end it or notify its subscribers.
-pub(crate) fn pushed_to(
-    health: &Arc<Health>,
+/// Returns a function that notifies the subscribers of a channel about a message. Other pushes concern nobody: a server of a
+/// cluster sends `sunsubscribe` unasked when a slot moves.
+pub(crate) fn notify(
     subscriptions: &Arc<Subscriptions>,
-) -> AsyncConnectionConfig {
-    let (health, subscriptions) = (Arc::clone(health), Arc::clone(subscriptions));
-    settings().set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-        match push.kind {
-            PushKind::Disconnection => health.end("the server closed the connection"),
-            // A server of a cluster sends it unasked when a slot moves. The redis crate (1.8.1) takes it for the reply
-            // to the oldest command, and every later reply for the reply to the next command: a refusal could become
-            // a grant. No connection of this crate sends a command with such a reply.
-            PushKind::SUnsubscribe
-            | PushKind::SSubscribe
-            | PushKind::PUnsubscribe
-            | PushKind::PSubscribe => health.end("the server sent an unexpected push message"),
-            PushKind::Message => {
-                if let [Value::BulkString(channel), Value::BulkString(message), ..] = &push.data[..]
-                {
-                    let channel = String::from_utf8_lossy(channel);
-                    subscriptions.notify_subscribers(&channel, message);
-                }
-            }
-            _ => {}
+) -> impl Fn(PushKind, Vec<Value>) + Send + Sync + use<> {
+    let subscriptions = Arc::clone(subscriptions);
+    move |kind, data| {
+        if kind == PushKind::Message
+            && let [Value::BulkString(channel), Value::BulkString(message), ..] = &data[..]
+        {
+            subscriptions.notify_subscribers(&String::from_utf8_lossy(channel), message);
         }
-        Ok(())
-    })
+    }
 }
 
 /// Loads all scripts in one round trip.
-async fn load_scripts(
-    handle: &MultiplexedConnection,
-) -> Result<[String; Script::COUNT], RedisError> {
-    let loads = Script::ALL.map(|script| {
-        let mut handle = handle.clone();
-        async move { text(&mut handle, &encode::load(script)).await }
-    });
+async fn load_scripts(link: &Link) -> Result<[String; Script::COUNT], RedisError> {
+    let loads = Script::ALL.map(|script| async move { text(link, &encode::load(script)).await });
     let mut shas = [const { String::new() }; Script::COUNT];
     for (sha, loaded) in shas.iter_mut().zip(try_join_all(loads).await?) {
         *sha = loaded;
@@ -189,25 +143,20 @@ async fn load_scripts(
     Ok(shas)
 }
 
-async fn identify(handle: &mut MultiplexedConnection) -> Result<Identity, RedisError> {
+async fn identify(link: &Link) -> Result<Identity, RedisError> {
     let mut identity = Identity::default();
     for section in ["server", "memory"] {
         let mut info = Cmd::new();
         info.arg("INFO").arg(section);
-        if let Some(text) = none_if_refused(text(handle, &info).await)? {
+        if let Some(text) = none_if_refused(text(link, &info).await)? {
             identity.read(&text);
         }
     }
     Ok(identity)
 }
 
-async fn time(
-    handle: &mut MultiplexedConnection,
-    clock: &dyn Clock,
-) -> Result<Reading, RedisError> {
-    let command = encode::time();
-    let ask = async { handle.send_packed_command(&command).await?.extract_error() };
-    Reading::take(clock, ask).await
+async fn time(link: &Link, clock: &dyn Clock) -> Result<Reading, RedisError> {
+    Reading::take(clock, async { link.send(&encode::time()).await }).await
 }
 
 impl Identity {

@@ -1,7 +1,8 @@
 //! Replies to questions that a server may refuse.
 
-use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, Value};
+
+use crate::node::redis::link::Link;
 
 /// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
 /// the checks that need the reply.
@@ -14,11 +15,8 @@ pub(super) fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<
     }
 }
 
-pub(super) async fn text(
-    handle: &mut MultiplexedConnection,
-    command: &Cmd,
-) -> Result<String, RedisError> {
-    match handle.send_packed_command(command).await?.extract_error()? {
+pub(super) async fn text(link: &Link, command: &Cmd) -> Result<String, RedisError> {
+    match link.send(command).await? {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Value::VerbatimString { text, .. } | Value::SimpleString(text) => Ok(text),
         _ => Err((ErrorKind::UnexpectedReturnType, "the server sent no text").into()),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, FromRedisValue, RedisError};
 
 use super::refusable::{none_if_refused, text};
+use crate::node::redis::link::Link;
 
 /// What a server reports about its replication.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,18 +39,18 @@ impl LagSetting {
 
 /// Asks a server for its replication. Returns `None` if it refuses that.
 pub(super) async fn read(
-    handle: &mut MultiplexedConnection,
+    link: &Link,
     lag: Option<LagSetting>,
 ) -> Result<Option<Replication>, RedisError> {
     let mut info = Cmd::new();
     info.arg("INFO").arg("replication");
-    let Some(info) = none_if_refused(text(handle, &info).await)? else { return Ok(None) };
+    let Some(info) = none_if_refused(text(link, &info).await)? else { return Ok(None) };
     let mut replication = Replication::of(&info);
     if let Some(LagSetting { name, unit }) = lag {
         let mut lag = Cmd::new();
         lag.arg("CONFIG").arg("GET").arg(name);
-        let reply = handle.send_packed_command(&lag).await.and_then(|reply| {
-            let pairs: Vec<(String, u32)> = Vec::from_redis_value(reply.extract_error()?)?;
+        let reply = link.send(&lag).await.and_then(|reply| {
+            let pairs: Vec<(String, u32)> = Vec::from_redis_value(reply)?;
             Ok(pairs.first().map(|(_, count)| unit * *count))
         });
         replication.max_lag = none_if_refused(reply)?.flatten();

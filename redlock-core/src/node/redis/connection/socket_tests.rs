@@ -1,7 +1,7 @@
 //! The settings of the real sockets below the connections, and the verification of certificates.
 
 use super::endpoint::Endpoint;
-use super::socket::Socket;
+use crate::node::redis::link::socket::Socket;
 
 /// Connects as the pool does: to the address of a URL, with the settings of the endpoint.
 async fn connect(url: &str) -> std::io::Result<Socket> {
@@ -36,14 +36,14 @@ async fn a_tcp_socket_has_nodelay_keepalive_and_a_user_timeout() {
     assert_options(&stream);
 }
 
-/// The bytes pass in both directions, and a connection that is shut down ends although the socket is still
-/// in use.
+/// The bytes pass in both directions, and a link that is ended ends for the server at once.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_unix_socket_is_metered_like_any_other() {
+async fn a_link_runs_over_a_unix_socket_like_over_any_other() {
+    use bb8_redis::redis::{Value, cmd};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::metered_socket::MeteredSocket;
+    use crate::node::redis::link::Link;
 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("redis.sock");
@@ -53,17 +53,16 @@ async fn a_unix_socket_is_metered_like_any_other() {
     let (mut server, _) = accepted.unwrap();
     let socket = connected.unwrap();
     assert!(matches!(socket, Socket::Unix(_)));
-    let (mut socket, traffic) = MeteredSocket::new(socket);
-    socket.write_all(b"PING").await.unwrap();
-    assert!(traffic.is_owed());
-    let mut command = [0; 4];
-    server.read_exact(&mut command).await.unwrap();
-    assert_eq!(command, *b"PING");
-    server.write_all(b"+PONG\r\n").await.unwrap();
-    socket.read_exact(&mut [0; 7]).await.unwrap();
-    assert!(!traffic.is_owed());
-    traffic.shut_down();
-    assert_eq!(server.read(&mut command).await.unwrap(), 0);
+    let link = Link::start(socket, false, |_, _| {});
+    let ping = cmd("PING");
+    let replies = async {
+        server.read_exact(&mut vec![0; ping.get_packed_command().len()]).await.unwrap();
+        server.write_all(b"+PONG\r\n").await.unwrap();
+    };
+    let (reply, ()) = tokio::join!(link.send(&ping), replies);
+    assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
+    link.end("the test ends it");
+    assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
 }
 
 #[cfg(feature = "tls")]

@@ -82,7 +82,7 @@ impl Supervisor {
         };
         // A refused connection must end. Otherwise the pool would return it again at the next attempt.
         admission::admit(&node, &connection)
-            .inspect_err(|error| connection.end(&error.to_string()))?;
+            .inspect_err(|error| connection.link.end(&error.to_string()))?;
         node.set(ConnectionState::Up(Arc::clone(&connection)));
         Ok(connection)
     }
@@ -105,7 +105,9 @@ impl Supervisor {
                         return;
                     };
                     // Pending replies must fail, instead of waiting on a connection that is being replaced.
-                    connection.end(&reason);
+                    connection.link.end(&reason);
+                    // Nothing may be written any more once there is another connection.
+                    connection.link.stopped().await;
                     let Some(node) = self.node.upgrade() else {
                         return;
                     };
@@ -177,11 +179,11 @@ impl Supervisor {
         loop {
             tokio::select! {
                 biased;
-                reason = connection.broken() => return Some(reason),
+                reason = connection.link.ended() => return Some(reason),
                 () = &mut serve => {}
                 () = &mut watch => {}
                 () = &mut authentication => {}
-                () = &mut silence => return Some(connection.broken().await),
+                () = &mut silence => return Some(connection.link.ended().await),
                 () = &mut leaves => return Some("another server was promoted".into()),
                 () = dropped.cancelled() => return None,
             }

@@ -79,7 +79,7 @@ impl ClockWatch {
             if !was_used && self.restart_guard.is_none() {
                 continue;
             }
-            match Reading::take(&*self.clock, connection.send_boxed(&command)).await {
+            match Reading::take(&*self.clock, connection.send(&command)).await {
                 Ok(reading) => self.compare(connection, reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
                     self.warn_time_unavailable();
@@ -162,9 +162,9 @@ mod tests {
     /// of the server.
     async fn watched(restart_guard: Option<Duration>) -> (ClockWatch, Connection, DuplexStream) {
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
-        let (mut connection, mut server) = played_connection().await;
+        let (mut connection, mut server) = played_connection();
         let command = encode::time();
-        let take = Reading::take(&*clock, connection.send_boxed(&command));
+        let take = Reading::take(&*clock, connection.send(&command));
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
         connection.identity.time = Some(reading.unwrap());
@@ -231,7 +231,7 @@ mod tests {
         assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
         // A second connection, which shows no step by itself.
         let (watch, ..) = watched;
-        let (mut connection, _server) = played_connection().await;
+        let (mut connection, _server) = played_connection();
         watch.begin(&connection);
         assert!(matches!(connection.may_grant(), Err(NodeError::ClockStepped { .. })));
         tokio::time::advance(LEASE).await;
@@ -256,7 +256,7 @@ mod tests {
     async fn a_clock_that_steps_all_the_time_takes_one_line_of_each_kind_per_second() {
         let logs = Logs::collect();
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
-        let (mut connection, _server) = played_connection().await;
+        let (mut connection, _server) = played_connection();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let watch = ClockWatch::new(&"stepped:1".into(), &clock, Some(LEASE), &log_limit);
         // Three seconds. One reading in three fails.
@@ -283,7 +283,7 @@ mod tests {
     #[tokio::test]
     async fn a_grant_does_not_count_if_a_step_is_noticed_before_its_reply() {
         let key = LockKey::new("order:42").unwrap();
-        let (connection, mut server) = played_connection().await;
+        let (connection, mut server) = played_connection();
         for (stepped, granted) in [(false, true), (true, false)] {
             let spec = LockSpec::new(key.clone(), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire {
@@ -294,7 +294,7 @@ mod tests {
                 mark: None,
             };
             let op = Op::new(&spec, Token::random(Dialect::Plain), action);
-            let acquire = execute(&connection, &op, None, LEASE);
+            let acquire = execute(&connection, &op, None, LEASE, false);
             let step = || {
                 if stepped {
                     connection.start(Quarantine::after_clock_step(LEASE, SECOND));

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, Value};
 use tokio::time::Instant;
 
+use crate::node::redis::link::Link;
 use crate::node::redis::url::HostPort;
 
 /// The master, as one sentinel sees it.
@@ -25,10 +25,7 @@ impl MasterView {
     /// Two commands are needed. Only `SENTINEL MASTER` has the epoch, and since when the server reports that it is a
     /// master. But the sentinel that leads a failover names the former master in that reply until all replicas follow
     /// the new one, and names the new one only in the reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
-    pub(crate) async fn ask(
-        sentinel: &mut MultiplexedConnection,
-        service: &str,
-    ) -> Result<Self, RedisError> {
+    pub(crate) async fn ask(sentinel: &Link, service: &str) -> Result<Self, RedisError> {
         let master = ask(sentinel, "MASTER", service).await?;
         let asked = Instant::now();
         let address = ask(sentinel, "GET-MASTER-ADDR-BY-NAME", service).await?;
@@ -54,14 +51,10 @@ impl MasterView {
     }
 }
 
-async fn ask(
-    sentinel: &mut MultiplexedConnection,
-    command: &str,
-    service: &str,
-) -> Result<Value, RedisError> {
+async fn ask(sentinel: &Link, command: &str, service: &str) -> Result<Value, RedisError> {
     let mut question = Cmd::new();
     question.arg("SENTINEL").arg(command).arg(service);
-    sentinel.send_packed_command(&question).await?.extract_error()
+    sentinel.send(&question).await
 }
 
 /// Returns the fields of a reply: a map (RESP3), or an array of names and values.

@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::aio::MultiplexedConnection;
-use bb8_redis::redis::{PushInfo, RedisError};
+use bb8_redis::redis::RedisError;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -14,8 +13,8 @@ use super::view::MasterView;
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::connection::endpoint::Endpoint;
-use crate::node::redis::connection::pool::settings;
 use crate::node::redis::error;
+use crate::node::redis::link::{Change, Link};
 
 /// The channel on which a sentinel announces a new master.
 const CHANNEL: &str = "+switch-master";
@@ -54,19 +53,19 @@ async fn watch_connection(
     let limit = group.connect_timeout / 2;
     let announced = Arc::new(Notify::new());
     let notify = Arc::clone(&announced);
-    // Every push makes the watch ask again: an announcement, and the end of the connection.
-    let settings = settings().set_push_sender(move |_: PushInfo| -> Result<(), Infallible> {
-        notify.notify_one();
-        Ok(())
-    });
-    let (mut connection, _) =
-        in_time(limit, sentinel.open(&settings), error::not_connected).await?;
-    subscribe(group, sentinel, &mut connection, limit).await?;
+    let on_push = move |_, _| notify.notify_one();
+    let opened = in_time(limit, sentinel.open(limit, false, on_push), error::not_connected).await;
+    let (link, _) = opened?;
+    subscribe(group, sentinel, &link, limit).await?;
     loop {
-        let ask = MasterView::ask(&mut connection, &group.service);
+        let ask = MasterView::ask(&link, &group.service);
         report(in_time(limit, ask, error::node_error).await?);
-        // The next question handles both outcomes.
-        let _ = timeout(INTERVAL.mul_f64(jitter(0.75..1.25)), announced.notified()).await;
+        // The next question fails if the connection has ended.
+        tokio::select! {
+            () = sleep(INTERVAL.mul_f64(jitter(0.75..1.25))) => {}
+            () = announced.notified() => {}
+            _ = link.ended() => {}
+        }
     }
 }
 
@@ -74,10 +73,11 @@ async fn watch_connection(
 async fn subscribe(
     group: &SentinelGroup,
     sentinel: &Endpoint,
-    connection: &mut MultiplexedConnection,
+    link: &Link,
     limit: Duration,
 ) -> Result<(), NodeError> {
-    match in_time(limit, connection.subscribe(CHANNEL), error::node_error).await {
+    let subscribe = link.change_subscription(Change::Subscribe, &CHANNEL.into());
+    match in_time(limit, subscribe, error::node_error).await {
         Err(NodeError::NotPermitted(reason)) => {
             if let Some(suppressed) = group.log_limit.admit("announcements", sentinel.name()) {
                 tracing::warn!(
@@ -87,7 +87,7 @@ async fn subscribe(
             }
             Ok(())
         }
-        reply => reply,
+        reply => reply.map(drop),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 #[cfg(feature = "tls")]
-use super::tls::{self, TlsStream};
+use super::super::connection::tls::{self, TlsStream};
 use crate::access::TlsOptions;
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Stream;

@@ -1,0 +1,299 @@
+//! The driver of a link: a task that writes commands, and pairs the replies with them.
+//!
+//! Only a frame that is no push is a reply, and replies come in the order of the commands. A push confirms a subscription
+//! if the oldest command without a reply is the one that it confirms. Every other push is handed on. Any other frame
+//! ends the link, because it would shift the replies: a refusal could become a grant. No other client of a server can
+//! cause a push of another kind, but a server of a cluster sends `sunsubscribe` unasked when a slot moves.
+//!
+//! The driver reads while it writes. A server may take no commands before its replies are read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bb8_redis::redis::{PushKind, RedisError, Value, parse_redis_value_async};
+use futures_util::future::{AbortRegistration, Abortable};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{mpsc, oneshot};
+
+use super::socket::Socket;
+use super::traffic::{Metered, Traffic};
+use super::{Change, Life, RUNTIME_ENDED};
+use crate::node::redis::error::server_message;
+
+/// The number of commands in flight from which a write waits for the callers that are ready.
+///
+/// A batch of fewer commands saves little, and the pause costs processor time.
+pub(crate) const BATCH_FROM: usize = 8;
+
+/// The number of bytes after which the driver writes, even if more commands are ready. A server reads at most 16 KiB at
+/// once (`PROTO_IOBUF_LEN` of Redis), so a longer write would only need a larger buffer.
+const WRITE_BOUNDARY: usize = 16 * 1024;
+
+/// The parser reads 64 bytes at a time from this buffer.
+const READ_BUFFER: usize = 8 * 1024;
+
+/// The longest frame. The longest known one is the state of a large cluster, with less than 200 bytes for each server.
+const MAX_FRAME: u64 = 1024 * 1024;
+
+/// The number of slices in which the replies to all commands in flight are read.
+///
+/// Fewer slices let the client and the server work in turns, more of them need more system calls. With one to four
+/// slices 64 callers are slower than with six, and with eight 12 callers are.
+const SLICES: usize = 6;
+
+/// A command that a caller has sent.
+pub(super) struct Command {
+    pub(super) bytes: Arc<[u8]>,
+    /// Whether `ASKING` precedes the command.
+    pub(super) asking: bool,
+    pub(super) recipient: Recipient,
+}
+
+/// The recipient of the reply to a command.
+pub(super) enum Recipient {
+    /// Nobody needs the reply to `ASKING`.
+    Nobody,
+    Reply(oneshot::Sender<Value>),
+    /// The reply is a push that names the channel, or an error.
+    Confirmation(Change, Arc<str>, oneshot::Sender<Value>),
+}
+
+impl Recipient {
+    /// Returns whether this push is the confirmation.
+    fn is_confirmed_by(&self, kind: &PushKind, data: &[Value]) -> bool {
+        let Self::Confirmation(change, channel, _) = self else { return false };
+        let expected = match change {
+            Change::Subscribe => PushKind::Subscribe,
+            Change::Unsubscribe => PushKind::Unsubscribe,
+        };
+        let named = data.first();
+        *kind == expected
+            && matches!(named, Some(Value::BulkString(name)) if name == channel.as_bytes())
+    }
+}
+
+/// The commands in flight.
+#[derive(Default)]
+struct Flight {
+    /// The recipients of the commands without a reply, the oldest first.
+    waiting: VecDeque<Recipient>,
+    /// The number of replies since the last write. Their callers may be about to send their next commands.
+    replied: usize,
+    /// The number of commands in flight that were not written yet.
+    unwritten: usize,
+    /// Whether the ready tasks have run since the last write.
+    has_yielded: bool,
+    /// Whether the handle of the link is gone.
+    is_last: bool,
+}
+
+pub(super) struct Driver<P> {
+    life: Stop,
+    traffic: Arc<Traffic>,
+    in_slices: bool,
+    on_push: P,
+    flight: Mutex<Flight>,
+}
+
+/// Ends the link when its driver stops, also by a panic or with its runtime.
+struct Stop(Arc<Life>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.end(RUNTIME_ENDED);
+        self.0.stopped.cancel();
+    }
+}
+
+impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
+    pub(super) fn new(life: Arc<Life>, traffic: Arc<Traffic>, in_slices: bool, on_push: P) -> Self {
+        Self { life: Stop(life), traffic, in_slices, on_push, flight: Mutex::default() }
+    }
+
+    /// Runs until the link ends.
+    pub(super) async fn run(
+        self,
+        socket: Socket,
+        mut commands: mpsc::UnboundedReceiver<Command>,
+        end: AbortRegistration,
+    ) {
+        let (reader, writer) = tokio::io::split(Metered::new(socket, Arc::clone(&self.traffic)));
+        let transfer = async {
+            tokio::select! {
+                biased;
+                reason = self.read(reader) => reason,
+                reason = self.write(writer, &mut commands) => reason,
+            }
+        };
+        // Before the callers wake, which need the reason.
+        if let Ok(reason) = Abortable::new(transfer, end).await {
+            self.life.0.end(&reason);
+        }
+        self.flight.lock().waiting.clear();
+        // A command that is sent at this moment would stay in the channel, and its caller would wait.
+        commands.close();
+        while commands.recv().await.is_some() {}
+    }
+
+    /// Reads frames until the link ends, and returns the reason.
+    async fn read(&self, socket: impl AsyncRead + Unpin) -> String {
+        let mut socket = BufReader::with_capacity(READ_BUFFER, socket.take(MAX_FRAME));
+        #[expect(clippy::default_trait_access, reason = "the type has no public name")]
+        let mut decoder = Default::default();
+        let mut left_of_slice = 0;
+        loop {
+            let frame = match parse_redis_value_async(&mut decoder, &mut socket).await {
+                Ok(frame) => frame,
+                Err(_) if socket.get_ref().limit() == 0 => {
+                    return format!("the server sent a reply of more than {MAX_FRAME} bytes");
+                }
+                Err(error) => return reason(&error),
+            };
+            socket.get_mut().set_limit(MAX_FRAME);
+            let in_flight = match self.pair(frame) {
+                Ok(in_flight) => in_flight,
+                Err(reason) => return reason.to_owned(),
+            };
+            if !self.in_slices || in_flight == 0 {
+                continue;
+            }
+            if left_of_slice == 0 {
+                left_of_slice = in_flight.div_ceil(SLICES);
+            }
+            left_of_slice -= 1;
+            if left_of_slice == 0 {
+                self.flight.lock().has_yielded = true;
+                let_ready_tasks_run().await;
+            }
+        }
+    }
+
+    /// Passes a frame on to its receiver, and returns the number of commands in flight before. An error ends the link.
+    fn pair(&self, mut frame: Value) -> Result<usize, &'static str> {
+        while let Value::Attribute { data, .. } = frame {
+            frame = *data;
+        }
+        let mut flight = self.flight.lock();
+        if let Value::Push { kind, data } = frame {
+            let oldest = flight.waiting.front();
+            if !oldest.is_some_and(|recipient| recipient.is_confirmed_by(&kind, &data)) {
+                drop(flight);
+                (self.on_push)(kind, data);
+                return Ok(0);
+            }
+            frame = Value::Okay;
+        } else if let Some(Recipient::Confirmation(..)) = flight.waiting.front()
+            && !matches!(frame, Value::ServerError(_))
+        {
+            return Err("the server sent a reply in place of a confirmation");
+        }
+        let in_flight = flight.waiting.len();
+        match flight.waiting.pop_front() {
+            Some(Recipient::Nobody) => {}
+            // Fails if the caller is gone.
+            Some(Recipient::Reply(caller) | Recipient::Confirmation(_, _, caller)) => {
+                let _ = caller.send(frame);
+            }
+            None => return Err("the server sent a reply to no command"),
+        }
+        flight.replied += 1;
+        self.traffic.record_reply(flight.waiting.len() > flight.unwritten);
+        if in_flight == 1 && flight.is_last {
+            Err("the connection is not needed any more")
+        } else {
+            Ok(in_flight)
+        }
+    }
+
+    /// Writes commands until the link ends, and returns the reason.
+    async fn write(
+        &self,
+        mut socket: impl AsyncWrite + Unpin,
+        commands: &mut mpsc::UnboundedReceiver<Command>,
+    ) -> String {
+        let mut batch = Vec::new();
+        while let Some(first) = commands.recv().await {
+            batch.clear();
+            self.take(first, &mut batch);
+            if self.waits() {
+                let_ready_tasks_run().await;
+            }
+            while batch.len() < WRITE_BOUNDARY
+                && let Ok(command) = commands.try_recv()
+            {
+                self.take(command, &mut batch);
+            }
+            if batch.is_empty() {
+                continue;
+            }
+            if let Err(error) = socket.write_all(&batch).await {
+                return error.to_string();
+            }
+            if let Err(error) = socket.flush().await {
+                return error.to_string();
+            }
+            let mut flight = self.flight.lock();
+            (flight.replied, flight.unwritten, flight.has_yielded) = (0, 0, false);
+        }
+        let is_idle = {
+            let mut flight = self.flight.lock();
+            flight.is_last = true;
+            flight.waiting.is_empty()
+        };
+        if !is_idle {
+            // The last reply ends the link.
+            std::future::pending::<()>().await;
+        }
+        "the connection is not needed any more".to_owned()
+    }
+
+    /// Adds a command to a batch, unless its caller is gone.
+    fn take(&self, command: Command, batch: &mut Vec<u8>) {
+        let Command { bytes, asking, recipient } = command;
+        if matches!(&recipient, Recipient::Reply(caller) if caller.is_closed()) {
+            return;
+        }
+        let mut flight = self.flight.lock();
+        if asking {
+            batch.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n");
+            flight.waiting.push_back(Recipient::Nobody);
+            flight.unwritten += 1;
+        }
+        batch.extend_from_slice(&bytes);
+        flight.waiting.push_back(recipient);
+        flight.unwritten += 1;
+    }
+
+    /// Returns whether a write waits until the tasks that are ready have run.
+    ///
+    /// Tokio's multi-threaded runtime runs the driver before the other callers that are ready. So the driver would find
+    /// two or three commands for each write, however many callers there are. If many commands are in flight, the driver
+    /// then writes the commands of all of them at once. There is no timer, and the order of the commands stays.
+    fn waits(&self) -> bool {
+        let flight = self.flight.lock();
+        !flight.has_yielded && flight.waiting.len() + flight.replied > BATCH_FROM
+    }
+}
+
+fn reason(error: &RedisError) -> String {
+    if error.is_connection_dropped() {
+        "the server closed the connection".to_owned()
+    } else {
+        server_message(error)
+    }
+}
+
+/// Lets the tasks run that are ready: this task runs again after them.
+async fn let_ready_tasks_run() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,174 @@
+//! A link: one connection to a server, on which many callers send commands.
+//!
+//! The safety of a lock depends on the pairing of commands and replies. A [driver](driver), which is a task of its own,
+//! pairs them.
+
+mod driver;
+#[cfg(test)]
+mod driver_tests;
+pub(crate) mod socket;
+pub(crate) mod traffic;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value};
+use futures_util::future::AbortHandle;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use driver::{Command, Driver, Recipient};
+use socket::Socket;
+use traffic::Traffic;
+
+#[cfg(test)]
+pub(crate) use driver::BATCH_FROM;
+
+/// The reason if the driver is gone and has left none: it was never polled.
+const RUNTIME_ENDED: &str = "the runtime of the connection has ended";
+
+/// One connection to a server. It ends when it is dropped, after the replies to the commands that were sent.
+pub(crate) struct Link {
+    commands: mpsc::UnboundedSender<Command>,
+    life: Arc<Life>,
+    traffic: Arc<Traffic>,
+}
+
+/// The life of a link, which its handle and its driver share.
+#[derive(Debug)]
+struct Life {
+    /// Set when the link ends.
+    reason: OnceLock<Arc<str>>,
+    /// Cancelled after the reason is set.
+    ended: CancellationToken,
+    /// Interrupts the driver.
+    driver: AbortHandle,
+    /// Cancelled when the driver has stopped.
+    stopped: CancellationToken,
+}
+
+impl Life {
+    /// Ends the link. The first reason stays.
+    fn end(&self, reason: &str) {
+        let _ = self.reason.set(reason.into());
+        self.driver.abort();
+        self.ended.cancel();
+    }
+}
+
+/// Whether to begin or to end a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Subscribe,
+    Unsubscribe,
+}
+
+impl Link {
+    /// Starts a link over a socket. `on_push` receives each push that is no confirmation of a subscription, and must not
+    /// block. The replies to several commands are read in slices if `in_slices` is set.
+    pub(crate) fn start(
+        socket: Socket,
+        in_slices: bool,
+        on_push: impl Fn(PushKind, Vec<Value>) + Send + Sync + 'static,
+    ) -> Self {
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let traffic = Arc::new(Traffic::of(&socket));
+        let (driver, end) = AbortHandle::new_pair();
+        let (reason, ended, stopped) = Default::default();
+        let life = Arc::new(Life { reason, ended, driver, stopped });
+        let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_push);
+        tokio::spawn(driver.run(socket, receiver, end));
+        Self { commands, life, traffic }
+    }
+
+    /// Sends one command, and returns the future of its reply. Commands are sent in the order of the calls.
+    ///
+    /// If the future is dropped before the driver takes the command, the command is not sent. Nothing is sent, and no
+    /// reply counts, after the end of the link.
+    pub(crate) fn send(
+        &self,
+        command: &Cmd,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        self.send_packed(command.get_packed_command().into(), false)
+    }
+
+    /// [Sends](Self::send) a command in its encoded form. With `asking`, `ASKING` is sent in front of it, and no other
+    /// command comes between them.
+    pub(crate) fn send_packed(
+        &self,
+        bytes: Arc<[u8]>,
+        asking: bool,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        let (sender, reply) = oneshot::channel();
+        self.reply_to(Command { bytes, asking, recipient: Recipient::Reply(sender) }, reply)
+    }
+
+    /// Subscribes to a channel or unsubscribes from it, and returns the future of the confirmation. Sends the command as
+    /// [`send`](Self::send) does.
+    pub(crate) fn change_subscription(
+        &self,
+        change: Change,
+        channel: &Arc<str>,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        let (sender, confirmation) = oneshot::channel();
+        let mut command = Cmd::new();
+        command.arg(if change == Change::Subscribe { "SUBSCRIBE" } else { "UNSUBSCRIBE" });
+        command.arg(&**channel);
+        let recipient = Recipient::Confirmation(change, Arc::clone(channel), sender);
+        let bytes = command.get_packed_command().into();
+        self.reply_to(Command { bytes, asking: false, recipient }, confirmation)
+    }
+
+    fn reply_to(
+        &self,
+        command: Command,
+        reply: oneshot::Receiver<Value>,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        // The driver may still run. Without the command, the reply is known to be lost.
+        if self.reason().is_none() {
+            let _ = self.commands.send(command);
+        }
+        async move {
+            // A reply that has arrived before the end is lost with the link.
+            match (reply.await, self.reason()) {
+                (Ok(reply), None) => reply.extract_error(),
+                (_, reason) => {
+                    let reason = reason.map_or(RUNTIME_ENDED, |reason| &**reason);
+                    Err((ErrorKind::Io, "the connection has ended", reason.to_owned()).into())
+                }
+            }
+        }
+    }
+
+    /// Ends the link, so that another one can replace it. Returns at once; see [`stopped`](Self::stopped).
+    pub(crate) fn end(&self, reason: &str) {
+        self.life.end(reason);
+        self.traffic.shut_down();
+    }
+
+    /// Returns why the link has ended; `None` while it lives.
+    pub(crate) fn reason(&self) -> Option<&Arc<str>> {
+        self.life.reason.get()
+    }
+
+    /// Waits for the end of the link, and returns the reason.
+    pub(crate) async fn ended(&self) -> Arc<str> {
+        self.life.ended.cancelled().await;
+        self.reason().map_or_else(|| RUNTIME_ENDED.into(), Arc::clone)
+    }
+
+    /// Waits until the driver has stopped after the end of the link: it writes nothing any more.
+    pub(crate) async fn stopped(&self) {
+        self.life.stopped.cancelled().await;
+    }
+
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("reason", &self.reason()).finish_non_exhaustive()
+    }
+}
