@@ -156,7 +156,8 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
                 Ok(in_flight) => in_flight,
                 Err(reason) => return reason.to_owned(),
             };
-            if !self.in_slices || in_flight == 0 {
+            if !self.in_slices || in_flight <= 1 {
+                left_of_slice = 0;
                 continue;
             }
             if left_of_slice == 0 {
