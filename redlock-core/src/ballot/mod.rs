@@ -10,7 +10,6 @@ mod acquire;
 pub(crate) mod attempt;
 mod cleanup;
 mod round;
-mod round_timer;
 mod tally;
 
 use std::sync::Arc;

@@ -1,15 +1,14 @@
 //! One round: the same command to all nodes, and the wait for their votes.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Ballot;
-use super::round_timer::RoundTimer;
 use super::tally::{Decision, Tally};
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
@@ -68,7 +67,7 @@ impl<'a> Round<'a> {
     /// over. Cancel safe: the votes so far are kept.
     pub(super) async fn decide(&mut self, max_time: Duration) -> Decision {
         let Ballot { home, node_timeout: max_silence, .. } = self.ballot;
-        let mut timer = None;
+        let mut timer = pin!(None::<Sleep>);
         std::future::poll_fn(|cx| {
             if let Some(decision) = self.poll(cx) {
                 return Poll::Ready(decision);
@@ -77,10 +76,10 @@ impl<'a> Round<'a> {
             if timer.is_none() {
                 let first = home.first_check(*max_silence).min(*max_silence / SILENCE_CHECKS);
                 let pause = first.min(max_time);
-                timer = Some(RoundTimer::until(self.begun + pause));
+                timer.set(Some(sleep_until(self.begun + pause)));
             }
-            while let Some(timer) = &mut timer
-                && timer.poll(cx).is_ready()
+            while let Some(mut timer) = timer.as_mut().as_pin_mut()
+                && timer.as_mut().poll(cx).is_ready()
             {
                 let waited = self.begun.elapsed();
                 // While no thread drives the home, the nodes are not silent, but no reply can come.
@@ -104,7 +103,7 @@ impl<'a> Round<'a> {
                     return Poll::Ready(decision);
                 }
                 let pause = pause.max(MIN_CHECK_PAUSE).min(max_time.saturating_sub(waited));
-                timer.reset(Instant::now() + pause);
+                timer.as_mut().reset(Instant::now() + pause);
             }
             Poll::Pending
         })
