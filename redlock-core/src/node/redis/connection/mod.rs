@@ -131,7 +131,7 @@ impl Connection {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.link.reason().is_none()
+        self.link.is_alive()
     }
 
     /// Ends the connection when the server has been silent for `limit`, and then completes. A device on the

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::socket::Socket;
 use super::traffic::{Metered, Traffic};
-use super::{Change, Life, RUNTIME_ENDED};
+use super::{Change, Life, RUNTIME_ENDED, ended};
 use crate::node::redis::error::server_message;
 
 /// The number of commands in flight from which a write waits for the callers that are ready.
@@ -42,6 +42,9 @@ const MAX_FRAME: u64 = 1024 * 1024;
 /// Fewer slices let the client and the server work in turns, more of them need more system calls. With one to four
 /// slices 64 callers are slower than with six, and with eight 12 callers are.
 const SLICES: usize = 6;
+
+/// The reason of the end when the handle of the link is gone.
+const NOT_NEEDED: &str = "the connection is not needed any more";
 
 /// A command that a caller has sent.
 pub(super) struct Command {
@@ -102,7 +105,7 @@ struct Stop(Arc<Life>);
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        self.0.end(RUNTIME_ENDED);
+        self.0.end(ended(RUNTIME_ENDED));
         self.0.stopped.cancel();
     }
 }
@@ -123,13 +126,13 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         let transfer = async {
             tokio::select! {
                 biased;
-                reason = self.read(reader) => reason,
-                reason = self.write(writer, &mut commands) => reason,
+                error = self.read(reader) => error,
+                error = self.write(writer, &mut commands) => error,
             }
         };
-        // Before the callers wake, which need the reason.
-        if let Ok(reason) = Abortable::new(transfer, end).await {
-            self.life.0.end(&reason);
+        // Before the callers wake, which need the error.
+        if let Ok(error) = Abortable::new(transfer, end).await {
+            self.life.0.end(error);
         }
         self.flight.lock().waiting.clear();
         // A command that is sent at this moment would stay in the channel, and its caller would wait.
@@ -137,8 +140,8 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         while commands.recv().await.is_some() {}
     }
 
-    /// Reads frames until the link ends, and returns the reason.
-    async fn read(&self, socket: impl AsyncRead + Unpin) -> String {
+    /// Reads frames until the link ends, and returns the error.
+    async fn read(&self, socket: impl AsyncRead + Unpin) -> RedisError {
         let mut socket = BufReader::with_capacity(READ_BUFFER, socket.take(MAX_FRAME));
         #[expect(clippy::default_trait_access, reason = "the type has no public name")]
         let mut decoder = Default::default();
@@ -147,17 +150,18 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
             let frame = match parse_redis_value_async(&mut decoder, &mut socket).await {
                 Ok(frame) => frame,
                 Err(_) if socket.get_ref().limit() == 0 => {
-                    return format!("the server sent a reply of more than {MAX_FRAME} bytes");
+                    return ended(&format!(
+                        "the server sent a reply of more than {MAX_FRAME} bytes"
+                    ));
                 }
-                Err(error) => return reason(&error),
+                Err(error) => return broken(error),
             };
             socket.get_mut().set_limit(MAX_FRAME);
             let in_flight = match self.pair(frame) {
                 Ok(in_flight) => in_flight,
-                Err(reason) => return reason.to_owned(),
+                Err(reason) => return ended(reason),
             };
             if !self.in_slices || in_flight <= 1 {
-                left_of_slice = 0;
                 continue;
             }
             if left_of_slice == 0 {
@@ -201,19 +205,15 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         }
         flight.replied += 1;
         self.traffic.record_reply(flight.waiting.len() > flight.unwritten);
-        if in_flight == 1 && flight.is_last {
-            Err("the connection is not needed any more")
-        } else {
-            Ok(in_flight)
-        }
+        if in_flight == 1 && flight.is_last { Err(NOT_NEEDED) } else { Ok(in_flight) }
     }
 
-    /// Writes commands until the link ends, and returns the reason.
+    /// Writes commands until the link ends, and returns the error.
     async fn write(
         &self,
         mut socket: impl AsyncWrite + Unpin,
         commands: &mut mpsc::UnboundedReceiver<Command>,
-    ) -> String {
+    ) -> RedisError {
         let mut batch = Vec::new();
         while let Some(first) = commands.recv().await {
             batch.clear();
@@ -230,10 +230,10 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
                 continue;
             }
             if let Err(error) = socket.write_all(&batch).await {
-                return error.to_string();
+                return error.into();
             }
             if let Err(error) = socket.flush().await {
-                return error.to_string();
+                return error.into();
             }
             let mut flight = self.flight.lock();
             (flight.replied, flight.unwritten, flight.has_yielded) = (0, 0, false);
@@ -247,7 +247,7 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
             // The last reply ends the link.
             std::future::pending::<()>().await;
         }
-        "the connection is not needed any more".to_owned()
+        ended(NOT_NEEDED)
     }
 
     /// Adds a command to a batch, unless its caller is gone.
@@ -278,11 +278,14 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
     }
 }
 
-fn reason(error: &RedisError) -> String {
+/// Returns the error of a link whose socket has failed, or whose server does not speak RESP.
+fn broken(error: RedisError) -> RedisError {
     if error.is_connection_dropped() {
-        "the server closed the connection".to_owned()
+        ended("the server closed the connection")
+    } else if error.is_io_error() {
+        error
     } else {
-        server_message(error)
+        ended(&server_message(&error))
     }
 }
 

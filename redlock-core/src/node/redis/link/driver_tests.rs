@@ -268,11 +268,11 @@ async fn a_subscription_is_answered_by_its_own_confirmation_or_by_an_error() {
         let ignored = push(kind, "cold") + &push(other, "hot") + &push("message", "hot");
         let confirmed = ignored.clone() + &push(kind, "hot") + OK;
         let (link, _server, [first, second]) = answered_by(Some(change), confirmed).await;
-        assert!(first.is_ok() && second.unwrap() == Value::Okay && link.reason().is_none());
+        assert!(first.is_ok() && second.unwrap() == Value::Okay && link.is_alive());
         let denied = ignored + "-NOPERM no\r\n" + OK;
         let (link, _server, [first, second]) = answered_by(Some(change), denied).await;
         assert_eq!(first.unwrap_err().code(), Some("NOPERM"));
-        assert!(second.unwrap() == Value::Okay && link.reason().is_none());
+        assert!(second.unwrap() == Value::Okay && link.is_alive());
     }
 }
 
@@ -286,7 +286,8 @@ async fn a_frame_that_does_not_fit_ends_the_link_and_wakes_all_callers() {
     ] {
         let (link, mut server, [_, second]) = answered_by(first, bytes.clone()).await;
         assert!(second.unwrap_err().is_io_error(), "{bytes:?}");
-        assert!(link.reason().unwrap().contains(reason), "{bytes:?}: {:?}", link.reason());
+        let why = link.ended().await;
+        assert!(why.contains(reason), "{bytes:?}: {why}");
         assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the socket is closed");
     }
     let (link, mut server) = link(4096);
@@ -327,7 +328,10 @@ async fn a_reply_of_more_than_a_mebibyte_ends_the_link() {
                 other => assert!(!is_read, "{other:?}"),
             }
         }
-        assert_eq!(link.reason().is_some_and(|reason| reason.contains("1048576")), !is_read);
+        assert_eq!(link.is_alive(), is_read);
+        if !is_read {
+            assert!(link.ended().await.contains("1048576"));
+        }
     }
 }
 

@@ -21,10 +21,12 @@ use driver::{Command, Driver, Recipient};
 use socket::Socket;
 use traffic::Traffic;
 
+use super::error::server_message;
+
 #[cfg(test)]
 pub(crate) use driver::BATCH_FROM;
 
-/// The reason if the driver is gone and has left none: it was never polled.
+/// The reason if the driver is gone and has left none.
 const RUNTIME_ENDED: &str = "the runtime of the connection has ended";
 
 /// One connection to a server. It ends when it is dropped, after the replies to the commands that were sent.
@@ -37,9 +39,9 @@ pub(crate) struct Link {
 /// The life of a link, which its handle and its driver share.
 #[derive(Debug)]
 struct Life {
-    /// Set when the link ends.
-    reason: OnceLock<Arc<str>>,
-    /// Cancelled after the reason is set.
+    /// The error of all commands from now on. Set when the link ends.
+    error: OnceLock<RedisError>,
+    /// Cancelled after the error is set.
     ended: CancellationToken,
     /// Interrupts the driver.
     driver: AbortHandle,
@@ -48,12 +50,17 @@ struct Life {
 }
 
 impl Life {
-    /// Ends the link. The first reason stays.
-    fn end(&self, reason: &str) {
-        let _ = self.reason.set(reason.into());
+    /// Ends the link. The first error stays.
+    fn end(&self, error: RedisError) {
+        let _ = self.error.set(error);
         self.driver.abort();
         self.ended.cancel();
     }
+}
+
+/// Returns the error of a link that has ended for this reason.
+fn ended(reason: &str) -> RedisError {
+    (ErrorKind::Io, "the connection has ended", reason.to_owned()).into()
 }
 
 /// Whether to begin or to end a subscription.
@@ -74,8 +81,8 @@ impl Link {
         let (commands, receiver) = mpsc::unbounded_channel();
         let traffic = Arc::new(Traffic::of(&socket));
         let (driver, end) = AbortHandle::new_pair();
-        let (reason, ended, stopped) = Default::default();
-        let life = Arc::new(Life { reason, ended, driver, stopped });
+        let (error, ended, stopped) = Default::default();
+        let life = Arc::new(Life { error, ended, driver, stopped });
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_push);
         tokio::spawn(driver.run(socket, receiver, end));
         Self { commands, life, traffic }
@@ -125,36 +132,32 @@ impl Link {
         reply: oneshot::Receiver<Value>,
     ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
         // The driver may still run. Without the command, the reply is known to be lost.
-        if self.reason().is_none() {
+        if self.is_alive() {
             let _ = self.commands.send(command);
         }
         async move {
             // A reply that has arrived before the end is lost with the link.
-            match (reply.await, self.reason()) {
+            match (reply.await, self.life.error.get()) {
                 (Ok(reply), None) => reply.extract_error(),
-                (_, reason) => {
-                    let reason = reason.map_or(RUNTIME_ENDED, |reason| &**reason);
-                    Err((ErrorKind::Io, "the connection has ended", reason.to_owned()).into())
-                }
+                (_, error) => Err(error.cloned().unwrap_or_else(|| ended(RUNTIME_ENDED))),
             }
         }
     }
 
     /// Ends the link, so that another one can replace it. Returns at once; see [`stopped`](Self::stopped).
     pub(crate) fn end(&self, reason: &str) {
-        self.life.end(reason);
+        self.life.end(ended(reason));
         self.traffic.shut_down();
     }
 
-    /// Returns why the link has ended; `None` while it lives.
-    pub(crate) fn reason(&self) -> Option<&Arc<str>> {
-        self.life.reason.get()
+    pub(crate) fn is_alive(&self) -> bool {
+        self.life.error.get().is_none()
     }
 
     /// Waits for the end of the link, and returns the reason.
     pub(crate) async fn ended(&self) -> Arc<str> {
         self.life.ended.cancelled().await;
-        self.reason().map_or_else(|| RUNTIME_ENDED.into(), Arc::clone)
+        self.life.error.get().map_or_else(|| RUNTIME_ENDED.to_owned(), server_message).into()
     }
 
     /// Waits until the driver has stopped after the end of the link: it writes nothing any more.
@@ -169,6 +172,6 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("reason", &self.reason()).finish_non_exhaustive()
+        f.debug_struct("Link").field("error", &self.life.error.get()).finish_non_exhaustive()
     }
 }
