@@ -104,6 +104,8 @@ async fn await_all(replies: PendingReplies) -> Vec<(usize, Vote)> {
 async fn restore_on(attempt: &Attempt, index: usize, node: &dyn Node, expire: Duration) {
     attempt.record_asked(index);
     let reply = node.call(attempt.restore_op(expire)).await;
+    // The lease on this node begins later than on the others.
+    attempt.lease().raise_latest_expiry(attempt.clock.now().plus(expire));
     let (key, name) = (attempt.key(), node.name());
     if reply.vote == Vote::Granted {
         tracing::debug!(%key, node = %name, "restored a lock that was missing on a node");
@@ -246,6 +248,18 @@ mod tests {
         let is_acquisition = |operation: &Operation| matches!(operation, Operation::Acquire(..));
         assert_eq!(third.log().into_iter().filter(is_acquisition).count(), 1, "{:?}", third.log());
         assert!(!third.is_held());
+    }
+
+    /// A release that fails on this node is repeated until the lease has run out there.
+    #[tokio::test(start_paused = true)]
+    async fn a_node_on_which_a_lock_is_restored_has_it_for_a_whole_lease() {
+        let (setup, attempt) = (Setup::new(1), attempt("a"));
+        setup.ballot.acquire(&attempt, LEASE).await.unwrap();
+        setup.nodes[0].forget();
+        tokio::time::advance(LEASE / 4).await;
+        restore_on(&attempt, 0, &*setup.ballot.nodes[0], LEASE).await;
+        let ends = attempt.lease().latest_expiry;
+        assert!(ends.has_reached(setup.ballot.clock.now().plus(LEASE)));
     }
 
     /// Another thread releases the lock between the look at the attempt and the acquisition.
