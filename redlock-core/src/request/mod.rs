@@ -296,7 +296,7 @@ impl LockRequest {
     /// # Scope
     ///
     /// `run` opens a [`scope`](crate::scope()): a second acquisition of the same key inside of the work fails
-    /// at once with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld) instead of waiting for itself, or
+    /// at once with [`LockError::AlreadyHeld`] instead of waiting for itself, or
     /// joins the lock if it is [reentrant](Self::reentrant). If the caller has a scope already, such as the
     /// one of an axum handler under a lock, `run` belongs to that scope.
     ///
