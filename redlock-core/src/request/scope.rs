@@ -64,8 +64,9 @@ pin_project! {
     pub struct Scoped<F> {
         #[pin]
         future: F,
-        // The scope of its caller, or its own. Only the first poll knows whether its caller is in a scope.
-        scope: Option<Arc<Scope>>,
+        // Its own scope; `Some(None)` inside of another scope, which belongs to the task and not to this future. Only the
+        // first poll knows.
+        scope: Option<Option<Arc<Scope>>>,
     }
 }
 
@@ -74,10 +75,11 @@ impl<F: Future> Future for Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let scope =
-            this.scope.get_or_insert_with(|| SCOPE.try_with(Arc::clone).unwrap_or_default());
-        // Set at each poll, so that the future stays in its place: a handler may be large.
-        SCOPE.sync_scope(Arc::clone(scope), || this.future.poll(cx))
+        match this.scope.get_or_insert_with(|| (!is_in_scope()).then(Arc::default)) {
+            // Set at each poll, so that the future stays in its place: a handler may be large.
+            Some(scope) => SCOPE.sync_scope(Arc::clone(scope), || this.future.poll(cx)),
+            None => this.future.poll(cx),
+        }
     }
 }
 
@@ -276,5 +278,23 @@ mod tests {
             assert!(matches!(again, Err(LockError::Contended { .. })), "{again:?}");
         };
         scope(body).await;
+    }
+
+    /// The scope of the task that has polled it first stays in that task.
+    #[tokio::test]
+    async fn a_scope_that_moves_to_another_task_does_not_take_the_scope_around_it_along() {
+        let (locks, _nodes) = crate::lease::tests::manager(1);
+        scope(async {
+            let _guard = locks.lock("a").try_acquire().await.unwrap();
+            let inner_locks = locks.clone();
+            let mut inner = Box::pin(scope(async move {
+                tokio::task::yield_now().await;
+                inner_locks.lock("a").reentrant(true).try_acquire().await
+            }));
+            assert!(futures_util::poll!(inner.as_mut()).is_pending());
+            let joined = tokio::spawn(inner).await.unwrap();
+            assert!(matches!(joined, Err(LockError::Contended { .. })), "{joined:?}");
+        })
+        .await;
     }
 }
