@@ -26,14 +26,26 @@ struct SharedTask {
     waker: Waker,
 }
 
+/// Ends a task that its runtime drops. Waits for a caller that polls it at the moment: the timers of the task panic after
+/// the end of the runtime.
+struct Owner(Arc<Mutex<SharedTask>>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let future = self.0.lock().future.take();
+        drop(future);
+    }
+}
+
 impl PromptTask {
     /// Starts a task. A shutdown waits for it.
     pub(super) fn spawn(home: &Home, future: TaskFuture) -> Self {
         let state = SharedTask { future: Some(future), waker: Waker::noop().clone() };
         let state = Arc::new(Mutex::new(state));
         let task = Self(Arc::downgrade(&state));
+        let owner = Owner(state);
         home.spawn(poll_fn(move |context| {
-            let mut state = state.lock();
+            let mut state = owner.0.lock();
             context.waker().clone_into(&mut state.waker);
             state.poll(context)
         }));
@@ -76,5 +88,51 @@ impl SharedTask {
 impl fmt::Debug for PromptTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PromptTask")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// The timers of a task panic after the end of their runtime.
+    #[test]
+    fn a_task_is_not_polled_after_the_end_of_its_runtime() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let home = Arc::<Home>::default();
+        runtime.block_on(async { home.enter(|_| || {}) });
+        let (polled, polls) = channel();
+        let (leave, may_leave) = channel::<()>();
+        let by_caller = Arc::new(AtomicBool::new(false));
+        let (is_caller, mut timer) = (Arc::clone(&by_caller), None);
+        let may_leave = std::sync::Mutex::new(may_leave);
+        let future = poll_fn(move |cx| {
+            let is_caller = is_caller.load(Ordering::SeqCst);
+            polled.send(()).unwrap();
+            if is_caller {
+                let _ = may_leave.lock().unwrap().recv();
+            }
+            timer.get_or_insert_with(|| Box::pin(sleep(Duration::MAX))).as_mut().poll(cx)
+        });
+        let task = PromptTask::spawn(&home, Box::pin(future));
+        polls.recv().unwrap();
+        by_caller.store(true, Ordering::SeqCst);
+        let caller = {
+            let home = Arc::clone(&home);
+            std::thread::spawn(move || while !task.poll_here(&home) {})
+        };
+        polls.recv().unwrap();
+        let end = std::thread::spawn(move || drop(runtime));
+        std::thread::sleep(Duration::from_millis(100));
+        drop(leave);
+        end.join().unwrap();
+        caller.join().expect("a caller panicked");
     }
 }
