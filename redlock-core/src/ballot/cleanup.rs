@@ -284,6 +284,7 @@ mod tests {
         let (setup, attempt) = (Setup::new(1), attempt("a"));
         attempt.abandon();
         restore_on(&setup.ballot, &attempt, 0, LEASE).await;
+        setup.ballot.home.finish_tasks(LEASE).await;
         assert_eq!(setup.nodes[0].releases(), 1);
         assert!(!setup.nodes[0].is_held());
     }
