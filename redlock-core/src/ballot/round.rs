@@ -14,9 +14,8 @@ use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
 use crate::node::{Node, Reply, ReplyFuture, Silence};
 
-/// How many times a round checks the nodes without a reply before the silence limit is over. A server that
-/// went silent between two replies may owe a reply without the node noticing; a check makes the node find out
-/// ([`Node::silence`]).
+/// How many times a round checks the nodes without a reply before the silence limit is over. A node may have been silent
+/// already when the round began.
 const SILENCE_CHECKS: u32 = 4;
 
 /// The shortest pause between two checks of nodes that are not known to be silent.

@@ -292,8 +292,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     ///
     /// Only the node can distinguish a silent store from a process that sends commands or reads replies
     /// late. The provided method does not distinguish them: it returns that the node is silent once the
-    /// caller has waited for `limit`. A caller calls this method for the first time before `limit` is over.
-    /// A node that does not know yet whether it owes a reply then has time to find out.
+    /// caller has waited for `limit`. A caller calls this method for the first time before `limit` is over, because
+    /// the node may have been silent already when the caller sent its command.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         match limit.checked_sub(waited) {
             None | Some(Duration::ZERO) => Silence::Silent(waited),

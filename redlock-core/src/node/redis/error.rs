@@ -53,15 +53,14 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
         return reason;
     }
     let message: Arc<str> = server_message(error).into();
-    if lacks_resp3(error, &message) {
+    if lacks_resp3(&message) {
         return NodeError::Server(format!("{NO_RESP3} (it replied to HELLO 3: {message})").into());
     }
-    // The last text recognizes a denied SELECT, whose error arrives without its code.
-    let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
+    let refusals = ["WRONGPASS", "NOAUTH", "NOPERM"];
     let refused = refusals.iter().any(|refusal| message.contains(refusal));
     if refused {
         NodeError::NotPermitted(message)
-    } else if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::AuthenticationFailed) {
+    } else if matches!(error.kind(), ErrorKind::Server(_)) {
         NodeError::Server(message)
     } else {
         NodeError::NotConnected(message)
@@ -69,12 +68,12 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
 }
 
 /// Returns whether a server has refused to speak RESP3: it does not know the command, or not this version.
-fn lacks_resp3(error: &RedisError, message: &str) -> bool {
+fn lacks_resp3(message: &str) -> bool {
     let unknown = || {
         let message = message.to_ascii_lowercase();
         message.contains("unknown command") && message.contains("hello")
     };
-    error.kind() == ErrorKind::RESP3NotSupported || message.starts_with("NOPROTO") || unknown()
+    message.starts_with("NOPROTO") || unknown()
 }
 
 /// Returns the error of this crate, if one is inside an error of the socket.

@@ -278,8 +278,7 @@ mod tests {
         assert!(after.unwrap_err().is_io_error());
     }
 
-    /// After only a part of the replies, the connection does not know whether the server owes any,
-    /// so it sends a command of its own.
+    /// The reply to an earlier command says nothing about the later ones.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
         const LIMIT: Duration = Duration::from_secs(5);
@@ -300,9 +299,9 @@ mod tests {
         assert!(second.await.unwrap_err().is_io_error());
     }
 
-    /// The reply to an earlier command says nothing about the later ones.
+    /// Late replies delay only the time at which the server counts as silent.
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_falls_silent_after_a_late_reply_is_asked_again() {
+    async fn a_server_that_falls_silent_after_a_late_reply_is_noticed() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
         let (connection, mut server) = played_connection();
         let ping = bb8_redis::redis::cmd("PING");

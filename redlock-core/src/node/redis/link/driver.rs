@@ -43,8 +43,9 @@ const MAX_FRAME: u64 = 1024 * 1024;
 /// slices 64 callers are slower than with six, and with eight 12 callers are.
 const SLICES: usize = 6;
 
-/// The reason of the end when the handle of the link is gone.
-const NOT_NEEDED: &str = "the connection is not needed any more";
+/// The highest number of frames that are read before commands are written, and other tasks run. A server could otherwise
+/// keep the driver from writing by an endless flow of pushes.
+const LONGEST_TURN: usize = 64;
 
 /// A command that a caller has sent.
 pub(super) struct Command {
@@ -88,8 +89,6 @@ struct Flight {
     unwritten: usize,
     /// Whether the ready tasks have run since the last write.
     has_yielded: bool,
-    /// Whether the handle of the link is gone.
-    is_last: bool,
 }
 
 pub(super) struct Driver<P> {
@@ -100,12 +99,21 @@ pub(super) struct Driver<P> {
     flight: Mutex<Flight>,
 }
 
-/// Ends the link when its driver stops, also by a panic or with its runtime.
+/// Ends the link when its driver is dropped: by a panic, or with its runtime.
+struct EndOnDrop<'a>(&'a Life);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end(ended(RUNTIME_ENDED));
+    }
+}
+
+/// Says that the driver has stopped, when everything else of it was dropped.
 struct Stop(Arc<Life>);
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        self.0.end(ended(RUNTIME_ENDED));
+        drop(EndOnDrop(&self.0));
         self.0.stopped.cancel();
     }
 }
@@ -130,6 +138,8 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
                 error = self.write(writer, &mut commands) => error,
             }
         };
+        // Dropped before the commands are, so that a command that is sent meanwhile finds the error.
+        let _end = EndOnDrop(&self.life.0);
         // Before the callers wake, which need the error.
         if let Ok(error) = Abortable::new(transfer, end).await {
             self.life.0.end(error);
@@ -145,7 +155,7 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         let mut socket = BufReader::with_capacity(READ_BUFFER, socket.take(MAX_FRAME));
         #[expect(clippy::default_trait_access, reason = "the type has no public name")]
         let mut decoder = Default::default();
-        let mut left_of_slice = 0;
+        let mut left_of_turn = LONGEST_TURN;
         loop {
             let frame = match parse_redis_value_async(&mut decoder, &mut socket).await {
                 Ok(frame) => frame,
@@ -159,16 +169,14 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
             socket.get_mut().set_limit(MAX_FRAME);
             let in_flight = match self.pair(frame) {
                 Ok(in_flight) => in_flight,
-                Err(reason) => return ended(reason),
+                Err(error) => return error,
             };
-            if !self.in_slices || in_flight <= 1 {
-                continue;
+            if self.in_slices && in_flight > 1 {
+                left_of_turn = left_of_turn.min(in_flight.div_ceil(SLICES));
             }
-            if left_of_slice == 0 {
-                left_of_slice = in_flight.div_ceil(SLICES);
-            }
-            left_of_slice -= 1;
-            if left_of_slice == 0 {
+            left_of_turn -= 1;
+            if left_of_turn == 0 {
+                left_of_turn = LONGEST_TURN;
                 self.flight.lock().has_yielded = true;
                 let_ready_tasks_run().await;
             }
@@ -176,7 +184,7 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
     }
 
     /// Passes a frame on to its receiver, and returns the number of commands in flight before. An error ends the link.
-    fn pair(&self, mut frame: Value) -> Result<usize, &'static str> {
+    fn pair(&self, mut frame: Value) -> Result<usize, RedisError> {
         while let Value::Attribute { data, .. } = frame {
             frame = *data;
         }
@@ -192,7 +200,7 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         } else if let Some(Recipient::Confirmation(..)) = flight.waiting.front()
             && !matches!(frame, Value::ServerError(_))
         {
-            return Err("the server sent a reply in place of a confirmation");
+            return Err(ended("the server sent a reply in place of a confirmation"));
         }
         let in_flight = flight.waiting.len();
         match flight.waiting.pop_front() {
@@ -201,11 +209,18 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
             Some(Recipient::Reply(caller) | Recipient::Confirmation(_, _, caller)) => {
                 let _ = caller.send(frame);
             }
-            None => return Err("the server sent a reply to no command"),
+            // A server that rejects a client says why before it reads a command.
+            None => {
+                let reason = match frame {
+                    Value::ServerError(error) => server_message(&error.into()),
+                    _ => "the server sent a reply to no command".to_owned(),
+                };
+                return Err(ended(&reason));
+            }
         }
         flight.replied += 1;
         self.traffic.record_reply(flight.waiting.len() > flight.unwritten);
-        if in_flight == 1 && flight.is_last { Err(NOT_NEEDED) } else { Ok(in_flight) }
+        Ok(in_flight)
     }
 
     /// Writes commands until the link ends, and returns the error.
@@ -232,22 +247,16 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
             if let Err(error) = socket.write_all(&batch).await {
                 return error.into();
             }
+            {
+                let mut flight = self.flight.lock();
+                (flight.replied, flight.unwritten, flight.has_yielded) = (0, 0, false);
+            }
             if let Err(error) = socket.flush().await {
                 return error.into();
             }
-            let mut flight = self.flight.lock();
-            (flight.replied, flight.unwritten, flight.has_yielded) = (0, 0, false);
         }
-        let is_idle = {
-            let mut flight = self.flight.lock();
-            flight.is_last = true;
-            flight.waiting.is_empty()
-        };
-        if !is_idle {
-            // The last reply ends the link.
-            std::future::pending::<()>().await;
-        }
-        ended(NOT_NEEDED)
+        // The link ends with its handle.
+        std::future::pending().await
     }
 
     /// Adds a command to a batch, unless its caller is gone.

@@ -29,7 +29,7 @@ pub(crate) use driver::BATCH_FROM;
 /// The reason if the driver is gone and has left none.
 const RUNTIME_ENDED: &str = "the runtime of the connection has ended";
 
-/// One connection to a server. It ends when it is dropped, after the replies to the commands that were sent.
+/// One connection to a server. It ends when it is dropped.
 pub(crate) struct Link {
     commands: mpsc::UnboundedSender<Command>,
     life: Arc<Life>,
@@ -136,6 +136,10 @@ impl Link {
             let _ = self.commands.send(command);
         }
         async move {
+            // A command that is sent at the moment of the end may stay in the channel.
+            if let Some(error) = self.life.error.get() {
+                return Err(error.clone());
+            }
             // A reply that has arrived before the end is lost with the link.
             match (reply.await, self.life.error.get()) {
                 (Ok(reply), None) => reply.extract_error(),
@@ -167,6 +171,14 @@ impl Link {
 
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+}
+
+impl Drop for Link {
+    /// Ends the link at once: every caller that waits for a reply has the link. A server that has stopped would otherwise
+    /// keep the socket and the driver of each attempt to connect.
+    fn drop(&mut self) {
+        self.end("the connection is not needed any more");
     }
 }
 

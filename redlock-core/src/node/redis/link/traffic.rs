@@ -166,10 +166,11 @@ impl AsyncRead for Metered {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // Before the read: bytes that have left the kernel's buffer count as unread.
+        self.traffic.drained.store(false, Ordering::Release);
         let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
-        match read {
-            Poll::Pending => self.traffic.record_drained(),
-            Poll::Ready(_) => self.traffic.drained.store(false, Ordering::Release),
+        if read.is_pending() {
+            self.traffic.record_drained();
         }
         read
     }
