@@ -45,7 +45,7 @@ const SLICES: usize = 6;
 
 /// The highest number of frames that are read before commands are written, and other tasks run. A server could otherwise
 /// keep the driver from writing by an endless flow of pushes.
-const LONGEST_TURN: usize = 64;
+const LONGEST_TURN: usize = 1024;
 
 /// A command that a caller has sent.
 pub(super) struct Command {
