@@ -144,8 +144,8 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         if let Ok(error) = Abortable::new(transfer, end).await {
             self.life.0.end(error);
         }
-        self.flight.lock().waiting.clear();
-        // A command that is sent at this moment would stay in the channel, and its caller would wait.
+        // A command that is sent at this moment would stay in the channel, and its caller would wait. The callers that have
+        // sent their commands wake when this driver is dropped.
         commands.close();
         while commands.recv().await.is_some() {}
     }

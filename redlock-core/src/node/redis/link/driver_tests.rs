@@ -360,6 +360,21 @@ async fn the_end_interrupts_a_write_to_a_server_that_reads_nothing() {
     }
 }
 
+/// Another connection may have replaced the link, and its server may have started anew.
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_has_arrived_does_not_count_after_the_end() {
+    let (link, mut server) = link(4096);
+    let command = set("k");
+    let mut reply = Box::pin(link.send(&command));
+    assert!(futures_util::poll!(&mut reply).is_pending());
+    read_exactly(&mut server, command.get_packed_command().len()).await;
+    server.write_all(OK.as_bytes()).await.unwrap();
+    // The driver reads the reply.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    link.end("the test ends it");
+    assert!(reply.await.unwrap_err().to_string().contains("the test ends it"));
+}
+
 /// A command that is sent at the moment of the end must not stay in the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_caller_waits_on_a_link_that_ends_at_the_same_time() {
@@ -403,7 +418,7 @@ fn callers_learn_that_the_runtime_of_the_link_has_ended() {
     let reply = link.send(&command);
     drop(runtime);
     let error = other.block_on(async { timeout(SOON, reply).await.expect("the end").unwrap_err() });
-    assert!(error.to_string().contains("runtime"), "{error}");
+    assert!(error.to_string().contains("runtime") && !link.is_alive(), "{error}");
     other.block_on(async { timeout(SOON, link.stopped()).await.expect("the driver has stopped") });
 }
 
