@@ -1,9 +1,9 @@
 //! The driver of a link: a task that writes commands, and pairs the replies with them.
 //!
-//! Only a frame that is no push is a reply, and replies come in the order of the commands. A push confirms a subscription
-//! if the oldest command without a reply is the one that it confirms. Every other push is handed on. Any other frame
-//! ends the link, because it would shift the replies: a refusal could become a grant. No other client of a server can
-//! cause a push of another kind, but a server of a cluster sends `sunsubscribe` unasked when a slot moves.
+//! Only a frame that is no push is a reply, and replies come in the order of the commands. A push is a confirmation if the
+//! oldest command without a reply asks for this change of this channel. Every other push is handed on: a server of a
+//! cluster sends `sunsubscribe` unasked when a slot moves. Any other frame ends the link, because it would shift the
+//! replies, and a refusal could become a grant.
 //!
 //! The driver reads while it writes. A server may take no commands before its replies are read.
 

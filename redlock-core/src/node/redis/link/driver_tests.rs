@@ -104,7 +104,7 @@ async fn an_unasked_push_does_not_turn_a_refusal_into_a_grant() {
     }
 }
 
-/// What the server of the random test sends for a command.
+/// The answer of the server in the random test.
 enum Answer {
     Reply(Value),
     Error,
