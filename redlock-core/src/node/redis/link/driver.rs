@@ -22,7 +22,7 @@ use super::traffic::{Metered, Traffic};
 use super::{Change, Life, RUNTIME_ENDED, ended};
 use crate::node::redis::error::server_message;
 
-/// The number of commands in flight from which a write waits for the callers that are ready.
+/// The number of other commands in flight from which a write waits for the callers that are ready.
 ///
 /// A batch of fewer commands saves little, and the pause costs processor time.
 pub(crate) const BATCH_FROM: usize = 8;
@@ -87,7 +87,7 @@ struct Flight {
     replied: usize,
     /// The number of commands in flight that were not written yet.
     unwritten: usize,
-    /// Whether the ready tasks have run since the last write.
+    /// Whether the ready tasks have run since the last write. One pause for each write is enough.
     has_yielded: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Driver<P> {
     flight: Mutex<Flight>,
 }
 
-/// Ends the link when its driver is dropped: by a panic, or with its runtime.
+/// Ends the link when its driver is dropped before its end: by a panic, or with its runtime.
 struct EndOnDrop<'a>(&'a Life);
 
 impl Drop for EndOnDrop<'_> {
@@ -183,7 +183,7 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         }
     }
 
-    /// Passes a frame on to its receiver, and returns the number of commands in flight before. An error ends the link.
+    /// Passes a frame on to its recipient, and returns the number of commands in flight before. An error ends the link.
     fn pair(&self, mut frame: Value) -> Result<usize, RedisError> {
         while let Value::Attribute { data, .. } = frame {
             frame = *data;
