@@ -21,7 +21,7 @@ use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::lease::LeaseKeeper;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
-use crate::node::{LeaseRange, Node, NodeStatus, StatusReceiver};
+use crate::node::{LeaseRange, Node, NodeSettings, NodeStatus, StatusReceiver};
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::telemetry;
@@ -77,23 +77,35 @@ impl LockManagerBuilder {
             })
         };
         let nodes = self.nodes.iter().enumerate().map(node).collect::<Result<_, _>>()?;
-        self.start(nodes, |_| {}, clock).await
+        self.start(nodes, clock).await
     }
 
-    /// Creates the manager and waits for its nodes. `serve` starts the background work of the nodes.
+    /// Creates the manager and starts its nodes, and waits for them.
     pub(super) async fn start(
         self,
         nodes: Vec<Arc<dyn Node>>,
-        serve: impl FnOnce(&Handle),
         clock: Arc<dyn Clock>,
     ) -> Result<LockManager, ConnectError> {
         check_memory_nodes(&self.nodes)?;
         let connect_timeout = self.connect_timeout;
+        let settings = self.node_settings(&clock);
         let manager = self.build(nodes, clock);
         manager.context.check_expire(manager.context.expire)?;
-        serve(&Handle::current());
+        for node in &*manager.context.ballot.nodes {
+            node.start(&Handle::current(), &settings);
+        }
         wait_for_quorum(&manager.context.ballot, connect_timeout).await?;
         Ok(manager)
+    }
+
+    fn node_settings(&self, clock: &Arc<dyn Clock>) -> NodeSettings {
+        NodeSettings {
+            node_timeout: self.resolved_node_timeout(self.nodes.len()),
+            connect_timeout: self.connect_timeout,
+            restart_guard: self.restart_guard,
+            failover_margin: self.failover_margin,
+            clock: Arc::clone(clock),
+        }
     }
 
     pub(super) fn in_memory() -> LockManager {

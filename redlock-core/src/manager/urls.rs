@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-
 use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
 use crate::error::ConnectError;
-use crate::log_limit::LogLimit;
 use crate::node::Node;
-use crate::node::redis::{
-    ClusterNode, Endpoint, NodeSettings, RedisNode, RedisUrl, Route, SentinelGroup, Servers,
-    ShardSettings,
-};
+use crate::node::redis::{Endpoint, RedisNode, RedisOptions, RedisUrl, ServerRegistry};
 
 impl LockManager {
     /// Connects to the nodes with these URLs, with the defaults of [`LockManagerBuilder`]. One URL makes
@@ -82,8 +76,7 @@ impl LockManagerBuilder {
         self.check()?;
         self.check_tls().await?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
-        let (mut redis_nodes, mut clusters) = (Vec::new(), Vec::new());
-        let settings = self.node_settings(&clock);
+        let registry = Arc::<ServerRegistry>::default();
         for (index, config) in self.nodes.iter().enumerate() {
             nodes.push(match config {
                 NodeConfig::Memory(node) => Arc::new(node.clone()),
@@ -96,59 +89,18 @@ impl LockManagerBuilder {
                         let invalid = |reason| ConnectError::InvalidUrl { position, reason };
                         let parsed = RedisUrl::parse(url).map_err(invalid)?;
                         let parsed = self.with_access(parsed).await.map_err(invalid)?;
-                        let server = |endpoint| Route::Server(Box::new(adapt(url, endpoint)));
-                        let route = match &parsed.servers {
-                            Servers::Tcp(address) => server(Endpoint::of(&parsed, address)),
-                            Servers::Unix(path) => server(Endpoint::unix(&parsed, path)),
-                            Servers::Sentinel { sentinels, service, login } => {
-                                let timeout = self.connect_timeout;
-                                let log_limit = LogLimit::new(Arc::clone(&clock));
-                                let group = SentinelGroup::new(
-                                    &parsed, sentinels, service, login, timeout, log_limit,
-                                );
-                                Route::Sentinel(Arc::new(group))
-                            }
-                            Servers::Cluster { .. } => {
-                                let node = ClusterNode::new(ShardSettings {
-                                    url: parsed,
-                                    node: NodeSettings {
-                                        is_only_server: false,
-                                        ..settings.clone()
-                                    },
-                                    refresh: self.cluster_refresh,
-                                });
-                                clusters.push(Arc::clone(&node));
-                                nodes.push(node);
-                                continue;
-                            }
-                        };
-                        let node = RedisNode::new(route, settings.clone());
-                        redis_nodes.push(Arc::clone(&node));
-                        node
+                        Arc::new(RedisNode::new(RedisOptions {
+                            endpoint: Endpoint::of_one(&parsed)
+                                .map(|endpoint| adapt(url, endpoint)),
+                            url: parsed,
+                            registry: Arc::clone(&registry),
+                            cluster_refresh: self.cluster_refresh,
+                            is_only_node: self.nodes.len() == 1,
+                        }))
                     }
                 }
             });
         }
-        let serve = |runtime: &Handle| {
-            for node in redis_nodes {
-                node.start(runtime);
-            }
-            for node in clusters {
-                node.start(runtime);
-            }
-        };
-        self.start(nodes, serve, clock).await
-    }
-
-    fn node_settings(&self, clock: &Arc<dyn Clock>) -> NodeSettings {
-        NodeSettings {
-            node_timeout: self.resolved_node_timeout(self.nodes.len()),
-            connect_timeout: self.connect_timeout,
-            restart_guard: self.restart_guard,
-            failover_margin: self.failover_margin,
-            clock: Arc::clone(clock),
-            servers: Arc::default(),
-            is_only_server: self.nodes.len() == 1,
-        }
+        self.start(nodes, clock).await
     }
 }

@@ -184,12 +184,15 @@ mod queue_op;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod reply_future;
+mod settings;
 mod status;
 mod subscription;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::runtime::Handle;
 
 use crate::error::{InvalidOption, NodeError};
 pub use crate::key::LockKey;
@@ -200,6 +203,7 @@ pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
 pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
 pub use reply_future::ReplyFuture;
+pub use settings::NodeSettings;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;
 pub use subscription::{Notify, Subscription};
@@ -227,6 +231,14 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
         let _ = keys;
         Ok(())
+    }
+
+    /// Starts the background work of the node in a runtime. The manager calls it once, before any operation. The work ends when
+    /// the node is dropped.
+    ///
+    /// The provided method does nothing.
+    fn start(&self, runtime: &Handle, settings: &NodeSettings) {
+        let _ = (runtime, settings);
     }
 
     /// Executes an operation.

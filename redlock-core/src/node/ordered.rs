@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Shared, WeakShared, join_all};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use super::{
-    Action, Capabilities, Node, Notify, Op, ProcessId, QueueFuture, QueueOp, ReplyFuture, Silence,
-    StatusReceiver, Subscription,
+    Action, Capabilities, Node, NodeSettings, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    ReplyFuture, Silence, StatusReceiver, Subscription,
 };
 use crate::error::InvalidOption;
 use crate::key::LockKey;
@@ -94,6 +95,10 @@ impl<N: Node> Node for Ordered<N> {
 
     fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
         self.node.check_keys(keys)
+    }
+
+    fn start(&self, runtime: &Handle, settings: &NodeSettings) {
+        self.node.start(runtime, settings);
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, RedisError, Value};
 
-use super::connection::Connection;
 use super::error::node_error;
-use super::script::FAIR;
-use super::{encode, fencing};
+use super::fencing;
 use crate::error::NodeError;
 use crate::lock::{Dialect, LockSpec};
 use crate::node::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
@@ -31,18 +29,7 @@ pub(super) fn channel(spec: &LockSpec, process: ProcessId) -> Arc<str> {
     format!("{}:{process}", queue(spec)).into()
 }
 
-/// Executes an operation. `asking` is set for a server of a cluster to which the slot of the queue is moving.
-pub(super) async fn execute(
-    connection: &Connection,
-    op: &QueueOp,
-    asking: bool,
-) -> Result<QueueReply, NodeError> {
-    let command = encode::packed(&encode(op, connection.sha(FAIR)));
-    // Every operation may be executed twice, so the command is sent again in any case.
-    decode(&connection.send_script(FAIR, command, asking).await)
-}
-
-fn encode(op: &QueueOp, sha: &str) -> Cmd {
+pub(super) fn encode(op: &QueueOp, sha: &str) -> Cmd {
     let QueueOp { spec, process, presence, action } = op;
     let mut command = Cmd::new();
     command.arg("EVALSHA").arg(sha).arg(1).arg(queue(spec));
@@ -79,7 +66,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn decode(reply: &Result<Value, RedisError>) -> Result<QueueReply, NodeError> {
+pub(super) fn decode(reply: &Result<Value, RedisError>) -> Result<QueueReply, NodeError> {
     let unexpected = || NodeError::UnexpectedReply;
     let Value::Array(values) = reply.as_ref().map_err(node_error)? else {
         return Err(unexpected());

@@ -10,9 +10,9 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, cmd};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
-use super::connection::Connection;
-use super::connection::played_server::played_connection;
 use super::link::BATCH_FROM;
+use super::server::connection::Connection;
+use super::server::played_server::played_connection;
 
 /// Reads from the server end as many bytes as expected, and compares them.
 async fn assert_arrives(server: &mut DuplexStream, expected: &str) {

@@ -1,14 +1,17 @@
-//! Servers that refuse subscriptions.
+//! Subscriptions whose server refuses them, and the connections that they follow.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
-use super::connection::played_server::{played_connection, serve};
-use super::subscriptions::{RETRY_PAUSE, Subscriptions};
-use crate::log_limit::LogLimit;
+use super::played_node::{LEASE, PlayedNode};
+use super::server::ConnectionState;
+use super::server::played_server::serve;
+use super::subscriptions::RETRY_PAUSE;
+use crate::error::NodeError;
 use crate::node::Subscription;
 
 const BUSY: &str = "-BUSY Redis is busy running a script.\r\n";
@@ -19,62 +22,117 @@ fn confirmed(what: &str, channel: &str) -> String {
     format!(">3\r\n${}\r\n{what}\r\n${}\r\n{channel}\r\n:1\r\n", what.len(), channel.len())
 }
 
-fn listen(channels: &Arc<Subscriptions>, name: &str) -> Subscription {
-    channels.subscribe(&name.into(), false, Arc::new(|| {}))
+fn listen(played: &PlayedNode, name: &str) -> Subscription {
+    listen_with(played, name, || {})
+}
+
+fn listen_with(
+    played: &PlayedNode,
+    name: &str,
+    notify: impl Fn() + Send + Sync + 'static,
+) -> Subscription {
+    let shared = &played.shared;
+    let connection = |slot| shared.connection(slot);
+    shared.subscriptions.subscribe(&name.into(), 0, false, Arc::new(notify), connection)
 }
 
 /// Without a second attempt, a key that always has waiters, such as a hot key, would never get its
 /// subscription.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
-    let (connection, mut server) = played_connection();
-    let channels = Arc::new(Subscriptions::default());
-    let mut subscription = listen(&channels, "hot");
+    let mut played = PlayedNode::new(LEASE);
+    let mut subscription = listen(&played, "hot");
     let play = async {
-        serve(&mut server, "SUBSCRIBE", BUSY, || {}).await;
+        serve(&mut played.server, "SUBSCRIBE", BUSY, || {}).await;
         subscription.take_ready().unwrap().await;
         for reply in [BUSY, &confirmed("subscribe", "hot")] {
             let refused = Instant::now();
-            serve(&mut server, "SUBSCRIBE", reply, || {}).await;
+            serve(&mut played.server, "SUBSCRIBE", reply, || {}).await;
             assert!(refused.elapsed() + Duration::from_millis(10) >= RETRY_PAUSE);
         }
-        let silence = timeout(LONG, server.read_u8()).await;
+        let silence = timeout(LONG, played.server.read_u8()).await;
         assert!(silence.is_err(), "the subscription is confirmed, so nothing else is sent");
         drop(subscription);
-        serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "hot"), || {}).await;
+        let reply = confirmed("unsubscribe", "hot");
+        serve(&mut played.server, "UNSUBSCRIBE", &reply, || {}).await;
     };
-    let log_limit = LogLimit::default();
-    tokio::select! {
-        biased;
-        () = channels.serve(&connection, "", &log_limit) => unreachable!(),
-        played = timeout(2 * LONG, play) => played.expect("the test ends in time"),
-    }
+    timeout(2 * LONG, play).await.expect("the test ends in time");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_channel_does_not_affect_the_others() {
-    let (connection, mut server) = played_connection();
-    let channels = Arc::new(Subscriptions::default());
-    let (mut one, mut two) = (listen(&channels, "denied"), listen(&channels, "permitted"));
+    let mut played = PlayedNode::new(LEASE);
+    let (mut one, mut two) = (listen(&played, "denied"), listen(&played, "permitted"));
     let play = async {
         let mut commands = String::new();
         while !commands.ends_with("permitted\r\n") {
-            commands.push(char::from(server.read_u8().await.unwrap()));
+            commands.push(char::from(played.server.read_u8().await.unwrap()));
         }
         assert_eq!(commands.matches("SUBSCRIBE").count(), 2, "{commands}");
         let replies = DENIED.to_owned() + &confirmed("subscribe", "permitted");
-        server.write_all(replies.as_bytes()).await.unwrap();
+        played.server.write_all(replies.as_bytes()).await.unwrap();
         one.take_ready().unwrap().await;
         two.take_ready().unwrap().await;
-        let silence = timeout(LONG, server.read_u8()).await;
+        let silence = timeout(LONG, played.server.read_u8()).await;
         assert!(silence.is_err(), "the forbidden channel is not requested again");
         drop((one, two));
-        serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "permitted"), || {}).await;
+        let reply = confirmed("unsubscribe", "permitted");
+        serve(&mut played.server, "UNSUBSCRIBE", &reply, || {}).await;
     };
-    let log_limit = LogLimit::default();
-    tokio::select! {
-        biased;
-        () = channels.serve(&connection, "", &log_limit) => unreachable!(),
-        played = timeout(2 * LONG, play) => played.expect("the test ends in time"),
+    timeout(2 * LONG, play).await.expect("the test ends in time");
+}
+
+/// A subscription that was made while the node was down, or over an earlier connection, must not be lost.
+#[tokio::test(start_paused = true)]
+async fn a_new_connection_has_the_subscriptions_of_the_earlier_one() {
+    let mut played = PlayedNode::new(LEASE);
+    let notified = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notified);
+    let notify = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    };
+    let _before = listen_with(&played, "before", notify);
+    serve(&mut played.server, "before", &confirmed("subscribe", "before"), || {}).await;
+    played.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+    let mut meanwhile = listen(&played, "meanwhile");
+    let ready = meanwhile.take_ready().unwrap();
+    played.connect();
+    let mut commands = String::new();
+    while !(commands.contains("before") && commands.contains("meanwhile")) {
+        commands.push(char::from(played.server.read_u8().await.unwrap()));
     }
+    // The server confirms them in the order of the commands.
+    let mut names = ["before", "meanwhile"];
+    names.sort_by_key(|name| commands.find(name));
+    let replies = names.map(|name| confirmed("subscribe", name)).concat();
+    let message = ">3\r\n$7\r\nmessage\r\n$6\r\nbefore\r\n$1\r\n1\r\n";
+    played.server.read_exact(&mut [0; 2]).await.unwrap();
+    played.server.write_all((replies + message).as_bytes()).await.unwrap();
+    timeout(LONG, ready).await.expect("the subscription is confirmed");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(notified.load(Ordering::Relaxed), 1);
+}
+
+/// The confirmation of an earlier subscription says nothing about the present one: the server may execute the end of the
+/// earlier one in between.
+#[tokio::test(start_paused = true)]
+async fn the_confirmation_of_an_ended_subscription_does_not_confirm_the_next_one() {
+    let mut played = PlayedNode::new(LEASE);
+    drop(listen(&played, "hot"));
+    let mut subscription = listen(&played, "hot");
+    let mut ready = subscription.take_ready().unwrap();
+    let confirm = async |played: &mut PlayedNode, what: &str| {
+        played.server.write_all(confirmed(what, "hot").as_bytes()).await.unwrap();
+        // The driver of the connection reads it.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    let mut commands = String::new();
+    while commands.matches("\r\nhot\r\n").count() < 3 {
+        commands.push(char::from(played.server.read_u8().await.unwrap()));
+    }
+    confirm(&mut played, "subscribe").await;
+    confirm(&mut played, "unsubscribe").await;
+    assert!(futures_util::poll!(&mut ready).is_pending());
+    confirm(&mut played, "subscribe").await;
+    timeout(LONG, ready).await.expect("the subscription is confirmed");
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, RedisError};
 use tokio::time::{sleep, timeout};
 
-use super::Connection;
 use crate::access::{Credentials, Provider};
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::error;
+use crate::node::redis::link::Link;
 use crate::node::redis::url::Login;
 use crate::telemetry;
 
@@ -52,21 +52,18 @@ impl Login {
     }
 }
 
-impl Connection {
+impl ExpiringLogin {
     /// Authenticates again whenever the credentials are about to expire. Never completes.
     ///
     /// After a failure it tries again for as long as the connection lasts. The server decides what happens to a
     /// connection whose credentials have expired. A new connection gets new credentials.
-    pub(crate) async fn keep_authenticated(&self, node: &Arc<str>, limit: Duration) {
-        let Some(ExpiringLogin { provider, username, mut life }) = self.expiring_login.clone()
-        else {
-            return std::future::pending().await;
-        };
+    pub(crate) async fn renew(&self, link: &Link, node: &Arc<str>, limit: Duration) {
+        let mut life = self.life;
         loop {
             sleep(life.mul_f64(jitter(RENEWED_AFTER)).max(SHORTEST_LIFE)).await;
             let mut pause = FIRST_PAUSE;
             let expires_in = loop {
-                match self.authenticate(&provider, username.as_deref(), limit).await {
+                match self.authenticate(link, limit).await {
                     Ok(expires_in) => break expires_in,
                     Err(error) => {
                         telemetry::authenticated_again(node, "failed");
@@ -91,19 +88,18 @@ impl Connection {
     /// A server that refuses them leaves the connection as it was.
     async fn authenticate(
         &self,
-        provider: &Provider,
-        username: Option<&str>,
+        link: &Link,
         limit: Duration,
     ) -> Result<Option<Duration>, NodeError> {
-        let credentials = provider.credentials(limit).await?;
+        let credentials = self.provider.credentials(limit).await?;
         let mut command = Cmd::new();
         command.arg("AUTH");
-        if let Some(username) = credentials.username.as_deref().or(username) {
+        if let Some(username) = credentials.username.as_deref().or(self.username.as_deref()) {
             command.arg(username);
         }
         command.arg(&credentials.password);
         let reply: Result<_, RedisError> =
-            timeout(limit, self.send(&command)).await.map_err(|_| NodeError::NoReply(limit))?;
+            timeout(limit, link.send(&command)).await.map_err(|_| NodeError::NoReply(limit))?;
         reply.map_err(|error| error::not_connected(&error))?;
         Ok(credentials.expires_in)
     }
@@ -114,7 +110,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::node::redis::connection::played_server::{played_connection, serve};
+    use crate::node::redis::server::played_server::{played_connection, serve};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -126,9 +122,8 @@ mod tests {
             "cache:6379".into(),
         );
         let login = ExpiringLogin { provider, username: Some("app".to_owned()), life: HOUR };
-        let connection = Connection { expiring_login: Some(login), ..connection };
         let node = "cache:6379".into();
-        let mut authentication = Box::pin(connection.keep_authenticated(&node, HOUR));
+        let mut authentication = Box::pin(login.renew(&connection.link, &node, HOUR));
         for life in [HOUR, 2 * HOUR] {
             let begun = Instant::now();
             let command = "AUTH\r\n$3\r\napp\r\n$4\r\nnext\r\n";
@@ -159,9 +154,8 @@ mod tests {
             "cache:6379".into(),
         );
         let login = ExpiringLogin { provider, username: None, life: HOUR };
-        let connection = Connection { expiring_login: Some(login), ..connection };
         let node = "cache:6379".into();
-        let mut authentication = Box::pin(connection.keep_authenticated(&node, HOUR));
+        let mut authentication = Box::pin(login.renew(&connection.link, &node, HOUR));
         for _ in 0..9 {
             tokio::select! {
                 biased;

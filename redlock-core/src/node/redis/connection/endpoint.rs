@@ -6,17 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::redis::io::tcp::{TcpSettings, socket2};
-use bb8_redis::redis::{Cmd, ConnectionAddr, PushKind, RedisError, Value};
+use bb8_redis::redis::{Cmd, ConnectionAddr, RedisError};
 use futures_util::future::{join_all, try_join};
 
 use super::authentication::ExpiringLogin;
-use super::rejection_reason;
 use crate::access::TlsOptions;
-use crate::node::redis::link::Link;
 use crate::node::redis::link::socket::Socket;
-#[cfg(test)]
-use crate::node::redis::url::Servers;
-use crate::node::redis::url::{HostPort, Login, RedisUrl};
+use crate::node::redis::link::{Event, Link};
+use crate::node::redis::url::{HostPort, Login, RedisUrl, Servers};
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Dial;
 
@@ -45,6 +42,15 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// Returns the endpoint of a URL of one server.
+    pub(crate) fn of_one(url: &RedisUrl) -> Option<Self> {
+        match &url.servers {
+            Servers::Tcp(server) => Some(Self::of(url, server)),
+            Servers::Unix(path) => Some(Self::unix(url, path)),
+            Servers::Sentinel { .. } | Servers::Cluster { .. } => None,
+        }
+    }
+
     /// Returns the endpoint of one of the servers behind a URL.
     pub(crate) fn of(url: &RedisUrl, server: &HostPort) -> Self {
         let (host, port) = (server.host.clone(), server.port);
@@ -59,7 +65,7 @@ impl Endpoint {
     }
 
     /// Returns the endpoint of the server with this unix socket.
-    pub(crate) fn unix(url: &RedisUrl, path: &Path) -> Self {
+    fn unix(url: &RedisUrl, path: &Path) -> Self {
         Self::new(url, &path.display().to_string(), ConnectionAddr::Unix(path.to_owned()))
     }
 
@@ -98,11 +104,11 @@ impl Endpoint {
         &self,
         limit: Duration,
         in_slices: bool,
-        on_push: impl Fn(PushKind, Vec<Value>) + Send + Sync + 'static,
+        on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<(Link, Option<ExpiringLogin>), RedisError> {
         let login = self.login.resolve(limit * 3 / 4).await;
         let (login, expiring_login) = login.map_err(std::io::Error::other)?;
-        let link = Link::start(self.connect().await?, in_slices, on_push);
+        let link = Link::start(self.connect().await?, in_slices, on_event);
         self.shake_hands(&link, &login).await?;
         Ok((link, expiring_login))
     }
@@ -147,15 +153,6 @@ impl Endpoint {
         }
         Socket::connect(&self.address, &self.tcp, &self.tls).await
     }
-
-    /// Returns the reason of a server that has closed a new connection at once.
-    pub(crate) async fn rejection_reason(&self) -> Option<String> {
-        #[cfg(feature = "unstable-simulation")]
-        if self.dial.is_some() {
-            return None;
-        }
-        rejection_reason::reason(&self.address).await
-    }
 }
 
 fn tcp_settings() -> TcpSettings {
@@ -178,12 +175,7 @@ impl fmt::Debug for Endpoint {
 impl Endpoint {
     /// Returns the endpoint of a URL of one server.
     pub(crate) fn parse(url: &str) -> Self {
-        let url = RedisUrl::parse(url).unwrap();
-        match &url.servers {
-            Servers::Tcp(server) => Self::of(&url, server),
-            Servers::Unix(path) => Self::unix(&url, path),
-            other => panic!("{other:?}"),
-        }
+        Self::of_one(&RedisUrl::parse(url).unwrap()).unwrap()
     }
 
     /// Connects the socket alone, without the Redis handshake.

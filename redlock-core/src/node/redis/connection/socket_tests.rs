@@ -53,7 +53,7 @@ async fn a_link_runs_over_a_unix_socket_like_over_any_other() {
     let (mut server, _) = accepted.unwrap();
     let socket = connected.unwrap();
     assert!(matches!(socket, Socket::Unix(_)));
-    let link = Link::start(socket, false, |_, _| {});
+    let link = Link::start(socket, false, |_| {});
     let ping = cmd("PING");
     let replies = async {
         server.read_exact(&mut vec![0; ping.get_packed_command().len()]).await.unwrap();

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::socket::Socket;
 use super::traffic::{Metered, Traffic};
-use super::{Change, Life, RUNTIME_ENDED, ended};
+use super::{Change, Event, Life, RUNTIME_ENDED, ended};
 use crate::node::redis::error::server_message;
 
 /// The number of other commands in flight from which a write waits for the callers that are ready.
@@ -61,15 +61,15 @@ pub(super) enum Recipient {
     Nobody,
     Reply(oneshot::Sender<Value>),
     /// The reply is a push that names the channel, or an error.
-    Confirmation(Change, Arc<str>, oneshot::Sender<Value>),
+    Confirmation(Change, Arc<str>),
 }
 
 impl Recipient {
     /// Returns whether this push is the confirmation.
     fn is_confirmed_by(&self, kind: &PushKind, data: &[Value]) -> bool {
-        let Self::Confirmation(change, channel, _) = self else { return false };
+        let Self::Confirmation(change, channel) = self else { return false };
         let expected = match change {
-            Change::Subscribe => PushKind::Subscribe,
+            Change::Subscribe { .. } => PushKind::Subscribe,
             Change::Unsubscribe => PushKind::Unsubscribe,
         };
         let named = data.first();
@@ -95,7 +95,7 @@ pub(super) struct Driver<P> {
     life: Stop,
     traffic: Arc<Traffic>,
     in_slices: bool,
-    on_push: P,
+    on_event: P,
     flight: Mutex<Flight>,
 }
 
@@ -118,9 +118,14 @@ impl Drop for Stop {
     }
 }
 
-impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
-    pub(super) fn new(life: Arc<Life>, traffic: Arc<Traffic>, in_slices: bool, on_push: P) -> Self {
-        Self { life: Stop(life), traffic, in_slices, on_push, flight: Mutex::default() }
+impl<P: Fn(Event) + Sync> Driver<P> {
+    pub(super) fn new(
+        life: Arc<Life>,
+        traffic: Arc<Traffic>,
+        in_slices: bool,
+        on_event: P,
+    ) -> Self {
+        Self { life: Stop(life), traffic, in_slices, on_event, flight: Mutex::default() }
     }
 
     /// Runs until the link ends.
@@ -193,7 +198,7 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
             let oldest = flight.waiting.front();
             if !oldest.is_some_and(|recipient| recipient.is_confirmed_by(&kind, &data)) {
                 drop(flight);
-                (self.on_push)(kind, data);
+                (self.on_event)(Event::Push(kind, data));
                 return Ok(0);
             }
             frame = Value::Okay;
@@ -203,11 +208,16 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
             return Err(ended("the server sent a reply in place of a confirmation"));
         }
         let in_flight = flight.waiting.len();
+        let mut event = None;
         match flight.waiting.pop_front() {
-            Some(Recipient::Nobody) => {}
+            Some(Recipient::Nobody | Recipient::Confirmation(Change::Unsubscribe, _)) => {}
             // Fails if the caller is gone.
-            Some(Recipient::Reply(caller) | Recipient::Confirmation(_, _, caller)) => {
+            Some(Recipient::Reply(caller)) => {
                 let _ = caller.send(frame);
+            }
+            Some(Recipient::Confirmation(Change::Subscribe { id }, channel)) => {
+                let result = frame.extract_error().map(drop);
+                event = Some(Event::Subscribed { id, channel, result });
             }
             // A server that rejects a client says why before it reads a command.
             None => {
@@ -220,6 +230,10 @@ impl<P: Fn(PushKind, Vec<Value>) + Sync> Driver<P> {
         }
         flight.replied += 1;
         self.traffic.record_reply(flight.waiting.len() > flight.unwritten);
+        drop(flight);
+        if let Some(event) = event {
+            (self.on_event)(event);
+        }
         Ok(in_flight)
     }
 

@@ -1,9 +1,10 @@
 //! No reply reaches another command than its own, and no caller waits for a reply that cannot come.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, PushKind, RedisError, Value, cmd};
+use bb8_redis::redis::{Cmd, RedisError, Value, cmd};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use tokio::time::timeout;
 
 use super::driver::BATCH_FROM;
 use super::socket::Socket;
-use super::{Change, Link};
+use super::{Change, Event, Link};
 
 const SOON: Duration = Duration::from_secs(20);
 const OK: &str = "+OK\r\n";
@@ -24,16 +25,33 @@ const NIL: &str = "_\r\n";
 
 fn link(capacity: usize) -> (Link, DuplexStream) {
     let (client, server) = duplex(capacity);
-    (Link::start(Socket::Duplex(client), true, |_, _| {}), server)
+    (Link::start(Socket::Duplex(client), true, |_| {}), server)
 }
 
-/// Returns a link, the end of its server, and the kinds of the pushes that the link hands on.
-fn link_with_pushes(capacity: usize) -> (Link, DuplexStream, Arc<Mutex<Vec<PushKind>>>) {
+/// What a link has handed on.
+#[derive(Default)]
+struct Seen {
+    pushes: usize,
+    /// The replies to subscriptions, by their IDs.
+    subscribed: HashMap<u64, Result<(), RedisError>>,
+}
+
+/// Returns a link, the end of its server, and what the link hands on.
+fn link_with_events(capacity: usize) -> (Link, DuplexStream, Arc<Mutex<Seen>>) {
     let (client, server) = duplex(capacity);
-    let pushes = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&pushes);
-    let link = Link::start(Socket::Duplex(client), true, move |kind, _| seen.lock().push(kind));
-    (link, server, pushes)
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let events = Arc::clone(&seen);
+    let on_event = move |event| {
+        let mut seen = events.lock();
+        match event {
+            Event::Push(..) => seen.pushes += 1,
+            Event::Subscribed { id, channel, result } => {
+                assert!(*channel == *format!("c{id}") || *channel == *"hot", "{channel}: {id}");
+                assert!(seen.subscribed.insert(id, result).is_none(), "{id} is confirmed twice");
+            }
+        }
+    };
+    (Link::start(Socket::Duplex(client), true, on_event), server, seen)
 }
 
 fn set(key: &str) -> Cmd {
@@ -80,7 +98,7 @@ fn unasked_pushes() -> Vec<String> {
 async fn an_unasked_push_does_not_turn_a_refusal_into_a_grant() {
     const COMMANDS: usize = 2000;
     for unasked in unasked_pushes() {
-        let (link, mut server, pushes) = link_with_pushes(4096);
+        let (link, mut server, seen) = link_with_events(4096);
         let commands: Vec<Cmd> = (0..COMMANDS).map(|number| set(&number.to_string())).collect();
         let length: usize = commands.iter().map(|command| command.get_packed_command().len()).sum();
         let answers = async {
@@ -100,7 +118,7 @@ async fn an_unasked_push_does_not_turn_a_refusal_into_a_grant() {
             let expected = if number % 2 == 0 { Value::Okay } else { Value::Nil };
             assert_eq!(reply.unwrap(), expected, "{unasked:?}: reply {number}");
         }
-        assert_eq!(pushes.lock().len(), 1, "{unasked:?}");
+        assert_eq!(seen.lock().pushes, 1, "{unasked:?}");
     }
 }
 
@@ -108,7 +126,6 @@ async fn an_unasked_push_does_not_turn_a_refusal_into_a_grant() {
 enum Answer {
     Reply(Value),
     Error,
-    Confirmation,
 }
 
 /// Returns the answer to the command with this number, and its bytes.
@@ -136,13 +153,13 @@ fn answer_to(seed: u64, number: u64) -> (Answer, String) {
     }
 }
 
-/// Returns the answer to a change of the subscription with this number.
-fn confirmation_of(seed: u64, number: u64) -> (Answer, String) {
+/// Returns whether the server permits the change of the subscription with this number, and its answer.
+fn confirmation_of(seed: u64, number: u64) -> (bool, String) {
     if (seed + number).is_multiple_of(5) {
-        return (Answer::Error, "-NOPERM no\r\n".to_owned());
+        return (false, "-NOPERM no\r\n".to_owned());
     }
     let kind = if number.is_multiple_of(2) { "subscribe" } else { "unsubscribe" };
-    (Answer::Confirmation, push(kind, &format!("c{number}")))
+    (true, push(kind, &format!("c{number}")))
 }
 
 /// Reads the words of the next command; `None` at the end.
@@ -198,53 +215,70 @@ async fn play(server: DuplexStream, seed: u64) -> usize {
 async fn every_caller_gets_its_own_reply_however_the_frames_arrive() {
     for seed in 0..50 {
         let choices = &mut StdRng::seed_from_u64(seed);
-        let (link, server, pushes) = link_with_pushes(choices.random_range(16..600));
+        let (link, server, seen) = link_with_events(choices.random_range(16..600));
         let played = tokio::spawn(play(server, seed));
-        let mut calls = Vec::new();
+        let (mut calls, mut subscribed) = (Vec::new(), Vec::new());
         for number in 0..500 {
-            let (reply, answer) = if choices.random_range(0..5) == 0 {
-                let change = if number % 2 == 0 { Change::Subscribe } else { Change::Unsubscribe };
-                let reply = link.change_subscription(change, &format!("c{number}").into());
-                (reply.boxed(), confirmation_of(seed, number).0)
-            } else {
-                let command = cmd("GET").arg(number).get_packed_command().into();
-                let reply = link.send_packed(command, choices.random_range(0..8) == 0);
-                (reply.boxed(), answer_to(seed, number).0)
-            };
+            if number < 499 && choices.random_range(0..5) == 0 {
+                let channel = format!("c{number}").into();
+                if number % 2 == 0 {
+                    link.subscribe(&channel, number);
+                    subscribed.push(number);
+                } else {
+                    link.unsubscribe(&channel);
+                }
+                continue;
+            }
+            let command = cmd("GET").arg(number).get_packed_command().into();
+            let reply = link.send_packed(command, choices.random_range(0..8) == 0);
+            let answer = answer_to(seed, number).0;
             match choices.random_range(0..8) {
+                _ if number == 499 => calls.push((number, reply, answer)),
                 0 => drop(reply),
                 1 => {
                     tokio::task::yield_now().await;
                     drop(reply);
                 }
-                _ => calls.push(async move { (number, reply.await, answer) }),
+                _ => calls.push((number, reply, answer)),
             }
         }
+        let calls =
+            calls.into_iter().map(async |(number, reply, answer)| (number, reply.await, answer));
         let replies = timeout(SOON, join_all(calls)).await.expect("all replies");
         for (number, reply, answer) in replies {
             match answer {
                 Answer::Reply(expected) => assert_eq!(reply.unwrap(), expected, "{seed}: {number}"),
-                Answer::Confirmation => assert!(reply.is_ok(), "{seed}: {number} {reply:?}"),
                 Answer::Error => assert!(!reply.unwrap_err().is_io_error(), "{seed}: {number}"),
             }
         }
         drop(link);
         let unasked = timeout(SOON, played).await.expect("the end of the link").unwrap();
-        assert_eq!(pushes.lock().len(), unasked, "{seed}: pushes");
+        let seen = seen.lock();
+        assert_eq!(seen.pushes, unasked, "{seed}: pushes");
+        // The last command was answered after all of them.
+        assert_eq!(seen.subscribed.len(), subscribed.len(), "{seed}");
+        for id in subscribed {
+            let is_permitted = confirmation_of(seed, id).0;
+            assert_eq!(seen.subscribed[&id].is_ok(), is_permitted, "{seed}: {id}");
+        }
     }
 }
 
 /// Sends a change of a subscription, or otherwise a command, and then another command. The server answers with these
-/// bytes when both have arrived.
+/// bytes when both have arrived. Returns the reply to the first command, unless it has none, and to the second one.
 async fn answered_by(
     first: Option<Change>,
     bytes: String,
-) -> (Link, DuplexStream, [Result<Value, RedisError>; 2]) {
-    let (link, mut server) = link(4096);
-    let replies = {
+) -> (Link, DuplexStream, Option<Result<(), RedisError>>, Result<Value, RedisError>) {
+    let (link, mut server, seen) = link_with_events(4096);
+    let (first, second) = {
+        let ping = cmd("PING");
         let first = match first {
-            Some(change) => link.change_subscription(change, &"hot".into()).boxed(),
-            None => link.send(&cmd("PING")).boxed(),
+            Some(change) => {
+                link.change_subscription(change, &"hot".into());
+                async { None }.boxed()
+            }
+            None => link.send(&ping).map(|reply| Some(reply.map(drop))).boxed(),
         };
         let second = link.send(&set("k"));
         let answer = async {
@@ -256,38 +290,43 @@ async fn answered_by(
         };
         let all = async { futures_util::join!(first, second, answer) };
         let (first, second, ()) = timeout(SOON, all).await.expect("both are answered");
-        [first, second]
+        (first, second)
     };
-    (link, server, replies)
+    let first = first.or_else(|| seen.lock().subscribed.remove(&7));
+    (link, server, first, second)
 }
 
 #[tokio::test]
 async fn a_subscription_is_answered_by_its_own_confirmation_or_by_an_error() {
-    for (change, kind) in [(Change::Subscribe, "subscribe"), (Change::Unsubscribe, "unsubscribe")] {
-        let other = if kind == "subscribe" { "unsubscribe" } else { "subscribe" };
+    for (change, kind) in
+        [(Change::Subscribe { id: 7 }, "subscribe"), (Change::Unsubscribe, "unsubscribe")]
+    {
+        let is_subscription = kind == "subscribe";
+        let other = if is_subscription { "unsubscribe" } else { "subscribe" };
         let ignored = push(kind, "cold") + &push(other, "hot") + &push("message", "hot");
         let confirmed = ignored.clone() + &push(kind, "hot") + OK;
-        let (link, _server, [first, second]) = answered_by(Some(change), confirmed).await;
-        assert!(first.is_ok() && second.unwrap() == Value::Okay && link.is_alive());
+        let (link, _server, first, second) = answered_by(Some(change), confirmed).await;
+        assert_eq!(first, is_subscription.then_some(Ok(())));
+        assert!(second.unwrap() == Value::Okay && link.is_alive());
         let denied = ignored + "-NOPERM no\r\n" + OK;
-        let (link, _server, [first, second]) = answered_by(Some(change), denied).await;
-        assert_eq!(first.unwrap_err().code(), Some("NOPERM"));
+        let (link, _server, first, second) = answered_by(Some(change), denied).await;
+        let code = first.map(|first| first.unwrap_err().code().map(str::to_owned));
+        assert_eq!(code, is_subscription.then_some(Some("NOPERM".to_owned())));
         assert!(second.unwrap() == Value::Okay && link.is_alive());
     }
 }
 
 #[tokio::test]
 async fn a_frame_that_does_not_fit_ends_the_link_and_wakes_all_callers() {
-    let subscribe = Some(Change::Subscribe);
+    let subscribe = Some(Change::Subscribe { id: 7 });
     for (first, bytes, reason) in [
         (subscribe, format!("{OK}{OK}"), "a reply in place of a confirmation"),
         (subscribe, format!("*3\r\n$9\r\nsubscribe\r\n$3\r\nhot\r\n:1\r\n{OK}"), "in place of"),
         (None, "no RESP\r\n".to_owned(), "Parse"),
     ] {
-        let (link, mut server, replies) = answered_by(first, bytes.clone()).await;
-        for reply in replies {
-            assert!(reply.unwrap_err().is_io_error(), "{bytes:?}");
-        }
+        let (link, mut server, reply, second) = answered_by(first, bytes.clone()).await;
+        assert!(reply.is_none_or(|reply| reply.unwrap_err().is_io_error()), "{bytes:?}");
+        assert!(second.unwrap_err().is_io_error(), "{bytes:?}");
         let why = link.ended().await;
         assert!(why.contains(reason), "{bytes:?}: {why}");
         assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the socket is closed");
@@ -429,7 +468,7 @@ fn runtime() -> tokio::runtime::Runtime {
 #[tokio::test]
 async fn a_panic_of_the_driver_ends_the_link() {
     let (client, mut server) = duplex(4096);
-    let link = Link::start(Socket::Duplex(client), false, |_, _| panic!("the test panics"));
+    let link = Link::start(Socket::Duplex(client), false, |_| panic!("the test panics"));
     let reply = link.send(&cmd("PING"));
     server.write_all(push("message", "hot").as_bytes()).await.unwrap();
     assert!(timeout(SOON, reply).await.unwrap().unwrap_err().is_io_error());
@@ -442,7 +481,7 @@ async fn the_command_of_a_caller_that_is_gone_is_not_sent_unless_it_ends_a_subsc
     let (link, mut server) = link(4096);
     drop(link.send(&set("gone")));
     drop(link.send_packed(set("asking").get_packed_command().into(), true));
-    drop(link.change_subscription(Change::Unsubscribe, &"hot".into()));
+    link.unsubscribe(&"hot".into());
     let ping = cmd("PING");
     let _reply = link.send(&ping);
     let expected = format!(
@@ -508,7 +547,7 @@ async fn the_replies_to_many_commands_are_read_in_slices() {
         let (client, mut server) = duplex(1 << 16);
         let log = Arc::new(Mutex::new(String::new()));
         let read = Arc::clone(&log);
-        let on_push = move |_, _| read.lock().push(' ');
+        let on_push = move |_| read.lock().push(' ');
         let link = Arc::new(Link::start(Socket::Duplex(client), in_slices, on_push));
         let call = || {
             let (link, log) = (Arc::clone(&link), Arc::clone(&log));

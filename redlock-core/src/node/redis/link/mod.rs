@@ -65,25 +65,33 @@ fn ended(reason: &str) -> RedisError {
 
 /// Whether to begin or to end a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    Subscribe,
+enum Change {
+    Subscribe { id: u64 },
     Unsubscribe,
 }
 
+/// What a server sends beside the replies to commands.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A push that is no confirmation.
+    Push(PushKind, Vec<Value>),
+    /// The reply to the subscription to a channel with this ID.
+    Subscribed { id: u64, channel: Arc<str>, result: Result<(), RedisError> },
+}
+
 impl Link {
-    /// Starts a link over a socket. `on_push` receives each push that is no confirmation of a subscription, and must not
-    /// block. The replies to several commands are read in slices if `in_slices` is set.
+    /// Starts a link over a socket. `on_event` receives each event in order, and must not block. The replies to several commands are read in slices if `in_slices` is set.
     pub(crate) fn start(
         socket: Socket,
         in_slices: bool,
-        on_push: impl Fn(PushKind, Vec<Value>) + Send + Sync + 'static,
+        on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Self {
         let (commands, receiver) = mpsc::unbounded_channel();
         let traffic = Arc::new(Traffic::of(&socket));
         let (driver, end) = AbortHandle::new_pair();
         let (error, ended, stopped) = Default::default();
         let life = Arc::new(Life { error, ended, driver, stopped });
-        let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_push);
+        let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
         tokio::spawn(driver.run(socket, receiver, end));
         Self { commands, life, traffic }
     }
@@ -110,20 +118,33 @@ impl Link {
         self.reply_to(Command { bytes, asking, recipient: Recipient::Reply(sender) }, reply)
     }
 
-    /// Subscribes to a channel or unsubscribes from it, and returns the future of the confirmation. Sends the command as
-    /// [`send`](Self::send) does.
-    pub(crate) fn change_subscription(
-        &self,
-        change: Change,
-        channel: &Arc<str>,
-    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
-        let (sender, confirmation) = oneshot::channel();
+    /// Subscribes to a channel. The reply is an [event](Event::Subscribed) with this ID, unless the link ends before.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>, id: u64) {
+        self.change_subscription(Change::Subscribe { id }, channel);
+    }
+
+    /// Unsubscribes from a channel.
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        self.change_subscription(Change::Unsubscribe, channel);
+    }
+
+    fn change_subscription(&self, change: Change, channel: &Arc<str>) {
         let mut command = Cmd::new();
-        command.arg(if change == Change::Subscribe { "SUBSCRIBE" } else { "UNSUBSCRIBE" });
+        command.arg(match change {
+            Change::Subscribe { .. } => "SUBSCRIBE",
+            Change::Unsubscribe => "UNSUBSCRIBE",
+        });
         command.arg(&**channel);
-        let recipient = Recipient::Confirmation(change, Arc::clone(channel), sender);
+        let recipient = Recipient::Confirmation(change, Arc::clone(channel));
         let bytes = command.get_packed_command().into();
-        self.reply_to(Command { bytes, asking: false, recipient }, confirmation)
+        self.put(Command { bytes, asking: false, recipient });
+    }
+
+    fn put(&self, command: Command) {
+        // The driver may still run. Without the command, the reply is known to be lost.
+        if self.is_alive() {
+            let _ = self.commands.send(command);
+        }
     }
 
     fn reply_to(
@@ -131,10 +152,7 @@ impl Link {
         command: Command,
         reply: oneshot::Receiver<Value>,
     ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
-        // The driver may still run. Without the command, the reply is known to be lost.
-        if self.is_alive() {
-            let _ = self.commands.send(command);
-        }
+        self.put(command);
         async move {
             // A command that is sent at the moment of the end may stay in the channel.
             if let Some(error) = self.life.error.get() {

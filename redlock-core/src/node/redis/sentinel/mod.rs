@@ -81,11 +81,6 @@ impl SentinelGroup {
         }
     }
 
-    /// Returns the name of the node: the service and the addresses of the sentinels.
-    pub(crate) fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
     /// Returns the endpoint of a server of this group.
     pub(crate) fn endpoint(&self, server: &HostPort) -> Endpoint {
         Endpoint::of(&self.url, server)
@@ -114,11 +109,6 @@ impl SentinelGroup {
         let _ = timeout(SETTLING_TIME, settled).await;
         let chosen = choice.borrow().master.clone();
         chosen.unwrap_or_else(|| Err(NodeError::NotConnected("no sentinel has replied".into())))
-    }
-
-    /// Returns the address of the chosen master.
-    pub(crate) fn address(&self) -> Option<HostPort> {
-        self.choice.borrow().address().cloned()
     }
 
     /// Waits until the chosen master has another address.

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::RedisError;
-use tokio::sync::Notify;
+use bb8_redis::redis::{ErrorKind, RedisError};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 
 use super::SentinelGroup;
@@ -14,7 +14,7 @@ use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::connection::endpoint::Endpoint;
 use crate::node::redis::error;
-use crate::node::redis::link::{Change, Link};
+use crate::node::redis::link::{Event, Link};
 
 /// The channel on which a sentinel announces a new master.
 const CHANNEL: &str = "+switch-master";
@@ -53,10 +53,14 @@ async fn watch_connection(
     let limit = group.connect_timeout / 2;
     let announced = Arc::new(Notify::new());
     let notify = Arc::clone(&announced);
-    let on_push = move |_, _| notify.notify_one();
-    let opened = in_time(limit, sentinel.open(limit, false, on_push), error::not_connected).await;
+    let (sender, mut subscribed) = mpsc::unbounded_channel();
+    let on_event = move |event| match event {
+        Event::Push(..) => notify.notify_one(),
+        Event::Subscribed { result, .. } => drop(sender.send(result)),
+    };
+    let opened = in_time(limit, sentinel.open(limit, false, on_event), error::not_connected).await;
     let (link, _) = opened?;
-    subscribe(group, sentinel, &link, limit).await?;
+    subscribe(group, sentinel, &link, &mut subscribed, limit).await?;
     loop {
         let ask = MasterView::ask(&link, &group.service);
         report(in_time(limit, ask, error::node_error).await?);
@@ -74,9 +78,12 @@ async fn subscribe(
     group: &SentinelGroup,
     sentinel: &Endpoint,
     link: &Link,
+    subscribed: &mut mpsc::UnboundedReceiver<Result<(), RedisError>>,
     limit: Duration,
 ) -> Result<(), NodeError> {
-    let subscribe = link.change_subscription(Change::Subscribe, &CHANNEL.into());
+    link.subscribe(&CHANNEL.into(), 0);
+    let closed = || Err((ErrorKind::Io, "the connection has ended").into());
+    let subscribe = async { subscribed.recv().await.unwrap_or_else(closed) };
     match in_time(limit, subscribe, error::node_error).await {
         Err(NodeError::NotPermitted(reason)) => {
             if let Some(suppressed) = group.log_limit.admit("announcements", sentinel.name()) {
@@ -87,7 +94,7 @@ async fn subscribe(
             }
             Ok(())
         }
-        reply => reply.map(drop),
+        reply => reply,
     }
 }
 

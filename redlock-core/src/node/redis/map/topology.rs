@@ -7,14 +7,8 @@ use bb8_redis::redis::{Cmd, Value};
 use crate::error::NodeError;
 use crate::node::redis::url::HostPort;
 
-/// The owners of the slots, as one server sees them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Topology {
-    /// The ranges of the slots with their masters.
-    pub(super) masters: Vec<(RangeInclusive<u16>, HostPort)>,
-    /// The other servers.
-    pub(super) replicas: Vec<HostPort>,
-}
+/// The ranges of the slots with their masters, as one server sees them.
+pub(super) type Masters = Vec<(RangeInclusive<u16>, HostPort)>;
 
 /// The state of a cluster, as one server sees it. Each is `None` if the user has no right to `CLUSTER INFO`. Of two states
 /// the better one is the greater.
@@ -59,25 +53,16 @@ impl ClusterState {
     }
 }
 
-impl Topology {
-    /// Reads the reply to `CLUSTER SLOTS`. A server that does not know its own host has that of `asked`.
-    pub(super) fn of(reply: &Value, asked: &HostPort) -> Result<Self, NodeError> {
-        let Value::Array(ranges) = reply else { return Err(NodeError::UnexpectedReply) };
-        let mut topology = Self { masters: Vec::new(), replicas: Vec::new() };
-        for range in ranges {
-            let Value::Array(range) = range else { return Err(NodeError::UnexpectedReply) };
-            let [Value::Int(first), Value::Int(last), master, replicas @ ..] = &**range else {
-                return Err(NodeError::UnexpectedReply);
-            };
-            let slot =
-                |number: &i64| u16::try_from(*number).map_err(|_| NodeError::UnexpectedReply);
-            let master = server(master, asked).ok_or(NodeError::UnexpectedReply)?;
-            topology.masters.push((slot(first)?..=slot(last)?, master));
-            let replicas = replicas.iter().filter_map(|replica| server(replica, asked));
-            topology.replicas.extend(replicas);
-        }
-        Ok(topology)
-    }
+/// Reads the reply to `CLUSTER SLOTS`. A server that does not know its own host has that of `asked`.
+pub(super) fn masters(reply: &Value, asked: &HostPort) -> Result<Masters, NodeError> {
+    let Value::Array(ranges) = reply else { return Err(NodeError::UnexpectedReply) };
+    let read = |range: &Value| {
+        let Value::Array(range) = range else { return None };
+        let [Value::Int(first), Value::Int(last), master, ..] = &**range else { return None };
+        let slot = |number: &i64| u16::try_from(*number).ok();
+        Some((slot(first)?..=slot(last)?, server(master, asked)?))
+    };
+    ranges.iter().map(read).collect::<Option<_>>().ok_or(NodeError::UnexpectedReply)
 }
 
 /// Reads the address of a server: `[host, port, id, ..]`.
@@ -99,9 +84,9 @@ fn server(value: &Value, asked: &HostPort) -> Option<HostPort> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Topology, NodeError> {
+    fn read(text: &str) -> Result<Masters, NodeError> {
         let asked = HostPort { host: "seed".into(), port: 1 };
-        Topology::of(&bb8_redis::redis::parse_redis_value(text.as_bytes()).unwrap(), &asked)
+        masters(&bb8_redis::redis::parse_redis_value(text.as_bytes()).unwrap(), &asked)
     }
 
     #[test]
@@ -111,11 +96,10 @@ mod tests {
             *4\r\n$8\r\n10.0.0.1\r\n:7000\r\n$2\r\nid\r\n*0\r\n\
             *3\r\n$8\r\n10.0.0.2\r\n:7001\r\n$2\r\nid\r\n\
             *3\r\n:5461\r\n:16383\r\n*3\r\n$0\r\n\r\n:7002\r\n$2\r\nid\r\n";
-        let topology = read(text).unwrap();
+        let masters = read(text).unwrap();
         let masters: Vec<_> =
-            topology.masters.iter().map(|(slots, server)| format!("{slots:?} {server}")).collect();
+            masters.iter().map(|(slots, server)| format!("{slots:?} {server}")).collect();
         assert_eq!(masters, ["0..=5460 10.0.0.1:7000", "5461..=16383 seed:7002"]);
-        assert_eq!(topology.replicas[0].to_string(), "10.0.0.2:7001");
         for text in ["+OK\r\n", "*1\r\n:1\r\n", "*1\r\n*3\r\n:0\r\n:70000\r\n*0\r\n"] {
             assert_eq!(read(text), Err(NodeError::UnexpectedReply), "{text}");
         }

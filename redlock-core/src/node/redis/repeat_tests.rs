@@ -7,12 +7,12 @@ use futures_util::poll;
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, timeout};
 
-use super::played_cluster::{HELD, LEASE, PlayedCluster, RELEASE};
+use super::played_node::{HELD, LEASE, PlayedCluster, RELEASE};
+use super::server::ConnectionState;
+use super::server::gate::Closures;
+use super::server::played_server::serve;
 use crate::error::{NodeError, Vote};
 use crate::node::Node;
-use crate::node::redis::ConnectionState;
-use crate::node::redis::connection::played_server::serve;
-use crate::node::redis::delayed_restart::quarantine::Quarantine;
 
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {
@@ -210,16 +210,15 @@ async fn redirects_in_a_circle_end_after_the_node_timeout() {
 #[tokio::test(start_paused = true)]
 async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
     let cluster = PlayedCluster::new();
-    let (shard, shards) = (cluster.shard(0), &cluster.node.cluster.shards);
+    let (server, map) = (cluster.master(0), &cluster.shared.map);
     // The test has set the owner by a redirect.
-    shards.refresh_requested().await;
-    let quarantine = Quarantine::new(LEASE, Instant::now(), None);
-    shard.connection().unwrap().start(quarantine);
+    map.refresh_requested().await;
+    server.gate.close(Closures::after_restart(LEASE, None, None));
     assert!(cluster.call(HELD).as_ready().is_some());
-    assert!(timeout(LEASE, shards.refresh_requested()).await.is_err());
-    shard.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+    assert!(timeout(LEASE, map.refresh_requested()).await.is_err());
+    server.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
     assert!(cluster.call(HELD).as_ready().is_some());
-    assert!(timeout(LEASE, shards.refresh_requested()).await.is_ok());
+    assert!(timeout(LEASE, map.refresh_requested()).await.is_ok());
 }
 
 /// In a process that reads its replies late, every lock would fail while one master is down.
@@ -228,7 +227,7 @@ async fn a_master_that_is_down_does_not_make_the_node_silent() {
     const LIMIT: Duration = Duration::from_secs(1);
     let cluster = PlayedCluster::new();
     let down = ConnectionState::Down(NodeError::NotConnected("gone".into()));
-    cluster.shard(1).set(down);
+    cluster.master(1).set(down);
     assert!(!cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());

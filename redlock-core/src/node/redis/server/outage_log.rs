@@ -1,4 +1,4 @@
-//! The log lines about a node that goes down and comes back.
+//! The log lines about a server that goes down and comes back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,36 +9,35 @@ use tokio::time::Instant;
 /// The shortest time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Logs when a node goes down and when it is back, each at most once per second.
+/// Logs when a server goes down and when it is back, each at most once per second.
 ///
 /// A connection may break many times in a second. An outage that ends before the next line is due is only
-/// counted, and the next line contains the count. The last line always matches the final state: a node that
-/// stays down is logged as down once the second is over, and a node is logged as back only after it was
+/// counted, and the next line contains the count. The last line always matches the final state: a server that
+/// stays down is logged as down once the second is over, and a server is logged as back only after it was
 /// logged as down.
 #[derive(Debug)]
-pub(crate) struct OutageLog {
-    node: Arc<str>,
-    /// The time of the last line that reported the node as down.
+pub(super) struct OutageLog {
+    server: Arc<str>,
+    is_down: bool,
+    /// The time of the last line that reported the server as down.
     last_down: Option<Instant>,
-    /// Whether the last line reported the node as down.
+    /// Whether the last line reported the server as down.
     is_logged_as_down: bool,
-    /// The outages that began since the last line that reported the node as down.
+    /// The outages that began since the last line that reported the server as down.
     outages: u64,
 }
 
 impl OutageLog {
-    pub(crate) fn new(node: &Arc<str>) -> Self {
-        Self { node: Arc::clone(node), last_down: None, is_logged_as_down: false, outages: 0 }
+    pub(super) fn new(server: &Arc<str>) -> Self {
+        let (is_down, is_logged_as_down) = (false, false);
+        Self { server: Arc::clone(server), is_down, last_down: None, is_logged_as_down, outages: 0 }
     }
 
-    /// Records the start of an outage.
-    pub(crate) fn down(&mut self, reason: &impl fmt::Display) {
-        self.outages += 1;
-        self.still_down(reason);
-    }
-
-    /// Records another failed attempt to connect during an outage.
-    pub(crate) fn still_down(&mut self, reason: &impl fmt::Display) {
+    /// Records that the connection broke, or that an attempt to connect has failed.
+    pub(super) fn down(&mut self, reason: &impl fmt::Display) {
+        if !std::mem::replace(&mut self.is_down, true) {
+            self.outages += 1;
+        }
         let may_log = self.last_down.is_none_or(|last| last.elapsed() >= PERIOD);
         if self.is_logged_as_down || !may_log {
             return;
@@ -46,13 +45,14 @@ impl OutageLog {
         self.is_logged_as_down = true;
         self.last_down = Some(Instant::now());
         let suppressed = std::mem::take(&mut self.outages).saturating_sub(1);
-        tracing::warn!(node = %self.node, %reason, suppressed, "a node is down; reconnecting");
+        tracing::warn!(node = %self.server, %reason, suppressed, "a node is down; reconnecting");
     }
 
-    /// Records that the node is connected.
-    pub(crate) fn up(&mut self) {
+    /// Records that the server is connected.
+    pub(super) fn up(&mut self) {
+        self.is_down = false;
         if std::mem::take(&mut self.is_logged_as_down) {
-            tracing::info!(node = %self.node, "a node is back");
+            tracing::info!(node = %self.server, "a node is back");
         }
     }
 }
@@ -82,7 +82,7 @@ mod tests {
         // Three seconds.
         for _ in 0..30 {
             log.down(&"it broke");
-            log.still_down(&"it does not listen");
+            log.down(&"it does not listen");
             log.up();
             tokio::time::advance(STEP).await;
         }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO"]);
         for _ in 0..100 {
             tokio::time::advance(STEP).await;
-            log.still_down(&"it does not listen");
+            log.down(&"it does not listen");
         }
         assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO", "WARN 0"]);
         log.up();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::NodeError;
 
 /// The first pause. Each pause is twice as long as the one before.
-const FIRST: Duration = Duration::from_millis(20);
+pub(super) const FIRST: Duration = Duration::from_millis(20);
 /// The longest pause. It is short enough to use a restarted server again within half a second.
 const LONGEST: Duration = Duration::from_millis(320);
 /// The longest pause after an error of the credentials or of TLS. The first pauses are short, so that a rotation of
@@ -43,6 +43,13 @@ impl Pauses {
             NodeError::Credentials(_) | NodeError::Tls(_) => self.up_to(LONGEST_WITHOUT_ACCESS),
             _ => self.up_to(LONGEST),
         }
+    }
+
+    /// Returns whether a request may end the pause after this error. A server that refuses this client would only log more
+    /// refusals.
+    pub(super) fn ends_on_request(error: &NodeError) -> bool {
+        use NodeError::{Credentials, NotPermitted, SameServer, Tls};
+        !matches!(error, NotPermitted(_) | SameServer(_) | Credentials(_) | Tls(_))
     }
 
     fn up_to(&mut self, longest: Duration) -> Duration {

@@ -1,23 +1,21 @@
-//! Keeps the map of the slots and the status of the node up to date.
+//! Keeps the owners of the slots of a cluster up to date.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::Cluster;
-use super::topology::{ClusterState, Topology, info_command, slots_command};
+use super::Map;
+use super::topology::{ClusterState, Masters, info_command, masters, slots_command};
 use crate::error::NodeError;
 use crate::jitter::jitter;
-use crate::node::redis::RedisNode;
-use crate::node::redis::connection::pauses::AFTER_REFUSAL;
+use crate::node::redis::connection::endpoint::Endpoint;
 use crate::node::redis::error::{node_error, not_connected};
-use crate::node::redis::url::HostPort;
-use crate::node::{Node, NodeStatus};
-use crate::telemetry;
+use crate::node::redis::server::Server;
+use crate::node::redis::server::pauses::AFTER_REFUSAL;
+use crate::node::redis::url::{HostPort, Servers};
 
 /// The shortest pause between two readings of the slots.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -30,75 +28,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a server may take to name the owners of the slots until the next server is asked too.
 const HEAD_START: Duration = Duration::from_millis(200);
 
-/// Keeps the map and the status up to date until the node is dropped.
-pub(super) async fn keep_up_to_date(cluster: Weak<Cluster>) {
+/// Keeps the owners up to date. Never completes.
+pub(super) async fn keep_up_to_date(map: Arc<Map>) {
     let mut refresher = Refresher::default();
     loop {
-        let Some(current) = cluster.upgrade() else { return };
-        let is_known = refresher.refresh(&current).await;
-
-        current.pending_ops.forget_ended();
-        current.subscriptions.follow(&current.shards);
-        let masters = current.shards.masters();
-        current.publish_status(&masters);
-        let is_complete = is_known && masters.iter().all(|shard| shard.status().get().is_up());
-        let pause = if is_complete { current.shards.settings.refresh } else { PAUSE_WHILE_DOWN };
+        let is_known = refresher.refresh(&map).await;
+        map.changed();
+        let mut masters = map.masters().into_iter();
+        let is_complete = is_known && masters.all(|server| server.status().get().is_up());
+        let pause = if is_complete { map.settings.refresh } else { PAUSE_WHILE_DOWN };
         let (shortest, pause) =
             refresher.pause.map_or((SHORTEST_PAUSE, pause), |pause| (pause, pause));
         let latest = Instant::now() + pause.mul_f64(jitter(0.75..1.0));
-        let earliest = latest.min(Instant::now() + shortest);
-        drop(masters);
-        let checks = current.check_masters();
-        if !wait(&cluster, current, earliest, latest, checks).await {
-            return;
-        }
-    }
-}
-
-/// Waits until the slots should be read again: until `latest`, or after a request until `earliest`. Runs `checks`,
-/// publishes the status and moves the subscriptions meanwhile. Returns `false` if the node was dropped.
-async fn wait(
-    cluster: &Weak<Cluster>,
-    mut current: Arc<Cluster>,
-    earliest: Instant,
-    mut latest: Instant,
-    checks: BoxFuture<'static, ()>,
-) -> bool {
-    let mut checks = checks.fuse();
-    loop {
-        let masters = current.shards.masters();
-        current.publish_status(&masters);
-        current.subscriptions.follow(&current.shards);
-        let mut statuses: FuturesUnordered<_> = masters
-            .iter()
-            .map(|shard| {
-                let (status, was_up) = (shard.status(), shard.status().get().is_up());
-                async move { status.wait_for(|status| status.is_up() != was_up).await }
-            })
-            .collect();
-        drop(masters);
-        let (is_due, is_requested) = {
-            let shards = &current.shards;
-            tokio::select! {
-                biased;
-                () = sleep_until(latest) => (true, false),
-                () = shards.refresh_requested() => (false, true),
-                () = shards.changed() => (false, false),
-                () = &mut checks => (false, false),
-                // A shard that has failed may have been replaced by another server.
-                Some(status) = statuses.next() => (false, !status.is_up()),
-            }
-        };
-        if is_requested {
-            latest = latest.min(earliest);
-        }
-        drop(current);
-        let Some(next) = cluster.upgrade() else { return false };
-        current = next;
-        if is_due {
-            current.publish_status(&current.shards.masters());
-            return true;
-        }
+        sleep_until(latest.min(Instant::now() + shortest)).await;
+        // Both outcomes end the pause.
+        let _ = timeout_at(latest, map.refresh.notified()).await;
     }
 }
 
@@ -115,24 +59,24 @@ struct Refresher {
 
 /// A server that can name the owners of the slots.
 struct SlotSource {
-    server: HostPort,
-    /// The shard, if the node is connected to the server.
-    shard: Option<Arc<RedisNode>>,
+    address: HostPort,
+    /// The server, if the node is connected to it.
+    server: Option<Arc<Server>>,
 }
 
 impl Refresher {
     /// Reads the slots, and replaces the map. Returns whether a server has named the owners of the slots.
     ///
     /// Asks the next server while a server has not replied for a moment.
-    async fn refresh(&mut self, cluster: &Cluster) -> bool {
+    async fn refresh(&mut self, map: &Map) -> bool {
         let (mut is_answered, mut is_refused) = (false, true);
-        let mut sources = self.sources(cluster).into_iter();
+        let mut sources = self.sources(map).into_iter();
         let mut reads = FuturesUnordered::new();
-        let mut outdated: Option<(ClusterState, Topology)> = None;
+        let mut outdated: Option<(ClusterState, Masters)> = None;
         loop {
             let next = sources.next();
             let is_last = next.is_none();
-            reads.extend(next.map(|source| source.read_in_time(cluster)));
+            reads.extend(next.map(|source| source.read_in_time(map)));
             let read = tokio::select! {
                 biased;
                 read = reads.next() => read,
@@ -140,7 +84,7 @@ impl Refresher {
             };
             // Every server was asked.
             let Some(read) = read else { break };
-            let (state, topology) = match read {
+            let (state, masters) = match read {
                 Ok(read) => read,
                 Err(error) => {
                     is_refused &= matches!(error, NodeError::NotPermitted(_));
@@ -152,11 +96,11 @@ impl Refresher {
             let is_new = state.epoch.is_none_or(|epoch| epoch >= self.epoch);
             if is_new && state.is_ok != Some(false) {
                 self.epoch = state.epoch.unwrap_or(self.epoch);
-                cluster.shards.replace(&topology);
+                map.replace(&masters);
                 return true;
             }
             if outdated.as_ref().is_none_or(|(best, _)| *best < state) {
-                outdated = Some((state, topology));
+                outdated = Some((state, masters));
             }
         }
         if !is_answered {
@@ -164,11 +108,11 @@ impl Refresher {
         }
         // If no server has a newer view, the cluster was made anew, or this node reaches only a part of it. A server that
         // is cut off from the majority may still name the masters to a node that knows none.
-        let Some((state, topology)) = outdated else { return false };
-        let is_used = state.is_ok != Some(false) || !cluster.shards.is_known();
+        let Some((state, masters)) = outdated else { return false };
+        let is_used = state.is_ok != Some(false) || !map.servers.lock().is_resolved;
         if is_used {
             self.epoch = state.epoch.unwrap_or_default();
-            cluster.shards.replace(&topology);
+            map.replace(&masters);
         }
         is_used
     }
@@ -183,24 +127,29 @@ impl Refresher {
     }
 
     /// Returns the servers to ask: first the connected masters, then the other known servers and the servers of the URL.
-    fn sources(&mut self, cluster: &Cluster) -> Vec<SlotSource> {
+    fn sources(&mut self, map: &Map) -> Vec<SlotSource> {
         self.turn = self.turn.wrapping_add(1);
         let (mut connected, mut others) = (Vec::new(), Vec::new());
-        for (server, shard) in cluster.shards.servers() {
-            if shard.connection().and_then(|open| shard.check_replies(open)).is_ok() {
-                connected.push(SlotSource { server, shard: Some(shard) });
+        for (address, known) in &map.servers.lock().by_address {
+            let (address, server) = (address.clone(), Arc::clone(&known.server));
+            if server.responsive_connection().is_ok() {
+                connected.push(SlotSource { address, server: Some(server) });
             } else {
-                others.push(SlotSource { server, shard: None });
+                others.push(SlotSource { address, server: None });
             }
         }
-        connected.sort_by_key(|source| source.server.to_string());
+        connected.sort_by_key(|source| source.address.to_string());
         if !connected.is_empty() {
             let first = self.turn % connected.len();
             connected.rotate_left(first);
         }
-        for seed in cluster.shards.settings.seeds() {
-            if !connected.iter().chain(&others).any(|source| source.server == *seed) {
-                others.push(SlotSource { server: seed.clone(), shard: None });
+        let seeds = match &map.url.servers {
+            Servers::Cluster { seeds } => &seeds[..],
+            _ => &[],
+        };
+        for seed in seeds {
+            if !connected.iter().chain(&others).any(|source| source.address == *seed) {
+                others.push(SlotSource { address: seed.clone(), server: None });
             }
         }
         if !others.is_empty() {
@@ -214,53 +163,38 @@ impl Refresher {
 
 impl SlotSource {
     /// Reads the slots. Records and returns the reason if the server does not name them in time.
-    async fn read_in_time(self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
-        let limit = cluster.shards.settings.node.connect_timeout;
-        let read = timeout(limit, self.read(cluster)).await;
+    async fn read_in_time(self, map: &Map) -> Result<(ClusterState, Masters), NodeError> {
+        let limit = map.settings.connect_timeout;
+        let read = timeout(limit, self.read(map)).await;
         let read = read.unwrap_or(Err(NodeError::NoReply(limit)));
-        read.inspect_err(|error| cluster.record_problem(&self.server, error.clone()))
+        read.inspect_err(|error| map.record_problem(&self.address, error.clone()))
     }
 
-    async fn read(&self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
-        let (state, slots) = if let Some(shard) = &self.shard {
-            let connection = shard.connection()?;
+    async fn read(&self, map: &Map) -> Result<(ClusterState, Masters), NodeError> {
+        let (state, slots) = if let Some(server) = &self.server {
+            let connection = server.connection()?;
             let state = connection.send(&info_command()).await;
             (state, connection.send(&slots_command()).await)
         } else {
-            let endpoint = cluster.shards.settings.endpoint(&self.server);
-            let limit = cluster.shards.settings.node.connect_timeout;
-            let opened = endpoint.open(limit, false, |_, _| {}).await;
+            let endpoint = Endpoint::of(&map.url, &self.address);
+            let limit = map.settings.connect_timeout;
+            let opened = endpoint.open(limit, false, |_| {}).await;
             let (link, _) = opened.map_err(|error| not_connected(&error))?;
             (link.send(&info_command()).await, link.send(&slots_command()).await)
         };
         let state = state.as_ref().map(ClusterState::of).unwrap_or_default();
         let slots = slots.map_err(|error| node_error(&error))?;
-        let topology = Topology::of(&slots, &self.server)?;
-        if topology.masters.is_empty() {
+        let masters = masters(&slots, &self.address)?;
+        if masters.is_empty() {
             return Err(NodeError::Server(
-                format!("{} knows no owner of a slot", self.server).into(),
+                format!("{} knows no owner of a slot", self.address).into(),
             ));
         }
-        Ok((state, topology))
+        Ok((state, masters))
     }
 }
 
-impl Cluster {
-    /// Returns a future that looks for masters that were promoted since their connection was made.
-    fn check_masters(&self) -> BoxFuture<'static, ()> {
-        let limit = self.shards.settings.node.connect_timeout;
-        let checks = self.shards.masters().into_iter().map(|shard| {
-            let membership = Arc::clone(&self.shards.membership);
-            async move {
-                if let Ok(connection) = shard.connection() {
-                    // The supervisor ends the connection to a server that does not reply.
-                    let _ = timeout(limit, membership.check_again(&connection)).await;
-                }
-            }
-        });
-        join_all(checks).map(drop).boxed()
-    }
-
+impl Map {
     /// Records why a server has not named the owners of the slots.
     fn record_problem(&self, server: &HostPort, error: NodeError) {
         tracing::debug!(node = %self.name, %server, %error, "cannot read the slots of a cluster");
@@ -272,65 +206,32 @@ impl Cluster {
         };
         *self.problem.lock() = error;
     }
-
-    /// Publishes the status of the node. The node is up while at least one master is connected. At first it waits
-    /// until each master was reached, or has failed.
-    fn publish_status(&self, masters: &[Arc<RedisNode>]) {
-        let statuses: Vec<NodeStatus> = masters.iter().map(|shard| shard.status().get()).collect();
-        let same_server =
-            |status: &&NodeStatus| matches!(status, NodeStatus::Down(NodeError::SameServer(_)));
-        let before = self.status.subscribe().get();
-        let is_first = matches!(before, NodeStatus::Connecting);
-        let is_connecting = statuses.iter().any(|status| matches!(status, NodeStatus::Connecting));
-        let status = if let Some(same) = statuses.iter().find(same_server) {
-            same.clone()
-        } else if is_first && is_connecting {
-            NodeStatus::Connecting
-        } else if statuses.iter().any(NodeStatus::is_up) {
-            NodeStatus::Up
-        } else if let Some(down) =
-            statuses.iter().find(|status| matches!(status, NodeStatus::Down(_)))
-        {
-            down.clone()
-        } else if is_connecting {
-            before.clone()
-        } else {
-            NodeStatus::Down(self.problem.lock().clone())
-        };
-        if status.is_up() && is_first {
-            self.shards.membership.record_start();
-        }
-        if status != before {
-            telemetry::node_up(&self.name, status.is_up());
-            self.status.send(status);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::runtime::Handle;
 
-    use super::super::ClusterNode;
-    use super::super::played_cluster::{HELD, LEASE, call, settings};
     use super::*;
     use crate::access::Provider;
     use crate::error::Vote;
-    use crate::node::redis::url::RedisUrl;
+    use crate::node::Node;
+    use crate::node::redis::played_node::{HELD, LEASE, call, node, settings};
+    use crate::node::{NodeSettings, NodeStatus};
 
     /// The provider has to return before the attempt to connect ends.
     #[tokio::test(start_paused = true)]
     async fn a_provider_that_hangs_is_the_reason_of_the_node() {
-        let mut settings = settings(None);
-        settings.node.connect_timeout = LEASE / 10;
+        let settings = NodeSettings { connect_timeout: LEASE / 10, ..settings(None) };
+        let node = node("redis-cluster://a:1,b:2");
         let hang = Arc::new(|_| std::future::pending().boxed());
-        settings.url.login.provider = Some(Provider::Function(hang, "a:1".into()));
-        let node = ClusterNode::new(settings);
-        node.start(&Handle::current());
+        node.set_provider(Provider::Function(hang, "a:1".into()));
+        node.start(&Handle::current(), &settings);
         let status = node.status();
         let down = status.wait_for(|status| matches!(status, NodeStatus::Down(_)));
         let status = timeout(LEASE, down).await.unwrap();
@@ -370,11 +271,9 @@ mod tests {
             ("", &down[..], 2),
         ] {
             let (url, connections) = refusing_server(answer).await;
-            let mut settings = settings(None);
-            settings.url = RedisUrl::parse(&url).unwrap();
-            let node = ClusterNode::new(settings);
+            let node = node(&url);
             let begun = Instant::now();
-            node.start(&Handle::current());
+            node.start(&Handle::current(), &settings(None));
             let count = || connections.load(Ordering::Relaxed);
             while count() < at_least || begun.elapsed() < 2 * PAUSE_WHILE_DOWN {
                 let vote = call(&node, HELD).await.vote;

@@ -1,22 +1,26 @@
 //! Connections whose server is played by the test.
 
-use std::sync::Arc;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use super::pool::notify;
-use super::{Connection, Identity};
-use crate::node::redis::link::Link;
+use super::connection::Connection;
 use crate::node::redis::link::socket::Socket;
+use crate::node::redis::link::{Event, Link};
 use crate::node::redis::script::Script;
 
 /// Returns a connection that reads in slices, and the end of its server, which the test plays. The names of the scripts
 /// serve as their digests.
 pub(crate) fn played_connection() -> (Connection, DuplexStream) {
+    played_connection_with(|_| {})
+}
+
+/// As [`played_connection`], with a function that receives the events.
+pub(crate) fn played_connection_with(
+    on_event: impl Fn(Event) + Send + Sync + 'static,
+) -> (Connection, DuplexStream) {
     let (client, server) = tokio::io::duplex(4096);
-    let link = Link::start(Socket::Duplex(client), true, notify(&Arc::default()));
+    let link = Link::start(Socket::Duplex(client), true, on_event);
     let names = Script::ALL.map(|script| script.name().to_owned());
-    (Connection::new(link, names, Identity::default()), server)
+    (Connection::new(link, names), server)
 }
 
 /// Reads the next command, which must contain `word`, then calls `meanwhile` and sends `reply`.

@@ -1,0 +1,474 @@
+//! Which server owns which slot.
+//!
+//! All servers of a node together have one vote. A node of one server has one entry for ever, and that of a Sentinel group
+//! is replaced when the sentinels name another master. In a Redis Cluster each lock lies in one of 16,384 slots, and each
+//! slot belongs to one master.
+//!
+//! A resolver keeps the map up to date: [`sentinel`], or [`cluster`], which reads the slots.
+
+mod cluster;
+mod owners;
+#[cfg(test)]
+mod take_over_tests;
+mod topology;
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::connection::endpoint::Endpoint;
+use super::sentinel::SentinelGroup;
+use super::server::gate::Closures;
+use super::server::promotions::Promotions;
+use super::server::{Observer, Role, Server, ServerSettings};
+use super::url::{HostPort, RedisUrl, Servers};
+use crate::error::NodeError;
+use crate::log_limit::LogLimit;
+use crate::node::{NodeStatus, StatusSender};
+use crate::telemetry;
+
+use owners::Owners;
+
+/// How long a server without slots stays connected after its last use. A server without slots takes part in a
+/// cluster while slots move to it.
+const UNUSED: Duration = Duration::from_secs(60);
+
+/// The highest number of servers. A server could otherwise make the node connect to more and more of them by redirects.
+const MAX_SERVERS: usize = 64;
+
+/// The servers of a node.
+pub(super) struct Map {
+    pub(super) name: Arc<str>,
+    pub(super) settings: Arc<ServerSettings>,
+    url: RedisUrl,
+    owners: ArcSwap<Owners>,
+    servers: Mutex<KnownServers>,
+    promotions: Arc<Promotions>,
+    /// The reason why there is no owner.
+    problem: Mutex<NodeError>,
+    /// Notified when the slots should be read again.
+    refresh: Notify,
+    /// The status of the node. The mutex is held while the status is computed and sent.
+    status: Mutex<Arc<StatusSender>>,
+    log_limit: Arc<LogLimit>,
+    observer: Weak<dyn Observer>,
+    runtime: Handle,
+}
+
+#[derive(Default)]
+struct KnownServers {
+    by_address: HashMap<HostPort, KnownServer>,
+    /// Whether the owners are known.
+    is_resolved: bool,
+}
+
+struct KnownServer {
+    server: Arc<Server>,
+    /// When the server was last used or owned slots.
+    used: Instant,
+}
+
+/// A reply that names another server. The server that sent it has not executed the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Redirect {
+    slot: u16,
+    /// The host is empty if it is that of the server that sent the reply.
+    target: HostPort,
+    /// Whether the slot is still moving, so that the command must follow `ASKING`. Otherwise it belongs to the other server.
+    pub(super) is_asking: bool,
+}
+
+impl Map {
+    pub(super) fn new(
+        url: RedisUrl,
+        settings: ServerSettings,
+        status: Arc<StatusSender>,
+        observer: Weak<dyn Observer>,
+        runtime: &Handle,
+    ) -> Self {
+        let clock = Arc::clone(&settings.clock);
+        let owners = match &url.servers {
+            Servers::Cluster { .. } => Owners::of_slots([]),
+            _ => Owners::of_one(None),
+        };
+        Self {
+            name: Arc::clone(&settings.voter),
+            settings: Arc::new(settings),
+            url,
+            owners: ArcSwap::from_pointee(owners),
+            servers: Mutex::default(),
+            promotions: Arc::default(),
+            problem: Mutex::new(NodeError::NotConnected("not connected yet".into())),
+            refresh: Notify::new(),
+            status: Mutex::new(status),
+            log_limit: Arc::new(LogLimit::new(clock)),
+            observer,
+            runtime: runtime.clone(),
+        }
+    }
+
+    /// Finds the servers, and keeps them connected until the node is dropped. `endpoint` is that of a single server.
+    pub(super) fn start(self: &Arc<Self>, endpoint: Option<Endpoint>, dropped: &CancellationToken) {
+        if let Some(endpoint) = endpoint {
+            let server = self.new_server(Arc::clone(&self.name), endpoint, Role::Alone, None);
+            self.owners.store(Arc::new(Owners::of_one(Some(Arc::clone(&server)))));
+            server.start(&self.runtime);
+        } else if let Servers::Sentinel { sentinels, service, login } = &self.url.servers {
+            let limit = self.settings.connect_timeout;
+            let log_limit = LogLimit::new(Arc::clone(&self.settings.clock));
+            let group = SentinelGroup::new(&self.url, sentinels, service, login, limit, log_limit);
+            let group = Arc::new(group);
+            group.start(&self.runtime, dropped);
+            let follow = Arc::clone(self).follow_sentinels(group);
+            self.runtime.spawn(dropped.clone().run_until_cancelled_owned(follow));
+        } else {
+            let refresh = cluster::keep_up_to_date(Arc::clone(self));
+            self.runtime.spawn(dropped.clone().run_until_cancelled_owned(refresh));
+        }
+    }
+
+    /// Keeps the map at the master that the sentinels name.
+    async fn follow_sentinels(self: Arc<Self>, group: Arc<SentinelGroup>) {
+        loop {
+            let address = match group.master().await {
+                Ok(master) => {
+                    let former = self.owners.load().owner(0).cloned();
+                    let role = Role::Master {
+                        since: master.since,
+                        is_confirmed: master.is_confirmed,
+                        is_successor: former.is_some(),
+                    };
+                    let endpoint = group.endpoint(&master.address);
+                    let name = master.address.to_string().into();
+                    let server = self.new_server(name, endpoint, role, former.as_deref());
+                    self.owners.store(Arc::new(Owners::of_one(Some(Arc::clone(&server)))));
+                    // Grants that are on their way count no more.
+                    if let Some(former) = former {
+                        former.end("another server was promoted");
+                    }
+                    server.start(&self.runtime);
+                    Some(master.address)
+                }
+                Err(reason) => {
+                    *self.problem.lock() = reason;
+                    None
+                }
+            };
+            self.changed();
+            group.differs_from(address.as_ref()).await;
+        }
+    }
+
+    /// Returns whether the URL is that of a cluster. Only there may a server redirect operations: another server could lead the
+    /// password elsewhere.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.url.servers, Servers::Cluster { .. })
+    }
+
+    /// Returns the server that owns a slot.
+    pub(super) fn owner_of(&self, slot: usize) -> Option<Arc<Server>> {
+        self.owners.load().owner(slot).cloned()
+    }
+
+    /// Returns the slot of a lock.
+    pub(super) fn slot(&self, name: &str) -> usize {
+        self.owners.load().slot(name)
+    }
+
+    /// Returns the server that owns the slot of a lock.
+    pub(super) fn owner(&self, name: &str) -> Result<Arc<Server>, NodeError> {
+        let owners = self.owners.load();
+        let slot = owners.slot(name);
+        owners.owner(slot).cloned().ok_or_else(|| {
+            self.request_refresh();
+            if self.servers.lock().is_resolved {
+                NodeError::NotConnected(format!("no master owns slot {slot}").into())
+            } else {
+                self.problem.lock().clone()
+            }
+        })
+    }
+
+    /// Returns the servers that own slots.
+    pub(super) fn masters(&self) -> Vec<Arc<Server>> {
+        self.owners.load().servers().to_vec()
+    }
+
+    /// Returns all servers: the owners of slots, and others that may have an operation.
+    pub(super) fn all(&self) -> Vec<Arc<Server>> {
+        let mut all = self.masters();
+        for known in self.servers.lock().by_address.values() {
+            if !all.iter().any(|server| Arc::ptr_eq(server, &known.server)) {
+                all.push(Arc::clone(&known.server));
+            }
+        }
+        all
+    }
+
+    /// Returns the redirect of a server of a cluster. Other failures may show that the slots should be read again.
+    pub(super) fn redirect(&self, error: &RedisError) -> Option<Redirect> {
+        if !self.is_cluster() {
+            return None;
+        }
+        let redirect = Redirect::of(error);
+        let is_down = error.kind() == ErrorKind::Server(ServerErrorKind::ClusterDown);
+        if redirect.is_none() && (is_down || error.is_io_error()) {
+            self.request_refresh();
+        }
+        redirect
+    }
+
+    /// Returns the server to which an operation is redirected. After `MOVED` that server owns the slot, and the slots are
+    /// read again, because others may have moved too. Returns `None` if there are too many servers.
+    pub(super) fn follow(&self, redirect: &Redirect, from: &Server) -> Option<Arc<Server>> {
+        let mut servers = self.servers.lock();
+        let mut target = redirect.target.clone();
+        if target.host.is_empty() {
+            let from = servers
+                .by_address
+                .iter()
+                .find(|(_, known)| std::ptr::eq(Arc::as_ptr(&known.server), from));
+            target.host = from.map_or_else(String::new, |(address, _)| address.host.clone());
+        }
+        let server = self.server_at(&mut servers, &target)?;
+        let mut has_changed = false;
+        if !redirect.is_asking {
+            let (slot, owners) = (redirect.slot, self.owners.load());
+            let former = owners.owner(usize::from(slot));
+            if !former.is_some_and(|former| Arc::ptr_eq(former, &server)) {
+                self.take_over(&servers, former, &server);
+                let mut owners = Owners::clone(&owners);
+                owners.set(slot..=slot, Arc::clone(&server));
+                self.owners.store(Arc::new(owners));
+                has_changed = true;
+            }
+            self.request_refresh();
+        }
+        drop(servers);
+        if has_changed {
+            self.changed();
+        }
+        Some(server)
+    }
+
+    /// Replaces the owners of the slots. Drops the servers that own no slots and were not used for a while.
+    pub(super) fn replace(&self, masters: &[(RangeInclusive<u16>, HostPort)]) {
+        let mut servers = self.servers.lock();
+        let ranges: Vec<_> = masters
+            .iter()
+            .filter_map(|(slots, address)| {
+                Some((slots.clone(), self.server_at(&mut servers, address)?))
+            })
+            .collect();
+        let now = Instant::now();
+        let (before, owners) = (self.owners.load_full(), Owners::of_slots(ranges));
+        servers.by_address.retain(|_, known| {
+            // A master that has lost its slots may be a replica now. If it is promoted later, a new connection shows
+            // that, see `promotions`.
+            let has_lost_slots = before.has(&known.server) && !owners.has(&known.server);
+            !has_lost_slots && now.duration_since(known.used) < UNUSED
+        });
+        for (former, owner) in owners.changes_since(&before) {
+            self.take_over(&servers, former, owner);
+        }
+        servers.is_resolved = true;
+        self.owners.store(Arc::new(owners));
+        drop(servers);
+        self.changed();
+    }
+
+    /// Prepares the new owner of a slot, before it gets operations.
+    ///
+    /// A master with a closed gate may have forgotten a lock that is held. If its slot moves to another master, that master
+    /// does not know the lock either. So the closures go with the slot: the new owner grants no locks, in none of its slots,
+    /// until the gate of the former owner would have opened.
+    ///
+    /// If this node is not connected to the former owner, it does not know whether that server has forgotten locks, or
+    /// whether a replica was promoted in between and has handed the slot on. Then the new owner is treated like a master
+    /// that was promoted now.
+    fn take_over(&self, servers: &KnownServers, former: Option<&Arc<Server>>, owner: &Server) {
+        let Some(longest_lease) = self.settings.restart_guard else { return };
+        // The first owners of the slots that this node meets have no former owners that it knows.
+        if former.is_none() && !servers.is_resolved {
+            return;
+        }
+        let closures = if let Some(former) = former
+            && former.responsive_connection().is_ok()
+        {
+            former.gate.closures()
+        } else {
+            let margin = self.settings.failover_margin;
+            let margin = margin.unwrap_or_else(|| self.promotions.longest_margin());
+            Closures::after_promotion(longest_lease, margin, Instant::now())
+        };
+        owner.gate.close(closures);
+        if let Err(reason) = closures.check_grants()
+            && let Some(suppressed) = self.log_limit.admit("take-over", owner.name())
+        {
+            tracing::warn!(
+                node = %owner.name(), %reason, suppressed,
+                "a master got a slot of a master that may have forgotten held locks, and is quarantined"
+            );
+        }
+    }
+
+    /// Returns the server of a cluster with this address. Makes it if it is new, unless there are too many.
+    fn server_at(&self, servers: &mut KnownServers, address: &HostPort) -> Option<Arc<Server>> {
+        let used = Instant::now();
+        if let Some(known) = servers.by_address.get_mut(address) {
+            known.used = used;
+            return Some(Arc::clone(&known.server));
+        }
+        if servers.by_address.len() >= MAX_SERVERS {
+            if let Some(suppressed) = self.log_limit.admit("servers", &self.name) {
+                tracing::warn!(
+                    node = %self.name, server = %address, suppressed,
+                    "a cluster may have at most {MAX_SERVERS} masters; another one is not used"
+                );
+            }
+            return None;
+        }
+        let endpoint = Endpoint::of(&self.url, address);
+        let name = Arc::clone(endpoint.name());
+        let server =
+            self.new_server(name, endpoint, Role::Member(Arc::clone(&self.promotions)), None);
+        server.start(&self.runtime);
+        let known = KnownServer { server: Arc::clone(&server), used };
+        servers.by_address.insert(address.clone(), known);
+        Some(server)
+    }
+
+    fn new_server(
+        &self,
+        name: Arc<str>,
+        endpoint: Endpoint,
+        role: Role,
+        former: Option<&Server>,
+    ) -> Arc<Server> {
+        let observer = Weak::clone(&self.observer);
+        Server::new(name, endpoint, role, &self.settings, &self.log_limit, former, observer)
+    }
+
+    /// Requests that the slots are read again soon.
+    pub(super) fn request_refresh(&self) {
+        self.refresh.notify_one();
+    }
+
+    /// Reports that an owner has changed.
+    fn changed(&self) {
+        if let Some(observer) = self.observer.upgrade() {
+            observer.status_changed(false);
+        }
+    }
+
+    /// Publishes the status of the node. The node is up while at least one master is connected: the locks in the slots of
+    /// the other masters fail. At first the status waits until each master was reached, or has failed.
+    pub(super) fn publish_status(&self) {
+        let sender = self.status.lock();
+        let masters = self.masters();
+        let statuses: Vec<NodeStatus> =
+            masters.iter().map(|server| server.status().get()).collect();
+        let same_server =
+            |status: &&NodeStatus| matches!(status, NodeStatus::Down(NodeError::SameServer(_)));
+        let before = sender.subscribe().get();
+        let is_first = matches!(before, NodeStatus::Connecting);
+        let is_connecting = statuses.iter().any(|status| matches!(status, NodeStatus::Connecting));
+        let status = if let Some(same) = statuses.iter().find(same_server) {
+            same.clone()
+        } else if is_first && is_connecting {
+            NodeStatus::Connecting
+        } else if statuses.iter().any(NodeStatus::is_up) {
+            NodeStatus::Up
+        } else if let Some(down) =
+            statuses.iter().find(|status| matches!(status, NodeStatus::Down(_)))
+        {
+            down.clone()
+        } else {
+            NodeStatus::Down(self.problem.lock().clone())
+        };
+        if status.is_up() && is_first {
+            self.promotions.record_start();
+        }
+        if status != before {
+            telemetry::node_up(&self.name, status.is_up());
+            sender.send(status);
+        }
+    }
+}
+
+impl Redirect {
+    /// Reads the error of a server: `MOVED 3999 127.0.0.1:6381` or `ASK 3999 127.0.0.1:6381`.
+    fn of(error: &RedisError) -> Option<Self> {
+        let is_asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
+        let (address, slot) = error.redirect_node()?;
+        let (host, port) = address.rsplit_once(':')?;
+        // Redis does not put an IPv6 address into brackets. "?" stands for a name that the operator has not set.
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = if host == "?" { "" } else { host }.to_owned();
+        Some(Self { slot, target: HostPort { host, port: port.parse().ok()? }, is_asking })
+    }
+}
+
+#[cfg(test)]
+impl Map {
+    /// Makes the server of this URL the only one, without connecting to it.
+    pub(super) fn insert_one(&self, url: &str) {
+        let endpoint = Endpoint::parse(url);
+        let server = self.new_server(Arc::clone(&self.name), endpoint, Role::Alone, None);
+        self.owners.store(Arc::new(Owners::of_one(Some(server))));
+    }
+
+    /// Makes a server the owner of a slot, as after `MOVED`.
+    pub(super) fn insert_owner(&self, slot: usize, address: &str) -> Arc<Server> {
+        let (host, port) = address.split_once(':').unwrap();
+        let target = HostPort { host: host.to_owned(), port: port.parse().unwrap() };
+        let slot = u16::try_from(slot).unwrap();
+        let redirect = Redirect { slot, target, is_asking: false };
+        let endpoint = Endpoint::parse("redis://localhost");
+        let from = self.new_server("from".into(), endpoint, Role::Alone, None);
+        self.follow(&redirect, &from).unwrap()
+    }
+
+    pub(super) async fn refresh_requested(&self) {
+        self.refresh.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redirect(message: &str) -> Option<(bool, u16, String, u16)> {
+        let reply = bb8_redis::redis::parse_redis_value(format!("-{message}\r\n").as_bytes());
+        let error = reply.unwrap().extract_error().unwrap_err();
+        let Redirect { is_asking, slot, target } = Redirect::of(&error)?;
+        Some((is_asking, slot, target.host, target.port))
+    }
+
+    #[test]
+    fn redirects_name_a_slot_and_a_server() {
+        for (message, is_asking, slot, host, port) in [
+            ("MOVED 3999 127.0.0.1:6381", false, 3999, "127.0.0.1", 6381),
+            ("ASK 0 cache.local:7000", true, 0, "cache.local", 7000),
+            ("MOVED 16383 ::1:6381", false, 16_383, "::1", 6381),
+            ("MOVED 1 [2001:db8::1]:6381", false, 1, "2001:db8::1", 6381),
+            ("MOVED 1 :6381", false, 1, "", 6381),
+            ("MOVED 1 ?:6381", false, 1, "", 6381),
+        ] {
+            let expected = (is_asking, slot, host.to_owned(), port);
+            assert_eq!(redirect(message), Some(expected), "{message}");
+        }
+        for message in ["MOVED", "MOVED x y", "MOVED 1 host", "TRYAGAIN Multiple keys", "ASKING"] {
+            assert_eq!(redirect(message), None, "{message}");
+        }
+    }
+}

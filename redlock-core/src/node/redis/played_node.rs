@@ -1,0 +1,159 @@
+//! A node whose servers are played by the test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::DuplexStream;
+
+use super::server::ConnectionState;
+use super::server::Server;
+use super::server::played_server::{played_connection, played_connection_with};
+use super::*;
+use crate::access::Provider;
+use crate::key::LockKey;
+use crate::lock::{Dialect, Mode, Token};
+use crate::node::Action;
+
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+
+pub(super) const HELD: Action =
+    Action::Acquire { lease: LEASE, fenced: false, lookup: false, met_marks: false, mark: None };
+
+pub(super) const RELEASE: Action = Action::Release { min_hold: None };
+
+pub(super) fn settings(restart_guard: Option<Duration>) -> NodeSettings {
+    NodeSettings { restart_guard, ..NodeSettings::for_tests(LEASE) }
+}
+
+/// Creates the node of a URL. It is not started.
+pub(super) fn node(url: &str) -> RedisNode {
+    let url = RedisUrl::parse(url).unwrap();
+    RedisNode::new(RedisOptions {
+        endpoint: Endpoint::of_one(&url),
+        url,
+        registry: Arc::default(),
+        cluster_refresh: LEASE,
+        is_only_node: true,
+    })
+}
+
+impl RedisNode {
+    pub(super) fn set_provider(&self, provider: Provider) {
+        self.options.lock().as_mut().unwrap().url.login.provider = Some(provider);
+    }
+
+    /// Prepares the node without its tasks.
+    pub(super) fn prepare(&self, settings: &NodeSettings) -> Arc<Shared> {
+        let RedisOptions { url, registry, cluster_refresh, .. } =
+            self.options.lock().take().unwrap();
+        let voter = Arc::clone(&self.name);
+        let settings = ServerSettings::new(settings, voter, registry, cluster_refresh, true);
+        // A runtime that has ended drops the tasks of the servers.
+        let ended = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = ended.handle().clone();
+        ended.shutdown_background();
+        let shared = Shared::new(url, settings, Arc::clone(&self.status), &runtime);
+        Arc::clone(self.started.get_or_init(|| shared))
+    }
+}
+
+pub(super) fn spec() -> LockSpec {
+    LockSpec::new(LockKey::new("order:42").unwrap(), Mode::Exclusive, Dialect::Plain)
+}
+
+/// A node of one server that the test plays.
+pub(super) struct PlayedNode {
+    pub(super) node: RedisNode,
+    pub(super) shared: Arc<Shared>,
+    pub(super) server: DuplexStream,
+}
+
+impl PlayedNode {
+    pub(super) fn new(node_timeout: Duration) -> Self {
+        let node = node("redis://localhost");
+        let shared = node.prepare(&NodeSettings::for_tests(node_timeout));
+        shared.map.insert_one("redis://localhost");
+        let mut played = Self { node, shared, server: tokio::io::duplex(1).0 };
+        played.connect();
+        played
+    }
+
+    /// Connects the server, again.
+    pub(super) fn connect(&mut self) {
+        let observer = Arc::downgrade(&self.shared);
+        let (connection, server) = played_connection_with(move |event| {
+            if let Some(observer) = observer.upgrade() {
+                observer.received(event);
+            }
+        });
+        self.set(ConnectionState::Up(Arc::new(connection)));
+        self.server = server;
+    }
+
+    pub(super) fn set(&self, state: ConnectionState) {
+        self.owner().set(state);
+    }
+
+    pub(super) fn owner(&self) -> Arc<Server> {
+        self.shared.map.owner_of(0).unwrap()
+    }
+}
+
+/// A cluster of two masters that the test plays.
+pub(super) struct PlayedCluster {
+    pub(super) node: RedisNode,
+    pub(super) shared: Arc<Shared>,
+    pub(super) slot: usize,
+    spec: LockSpec,
+    token: Token,
+    pub(super) masters: [DuplexStream; 2],
+}
+
+impl PlayedCluster {
+    /// Makes a cluster whose first master owns the slot of the lock.
+    pub(super) fn new() -> Self {
+        Self::with_restart_guard(None)
+    }
+
+    pub(super) fn with_restart_guard(restart_guard: Option<Duration>) -> Self {
+        let node = node("redis-cluster://a:1,b:2");
+        let shared = node.prepare(&settings(restart_guard));
+        let slot = slot("order:42");
+        let mut masters = Vec::new();
+        for address in ["b:2", "a:1"] {
+            let server = shared.map.insert_owner(slot, address);
+            let (connection, master) = played_connection();
+            server.set(ConnectionState::Up(Arc::new(connection)));
+            masters.insert(0, master);
+        }
+        let masters = masters.try_into().unwrap();
+        let (spec, token) = (spec(), Token::random(Dialect::Plain));
+        Self { node, shared, slot, spec, token, masters }
+    }
+
+    /// Returns the future of an operation of the attempt.
+    pub(super) fn call(&self, action: Action) -> ReplyFuture {
+        self.node.call(Op::new(&self.spec, self.token, action))
+    }
+
+    /// Makes the second master the owner, as after a reading of the slots.
+    pub(super) fn move_slot(&self) {
+        self.shared.map.insert_owner(self.slot, "b:2");
+    }
+
+    /// Returns the first or the second master.
+    pub(super) fn master(&self, number: usize) -> Arc<Server> {
+        let name = ["a:1", "b:2"][number];
+        let mut all = self.shared.map.all().into_iter();
+        all.find(|server| **server.name() == *name).unwrap()
+    }
+
+    pub(super) fn redirect(&self, kind: &str) -> String {
+        format!("-{kind} {} b:2\r\n", self.slot)
+    }
+}
+
+/// Returns the future of an operation of a new attempt.
+pub(super) fn call(node: &RedisNode, action: Action) -> ReplyFuture {
+    node.call(Op::new(&spec(), Token::random(Dialect::Plain), action))
+}

@@ -1,0 +1,440 @@
+//! Sends an operation, and sends it again if no server has executed it.
+//!
+//! * A server of a cluster that answers `MOVED` or `ASK` has not executed the command. The operation is sent to the server
+//!   that the answer names.
+//! * A server that answers `TRYAGAIN` has some of the keys, and another server has the rest. The operation is repeated after
+//!   a pause.
+//! * A server that answers `NOSCRIPT` has forgotten its scripts (`SCRIPT FLUSH`). The script is loaded first.
+//!
+//! An operation with the token of an attempt is not sent again once the release of the attempt was sent (an abandoned attempt
+//! leaves nothing behind).
+//!
+//! The futures of rare cases are boxed, because they would enlarge the future of every operation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use futures_util::future::join_all;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::Shared;
+use super::error::name_commands;
+use super::pending::PendingOp;
+use super::script::{self, FAIR, Script};
+use super::server::Server;
+use super::server::connection::Connection;
+use super::{encode, fair, operation, reply};
+use crate::error::{NodeError, Vote};
+use crate::jitter::jitter;
+use crate::lock::Mark;
+use crate::node::{Action, NodeStatus, Op, QueueOp, QueueReply, Reply, ReplyFuture};
+
+/// The most redirects without a pause. While a slot moves, a server may answer `MOVED` and the next one `ASK`. Servers that
+/// do not agree on the owner yet redirect to each other, until they have heard of the new one.
+const MAX_REDIRECTS: usize = 3;
+
+/// The range of the pauses in milliseconds before an operation is repeated that no server could execute yet.
+const PAUSES: std::ops::Range<u64> = 20..50;
+
+/// A command that may be sent to one server after another.
+trait Command: Sync {
+    /// Returns the name of the lock, which determines the slot.
+    fn lock(&self) -> &str;
+
+    fn script(&self) -> Option<Script>;
+
+    fn encode(&self, connection: &Connection) -> Arc<[u8]>;
+
+    /// Returns the connection over which the command may be sent.
+    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError>;
+
+    /// Returns whether the command may be sent again, to this server.
+    fn may_repeat(&self, server: &Arc<Server>) -> bool;
+}
+
+/// A command that was sent.
+struct Sent {
+    server: Arc<Server>,
+    connection: Arc<Connection>,
+    /// Whether the slot is moving to the server.
+    is_asking: bool,
+    /// Whether the command was sent before, and was not executed.
+    is_repeated: bool,
+    /// The reason why an extension does not count.
+    not_counted: Option<NodeError>,
+    reply: Result<Value, RedisError>,
+}
+
+impl Sent {
+    /// Sends a command by the first poll.
+    async fn send(
+        server: Arc<Server>,
+        connection: Arc<Connection>,
+        command: &impl Command,
+        is_asking: bool,
+    ) -> Self {
+        let not_counted = server.gate.check_extensions().err();
+        let reply = connection.send_packed(command.encode(&connection), is_asking).await;
+        Self { server, connection, is_asking, is_repeated: false, not_counted, reply }
+    }
+
+    /// Returns the reply, or a failure if the grant does not count: the gate of the server may have been closed before the
+    /// server received the command, for example because its wall clock was stepped.
+    fn counted(self, action: &Action, reply: Reply) -> Reply {
+        if reply.vote != Vote::Granted {
+            return reply;
+        }
+        let gate = &self.server.gate;
+        let checked = match action {
+            Action::Acquire { .. } => gate.check_grants(),
+            Action::Extend { .. } | Action::Confirm { .. } => {
+                self.not_counted.map_or_else(|| gate.check_extensions(), Err)
+            }
+            Action::Release { .. } | Action::Downgrade | Action::Withdraw { .. } => Ok(()),
+        };
+        checked.map_or_else(|reason| Vote::Failed(reason).into(), |()| reply)
+    }
+}
+
+impl Shared {
+    /// Returns the future of an operation. Its first poll sends the operation.
+    pub(super) fn call(self: &Arc<Self>, op: Op) -> ReplyFuture {
+        if let Action::Release { .. } = op.action {
+            return ReplyFuture::new(Arc::clone(self).release(op));
+        }
+        let command = OpCommand { op: &op, pending: None };
+        match self.owner_for(&command) {
+            Ok((server, connection)) => {
+                let begun = operation::begun(&op.action);
+                ReplyFuture::new(Arc::clone(self).execute(server, connection, op, begun))
+            }
+            Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
+        }
+    }
+
+    async fn execute(
+        self: Arc<Self>,
+        server: Arc<Server>,
+        connection: Arc<Connection>,
+        op: Op,
+        begun: Option<Instant>,
+    ) -> Reply {
+        let is_acquisition = matches!(op.action, Action::Acquire { .. });
+        let is_recorded = self.pending.records_all() || is_acquisition && Script::of(&op).is_some();
+        let lease = longest_effect(&op.action);
+        let pending = is_recorded.then(|| self.pending.begin(op.token, &server, lease));
+        let command = OpCommand { op: &op, pending: pending.as_ref() };
+        let mut sent = Sent::send(server, connection, &command, false).await;
+        if sent.reply.is_err() {
+            sent = match self.follow(sent, &command).await {
+                Ok(sent) => sent,
+                Err(reason) => {
+                    // No server has executed the operation.
+                    if let Some(pending) = pending {
+                        pending.answered();
+                    }
+                    return Vote::Failed(reason).into();
+                }
+            };
+        }
+        let reply = match (&op.action, command.script()) {
+            (Action::Acquire { lease, .. }, None) => match reply::acquired(&sent.reply) {
+                Some(vote) => vote.into(),
+                None => match begun {
+                    Some(begun) => {
+                        let limit = operation::look_up_time(*lease, self.map.settings.node_timeout);
+                        Box::pin(self.look_up(&sent, &op, begun + limit)).await
+                    }
+                    None => Vote::Held { remaining: None }.into(),
+                },
+            },
+            (action, _) => reply::of_script(&sent.reply, action),
+        };
+        if let Some(pending) = pending {
+            if sent.is_repeated
+                && is_acquisition
+                && reply.vote == Vote::Granted
+                && pending.is_released()
+            {
+                // The release follows the first command, but may have overtaken the second one.
+                let release = Op { action: Action::Release { min_hold: None }, ..op.clone() };
+                Box::pin(self.undo(&sent, release)).await;
+            }
+            if is_certain(&reply.vote) {
+                pending.answered();
+            }
+        }
+        sent.counted(&op.action, reply)
+    }
+
+    /// Executes a release. Its first poll sends the release to each server that may still execute an operation of the
+    /// attempt, and to the owner of the slot.
+    async fn release(self: Arc<Self>, op: Op) -> Reply {
+        let mut servers = self.pending.release(&op.token);
+        let owner = self.map.owner(op.spec.name());
+        if let Ok(owner) = &owner {
+            if servers.iter().all(|server| Arc::ptr_eq(server, owner)) {
+                return self.release_on(Arc::clone(owner), &op).await;
+            }
+            if !servers.iter().any(|server| Arc::ptr_eq(server, owner)) {
+                servers.push(Arc::clone(owner));
+            }
+        }
+        let releases = servers.into_iter().map(|server| self.release_on(server, &op));
+        let replies = Box::pin(join_all(releases)).await;
+        let failed = || owner.err().map(|reason| Vote::Failed(reason).into());
+        most_important(replies).or_else(failed).unwrap_or_else(|| Vote::NotHeld.into())
+    }
+
+    async fn release_on(&self, server: Arc<Server>, op: &Op) -> Reply {
+        let command = OpCommand { op, pending: None };
+        let sent = match command.connection(&server) {
+            Ok(connection) => {
+                let sent = Sent::send(Arc::clone(&server), connection, &command, false).await;
+                self.follow(sent, &command).await
+            }
+            Err(reason) => Err(self.noted(reason)),
+        };
+        let reply = match sent {
+            Ok(sent) => reply::of_script(&sent.reply, &op.action),
+            Err(reason) => Vote::Failed(reason).into(),
+        };
+        if is_certain(&reply.vote) {
+            self.pending.released(&op.token, &server);
+        }
+        reply
+    }
+
+    /// Releases a lock that was granted after its release.
+    async fn undo(&self, granted: &Sent, release: Op) {
+        let command = OpCommand { op: &release, pending: None };
+        let (server, connection) = (Arc::clone(&granted.server), Arc::clone(&granted.connection));
+        let sent = Sent::send(server, connection, &command, granted.is_asking).await;
+        let _ = self.follow(sent, &command).await;
+    }
+
+    /// Returns the reply of a server that has refused the lock. Looks up the remaining time to live, but only until
+    /// `until`, so that the vote is not late. The look-up grants nothing: a grant could follow the release of the attempt.
+    async fn look_up(&self, refused: &Sent, op: &Op, until: Instant) -> Reply {
+        let unknown = || Vote::Held { remaining: None }.into();
+        // An attempt that was dropped outside of a runtime is polled there, and there are no timers.
+        if Handle::try_current().is_err() {
+            return unknown();
+        }
+        let (server, connection) = (Arc::clone(&refused.server), Arc::clone(&refused.connection));
+        let look_up = async {
+            let sent = Sent::send(server, connection, &LookUp(op), refused.is_asking).await;
+            self.follow(sent, &LookUp(op)).await
+        };
+        match timeout_at(until, look_up).await {
+            Ok(Ok(sent)) => reply::looked_up(&sent.reply),
+            _ => unknown(),
+        }
+    }
+
+    /// Executes an operation on a fair queue. Each may be executed twice.
+    pub(super) async fn queue(self: Arc<Self>, op: QueueOp) -> Result<QueueReply, NodeError> {
+        let (server, connection) = self.owner_for(&op)?;
+        let sent = Sent::send(server, connection, &op, false).await;
+        fair::decode(&self.follow(sent, &op).await?.reply)
+    }
+
+    /// Returns the owner of the slot, and the connection for a command.
+    fn owner_for(
+        &self,
+        command: &impl Command,
+    ) -> Result<(Arc<Server>, Arc<Connection>), NodeError> {
+        let server = self.map.owner(command.lock())?;
+        match command.connection(&server) {
+            Ok(connection) => Ok((server, connection)),
+            Err(reason) => Err(self.noted(reason)),
+        }
+    }
+
+    /// Reads the slots again if another server may own those of this master by now. A master with a closed gate stays the
+    /// owner.
+    fn noted(&self, reason: NodeError) -> NodeError {
+        use NodeError::{ConnectionBroke, NoReply, NotConnected};
+        if matches!(reason, NotConnected(_) | ConnectionBroke(_) | NoReply(_)) {
+            self.map.request_refresh();
+        }
+        reason
+    }
+
+    /// Sends a command again if the server has not executed it. Returns an error if no server has.
+    async fn follow(&self, sent: Sent, command: &impl Command) -> Result<Sent, NodeError> {
+        if sent.reply.is_ok() {
+            return Ok(sent);
+        }
+        let mut sent = Box::pin(self.repeat(sent, command)).await?;
+        if let (Err(error), Some(script)) = (&mut sent.reply, command.script()) {
+            *error = name_commands(&script.commands(), error.clone());
+        }
+        Ok(sent)
+    }
+
+    async fn repeat(&self, mut sent: Sent, command: &impl Command) -> Result<Sent, NodeError> {
+        let until = Instant::now() + self.map.settings.node_timeout;
+        let (mut redirects, mut is_loaded) = (0, false);
+        while let Err(error) = &sent.reply {
+            let redirect = self.map.redirect(error);
+            let (server, is_asking) = if is_no_script(error) && !is_loaded {
+                let Some(script) = command.script() else { return Ok(sent) };
+                // Only once: if the script is flushed again, the caller gets the error.
+                is_loaded = true;
+                if let Err(error) = sent.connection.send(&encode::load(script)).await {
+                    return Ok(Sent { reply: Err(error), ..sent });
+                }
+                (Arc::clone(&sent.server), sent.is_asking)
+            } else if redirects < MAX_REDIRECTS
+                && let Some(redirect) = &redirect
+            {
+                redirects += 1;
+                let Some(server) = self.map.follow(redirect, &sent.server) else { return Ok(sent) };
+                // A new server connects first, or fails to.
+                let status = server.status();
+                if matches!(status.get(), NodeStatus::Connecting) {
+                    status.wait_for(|status| !matches!(status, NodeStatus::Connecting)).await;
+                }
+                (server, redirect.is_asking)
+            } else if (is_split(error) || redirect.is_some())
+                && Instant::now() < until
+                // A guard may be dropped outside of a runtime, which polls its acquisition once more.
+                && Handle::try_current().is_ok()
+            {
+                redirects = 0;
+                sleep(Duration::from_millis(jitter(PAUSES))).await;
+                // The slot may have moved meanwhile.
+                let Ok(owner) = self.map.owner(command.lock()) else { return Ok(sent) };
+                (owner, false)
+            } else {
+                return Ok(sent);
+            };
+            if !command.may_repeat(&server) {
+                return Err(NodeError::Server("the attempt was abandoned".into()));
+            }
+            let connection = command.connection(&server).map_err(|reason| self.noted(reason))?;
+            sent = Sent::send(server, connection, command, is_asking).await;
+            sent.is_repeated = true;
+        }
+        Ok(sent)
+    }
+}
+
+/// The command of an operation on a lock.
+struct OpCommand<'a> {
+    op: &'a Op,
+    pending: Option<&'a PendingOp<'a>>,
+}
+
+impl Command for OpCommand<'_> {
+    fn lock(&self) -> &str {
+        self.op.spec.name()
+    }
+
+    fn script(&self) -> Option<Script> {
+        Script::of(self.op)
+    }
+
+    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
+        operation::encode(connection, self.op)
+    }
+
+    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
+        server.connection_for(&self.op.action)
+    }
+
+    fn may_repeat(&self, server: &Arc<Server>) -> bool {
+        self.pending.is_none_or(|pending| pending.redirect(server))
+    }
+}
+
+/// Looks up the remaining time to live of a lock that was refused.
+struct LookUp<'a>(&'a Op);
+
+impl Command for LookUp<'_> {
+    fn lock(&self) -> &str {
+        self.0.spec.name()
+    }
+
+    fn script(&self) -> Option<Script> {
+        Some(script::ACQUIRE)
+    }
+
+    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
+        operation::encode_look_up(connection, self.0)
+    }
+
+    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
+        server.connection()
+    }
+
+    fn may_repeat(&self, _: &Arc<Server>) -> bool {
+        true
+    }
+}
+
+impl Command for QueueOp {
+    fn lock(&self) -> &str {
+        self.spec.name()
+    }
+
+    fn script(&self) -> Option<Script> {
+        Some(FAIR)
+    }
+
+    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
+        encode::packed(&fair::encode(self, connection.sha(FAIR)))
+    }
+
+    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
+        server.connection_for_queue(&self.action)
+    }
+
+    fn may_repeat(&self, _: &Arc<Server>) -> bool {
+        true
+    }
+}
+
+fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Returns whether a server has not executed the operation, because it has some of its keys and another server has the
+/// rest.
+fn is_split(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain)
+}
+
+/// Returns whether the server has executed the operation, or never will.
+fn is_certain(vote: &Vote) -> bool {
+    let is_open = matches!(
+        vote,
+        Vote::Failed(
+            NodeError::NoReply(_) | NodeError::ConnectionBroke(_) | NodeError::UnexpectedReply
+        )
+    );
+    // A lock whose vote does not count stands on the server, which has executed the operation.
+    !is_open
+}
+
+/// Returns the reply of a release that was sent to several servers: the grant of the server that had the lock, or
+/// otherwise a failure, so that the release is repeated.
+fn most_important(replies: Vec<Reply>) -> Option<Reply> {
+    replies.into_iter().min_by_key(|reply| match reply.vote {
+        Vote::Granted => 0,
+        Vote::Failed(_) => 1,
+        _ => 2,
+    })
+}
+
+/// Returns how long a late execution of the operation can keep a lock.
+fn longest_effect(action: &Action) -> Duration {
+    match action {
+        Action::Acquire { lease, .. } | Action::Extend { lease } => *lease,
+        Action::Withdraw { .. } => Mark::LIFE_TIME,
+        Action::Confirm { .. } | Action::Downgrade | Action::Release { .. } => Duration::ZERO,
+    }
+}

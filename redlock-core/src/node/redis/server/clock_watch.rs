@@ -1,0 +1,249 @@
+//! Watches a server's wall clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::sleep;
+
+use super::ServerSettings;
+use super::gate::{Closures, Gate};
+use super::wall_clock::{ClockStep, Reading};
+use crate::error::NodeError;
+use crate::log_limit::LogLimit;
+use crate::node::redis::link::Link;
+use crate::node::redis::{encode, error};
+use crate::telemetry;
+
+/// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
+/// time the server may grant a lock that is held.
+const READING_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Watches the wall clock of one server over all of its connections.
+#[derive(Debug)]
+pub(super) struct ClockWatch {
+    server: Arc<str>,
+    settings: Arc<ServerSettings>,
+    gate: Arc<Gate>,
+    log_limit: Arc<LogLimit>,
+    /// The last kept reading, also across a restart of the server. The leases that the server has kept end at a time on
+    /// the wall clock, so a step affects them as well.
+    last_reading: Mutex<Option<Reading>>,
+}
+
+impl ClockWatch {
+    pub(super) fn new(
+        server: &Arc<str>,
+        settings: &Arc<ServerSettings>,
+        gate: &Arc<Gate>,
+        log_limit: &Arc<LogLimit>,
+    ) -> Self {
+        Self {
+            server: Arc::clone(server),
+            settings: Arc::clone(settings),
+            gate: Arc::clone(gate),
+            log_limit: Arc::clone(log_limit),
+            last_reading: Mutex::default(),
+        }
+    }
+
+    /// Begins with a new connection, over which the server has reported this time.
+    pub(super) fn begin(&self, reading: Option<Reading>) {
+        match reading {
+            Some(reading) => self.compare(reading),
+            None => self.warn_time_unavailable(),
+        }
+    }
+
+    /// Reads the server's time periodically, also while no locks are requested: otherwise the first vote after an idle
+    /// time would count before a step is detected. Ends when the server denies its time.
+    ///
+    /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
+    /// counts as silent, as after every other command.
+    pub(super) async fn watch(&self, link: &Link) {
+        let command = encode::time();
+        loop {
+            sleep(READING_INTERVAL).await;
+            match Reading::take(&*self.settings.clock, async { link.send(&command).await }).await {
+                Ok(reading) => self.compare(reading),
+                Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
+                    return self.warn_time_unavailable();
+                }
+                // The operations on locks report a broken connection or a busy server.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn compare(&self, reading: Reading) {
+        let step = match &mut *self.last_reading.lock() {
+            Some(last_reading) => last_reading.compare(reading),
+            unknown => {
+                *unknown = Some(reading);
+                return;
+            }
+        };
+        match step {
+            None => {}
+            Some(ClockStep::Back(by)) => self.record_step("back", by, "leases on it last longer"),
+            Some(ClockStep::Forward(by)) => {
+                let mut effect =
+                    "leases on it end early, so a second caller may get a lock that is held";
+                if let Some(longest_lease) = self.settings.restart_guard {
+                    self.gate.close(Closures::after_clock_step(longest_lease, by));
+                    effect = "leases on it end early, so it grants no locks for the longest lease";
+                }
+                self.record_step("forward", by, effect);
+            }
+        }
+    }
+
+    fn record_step(&self, direction: &'static str, by: Duration, effect: &str) {
+        telemetry::clock_stepped(&self.server, direction);
+        if let Some(suppressed) = self.log_limit.admit(direction, &self.server) {
+            tracing::warn!(
+                node = %self.server, ?by, suppressed,
+                "a node's wall clock was stepped {direction}, or does not keep time; {effect}"
+            );
+        }
+    }
+
+    fn warn_time_unavailable(&self) {
+        if let Some(suppressed) = self.log_limit.admit("clock", &self.server) {
+            tracing::warn!(
+                node = %self.server, suppressed,
+                "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use bb8_redis::redis::Value;
+    use redlock_logs::Logs;
+    use tokio::io::DuplexStream;
+    use tokio::time::timeout;
+
+    use super::super::connection::Connection;
+    use super::super::played_server::{played_connection, serve};
+    use super::*;
+    use crate::clock::fake::RuntimeClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn watch(restart_guard: Option<Duration>) -> ClockWatch {
+        let settings = ServerSettings {
+            restart_guard,
+            clock: Arc::new(RuntimeClock::new()),
+            ..ServerSettings::for_tests(LEASE)
+        };
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&settings.clock)));
+        ClockWatch::new(&"stepped:1".into(), &Arc::new(settings), &Arc::default(), &log_limit)
+    }
+
+    /// Returns the watch of a server that has reported its time once, the connection, and the end
+    /// of the server.
+    async fn watched(restart_guard: Option<Duration>) -> (ClockWatch, Connection, DuplexStream) {
+        let watch = watch(restart_guard);
+        let (connection, mut server) = played_connection();
+        let command = encode::time();
+        let take = Reading::take(&*watch.settings.clock, connection.send(&command));
+        let reply = time(0);
+        let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
+        watch.begin(Some(reading.unwrap()));
+        (watch, connection, server)
+    }
+
+    /// Returns the reply to `TIME` of a server whose clock is ahead by some seconds.
+    fn time(ahead: u64) -> String {
+        format!("*2\r\n$10\r\n{}\r\n$1\r\n0\r\n", 1_790_000_000 + ahead)
+    }
+
+    /// Replies to every `TIME` of this period. Returns how many there were.
+    async fn count(
+        (watch, connection, server): &mut (ClockWatch, Connection, DuplexStream),
+        reply: &str,
+        period: Duration,
+    ) -> usize {
+        let count = Mutex::new(0);
+        let serve = async {
+            loop {
+                serve(server, "TIME", reply, || *count.lock().unwrap() += 1).await;
+            }
+        };
+        let both = async { tokio::join!(watch.watch(&connection.link), serve) };
+        assert!(timeout(period, both).await.is_err());
+        count.into_inner().unwrap()
+    }
+
+    /// Without readings in idle times, the first vote afterwards would count before a step is
+    /// noticed.
+    #[tokio::test(start_paused = true)]
+    async fn the_time_is_read_also_while_no_lock_is_requested() {
+        for guard in [None, Some(LEASE)] {
+            let mut watched = watched(guard).await;
+            let readings = count(&mut watched, &time(0), 10 * SECOND + READING_INTERVAL / 2).await;
+            assert_eq!(readings, 20);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_denies_its_time_is_not_asked_again() {
+        let mut watched = watched(Some(LEASE)).await;
+        let denied = "-NOPERM this user has no permissions to run the 'time' command\r\n";
+        assert_eq!(count(&mut watched, denied, 10 * SECOND).await, 1);
+        assert_eq!(count(&mut watched, "-BUSY a script runs\r\n", 2 * SECOND).await, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_forward_keeps_a_guarded_server_from_granting() {
+        let mut watched = watched(Some(LEASE)).await;
+        let gate = Arc::clone(&watched.0.gate);
+        assert_eq!(gate.check_grants(), Ok(()));
+        count(&mut watched, &time(60), SECOND).await;
+        let error = gate.check_grants().unwrap_err();
+        assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
+        // Another connection, which shows no step by itself.
+        watched.0.begin(None);
+        assert!(matches!(gate.check_grants(), Err(NodeError::ClockStepped { .. })));
+        tokio::time::advance(LEASE).await;
+        assert_eq!(gate.check_grants(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_back_and_a_step_without_the_guard_are_only_logged() {
+        for (guard, ahead) in [(Some(LEASE), None), (None, Some(60))] {
+            let mut watched = watched(guard).await;
+            let reply = ahead.map_or_else(|| time(0).replace("179", "178"), time);
+            assert!(count(&mut watched, &reply, READING_INTERVAL + READING_INTERVAL / 2).await > 0);
+            assert_eq!(watched.0.gate.check_grants(), Ok(()), "{guard:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_steps_all_the_time_takes_one_line_of_each_kind_per_second() {
+        let logs = Logs::collect();
+        let watch = watch(Some(LEASE));
+        // Three seconds. One reading in three fails.
+        for look in 0..30 {
+            let seconds = ["1790000000", "1790000060"][look % 3 % 2];
+            let reply = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
+            let reply = async { Ok(Value::Array(reply.to_vec())) };
+            let reading = Reading::take(&*watch.settings.clock, reply).await.unwrap();
+            watch.begin((look % 3 < 2).then_some(reading));
+            tokio::time::advance(SECOND / 10).await;
+        }
+        let lines = logs.lines();
+        let count = |words: &str| {
+            let is_one = |line: &&String| line.contains("stepped:1") && line.contains(words);
+            lines.iter().filter(is_one).count()
+        };
+        for words in ["stepped forward", "stepped back", "time of the server is unknown"] {
+            assert_eq!(count(words), 3, "{words}: {lines:?}");
+        }
+    }
+}

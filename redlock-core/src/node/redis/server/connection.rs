@@ -1,0 +1,274 @@
+//! One connection to a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use futures_util::future::try_join_all;
+use tokio::time::sleep;
+
+use crate::node::Silence;
+use crate::node::redis::encode;
+use crate::node::redis::error::server_message;
+use crate::node::redis::link::Link;
+use crate::node::redis::script::Script;
+
+/// One connection to a server, shared by all callers. It belongs to one incarnation of the server, and ends
+/// with it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) link: Link,
+    /// The SHA-1 sums by which the server knows the scripts.
+    shas: [String; Script::COUNT],
+}
+
+impl Connection {
+    pub(crate) fn new(link: Link, shas: [String; Script::COUNT]) -> Self {
+        Self { link, shas }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.link.is_alive()
+    }
+
+    /// Ends the connection when the server has been silent for `limit`, and then completes. A device on the
+    /// way may accept the commands without delivering them, and TCP does not notice that.
+    ///
+    /// The server may still execute commands that were sent before. Their clean-up follows them on the same
+    /// connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned attempt
+    /// leaves nothing behind).
+    pub(super) async fn end_when_silent_for(&self, limit: Duration) {
+        while let Silence::CheckAgainAfter(pause) = self.silence(limit) {
+            sleep(pause).await;
+        }
+        self.link.end(&format!("no reply for {limit:?}"));
+    }
+
+    /// Sends one command, and returns the future of its reply. If the future is dropped, the command may still be sent.
+    ///
+    /// No command is sent after the end of the connection: its clean-up would use another connection, and
+    /// might overtake it (an abandoned attempt leaves nothing behind).
+    pub(crate) fn send(
+        &self,
+        command: &Cmd,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        self.send_packed(encode::packed(command), false)
+    }
+
+    /// [Sends](Self::send) a command in its encoded form. `asking` is set for a server of a cluster to which the slot of the
+    /// keys is moving.
+    pub(crate) fn send_packed(
+        &self,
+        command: Arc<[u8]>,
+        asking: bool,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        let reply = self.link.send_packed(command, asking);
+        async move {
+            reply.await.inspect_err(|error| {
+                // After a failover, the name of the server may resolve to the new master: connect again.
+                if is_read_only(error) {
+                    self.link.end(&server_message(error));
+                }
+            })
+        }
+    }
+
+    /// Returns the SHA-1 sum by which the server knows a script.
+    pub(crate) fn sha(&self, script: Script) -> &str {
+        &self.shas[script.index()]
+    }
+
+    /// Returns whether the server has been silent for `limit`.
+    pub(crate) fn silence(&self, limit: Duration) -> Silence {
+        self.link.traffic().silence(limit)
+    }
+}
+
+/// Loads all scripts over a new link, and returns their SHA-1 sums.
+pub(super) async fn load_scripts(link: &Link) -> Result<[String; Script::COUNT], RedisError> {
+    let loads = Script::ALL.map(|script| async move { link.send(&encode::load(script)).await });
+    let mut shas = [const { String::new() }; Script::COUNT];
+    for (sha, loaded) in shas.iter_mut().zip(try_join_all(loads).await?) {
+        *sha = String::from_redis_value(loaded)?;
+    }
+    Ok(shas)
+}
+
+/// Returns whether the error shows that a former master is a replica now. Inside a script, Redis 6.2 reports
+/// this by an error of another kind.
+fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::played_server::{played_connection, serve};
+    use super::*;
+
+    /// The peer of the connection is gone, but the connection does not break.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (connection, _server) = played_connection();
+        let connection = Arc::new(connection);
+        let ask = || {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
+        };
+        let before = ask();
+        let silent = tokio::time::timeout(LIMIT / 2, connection.end_when_silent_for(LIMIT)).await;
+        assert!(silent.is_err() && connection.is_alive(), "the connection ended too soon");
+        tokio::time::timeout(LIMIT, connection.end_when_silent_for(LIMIT)).await.unwrap();
+        assert!(!connection.is_alive());
+        let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
+        let (before, after) = tokio::time::timeout(LIMIT, ended).await.unwrap();
+        assert!(before.unwrap_err().is_io_error());
+        assert!(after.unwrap_err().is_io_error());
+    }
+
+    /// The reply to an earlier command says nothing about the later ones.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (connection, mut server) = played_connection();
+        let ping = bb8_redis::redis::cmd("PING");
+        let (mut first, mut second) =
+            (Box::pin(connection.send(&ping)), Box::pin(connection.send(&ping)));
+        let probe = async {
+            futures_util::join!(&mut first, async {
+                assert!(futures_util::poll!(&mut second).is_pending());
+                serve(&mut server, "PING", "+PONG\r\n", || {}).await;
+            })
+        };
+        probe.await.0.unwrap();
+        let noticed = tokio::time::timeout(3 * LIMIT, connection.end_when_silent_for(LIMIT));
+        noticed.await.unwrap();
+        assert!(!connection.is_alive());
+        assert!(second.await.unwrap_err().is_io_error());
+    }
+
+    /// Late replies delay only the time at which the server counts as silent.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_after_a_late_reply_is_noticed() {
+        const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+        let (connection, mut server) = played_connection();
+        let ping = bb8_redis::redis::cmd("PING");
+        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(connection.send(&ping))).collect();
+        for caller in &mut callers {
+            assert!(futures_util::poll!(caller).is_pending());
+        }
+        let replies = async {
+            let mut begun = [0; 4096];
+            assert!(server.read(&mut begun).await.unwrap() > 0);
+            // After each reply, a caller that still waits checks the silence of the server.
+            for _ in 0..2 {
+                server.write_all(b"+PONG\r\n").await.unwrap();
+                // The connection reads the reply.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                while !connection.silence(NODE_TIMEOUT).is_silent() {
+                    tokio::time::sleep(NODE_TIMEOUT).await;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = connection.end_when_silent_for(Duration::from_secs(60)) => unreachable!(),
+            noticed = tokio::time::timeout(8 * NODE_TIMEOUT, replies) => noticed.unwrap(),
+        }
+    }
+
+    /// A caller may poll its acquisition once and not again. The reply arrives all the same.
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_no_task_reads_does_not_end_the_connection() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (connection, mut server) = played_connection();
+        let ping = bb8_redis::redis::cmd("PING");
+        let mut parked = Box::pin(connection.send(&ping));
+        assert!(futures_util::poll!(&mut parked).is_pending());
+        let answer = async {
+            loop {
+                serve(&mut server, "", "+PONG\r\n", || {}).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = connection.end_when_silent_for(LIMIT) => panic!("the server has replied"),
+            () = answer => unreachable!(),
+            () = tokio::time::sleep(10 * LIMIT) => {}
+        }
+        assert!(connection.is_alive());
+        parked.await.unwrap();
+    }
+
+    /// The clean-up uses the next connection, and does not wait until the commands of this one have
+    /// arrived (an abandoned attempt leaves nothing behind). Commands that were already sent may
+    /// still be delivered.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_sent_on_a_connection_after_its_end() {
+        let (connection, mut server) = played_connection();
+        let sent = bb8_redis::redis::cmd("PING");
+        let mut before = Box::pin(connection.send(&sent));
+        assert!(futures_util::poll!(&mut before).is_pending());
+        // The driver, which runs in another task, has sent the command.
+        let mut arrived = vec![0; sent.get_packed_command().len()];
+        server.read_exact(&mut arrived).await.unwrap();
+        connection.link.end("the test ends it");
+        let late = bb8_redis::redis::cmd("SET");
+        for _ in 0..1000 {
+            assert!(connection.send(&late).await.unwrap_err().is_io_error());
+            tokio::task::yield_now().await;
+        }
+        assert!(before.await.unwrap_err().is_io_error());
+        drop(connection);
+        let mut rest = String::new();
+        server.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "");
+    }
+
+    /// If the command stayed pending, a release that is sent at that moment would never be
+    /// repeated.
+    #[tokio::test(start_paused = true)]
+    async fn pending_commands_end_with_their_connection() {
+        let (connection, _server) = played_connection();
+        let connection = Arc::new(connection);
+        let waiting = {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
+        };
+        // The command is sent, and its caller waits for the reply.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        connection.link.end("the server closed the connection");
+        let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+        assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
+    }
+
+    #[test]
+    fn a_demoted_server_is_recognized_by_its_error_in_scripts_too() {
+        let error = |text: &str| {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            reply.unwrap().extract_error().unwrap_err()
+        };
+        assert!(is_read_only(&error("READONLY You can't write against a read only replica.")));
+        // Redis 6.2
+        assert!(is_read_only(&error(
+            "ERR Error running script (call to f_1): @user_script:5: @user_script: 5: -READONLY \
+             You can't write against a read only replica."
+        )));
+        assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
+    }
+
+    /// After a failover, the name of the server may resolve to the new master. Otherwise each command would be refused.
+    #[tokio::test]
+    async fn the_connection_to_a_demoted_server_ends() {
+        let (connection, mut server) = played_connection();
+        let set = bb8_redis::redis::cmd("SET");
+        let refuse = serve(&mut server, "SET", "-READONLY You can't write.\r\n", || {});
+        let (reply, ()) = tokio::join!(connection.send(&set), refuse);
+        assert!(reply.is_err());
+        assert!(connection.link.ended().await.contains("READONLY"));
+        assert!(connection.send(&set).await.unwrap_err().is_io_error());
+    }
+}

@@ -1,0 +1,185 @@
+//! What a server reports about itself.
+
+use std::time::Duration;
+
+use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError};
+use futures_util::future::try_join3;
+
+use super::wall_clock::Reading;
+use crate::clock::Clock;
+use crate::node::redis::encode;
+use crate::node::redis::link::Link;
+
+/// The properties that a server reports. Each is `None` if the server does not report it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The ID of the incarnation. It changes with every start of the server.
+    pub(super) run_id: Option<String>,
+    /// The time since the start of the server, in whole seconds.
+    pub(super) uptime: Option<Duration>,
+    /// The eviction policy of the server for a full memory.
+    pub(super) maxmemory_policy: Option<String>,
+    pub(super) replication: Option<Replication>,
+    /// How long the server accepts writes after it was cut off, see [`LagSetting`].
+    pub(super) max_lag: Option<Duration>,
+    /// The time on the server's wall clock.
+    pub(super) time: Option<Reading>,
+}
+
+/// What a server reports about its replication.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Replication {
+    pub(super) is_replica: bool,
+    /// The ID of the data set. It changes when the server becomes a replica, and when it becomes a master.
+    pub(super) id: Option<String>,
+    /// Whether the server refuses writes without replicas (`min-replicas-to-write`).
+    pub(super) needs_replicas: bool,
+    /// Whether the server was a replica before, so that it was promoted to master.
+    pub(super) was_replica: bool,
+}
+
+/// The setting of a server that limits how long it accepts writes after it was cut off.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LagSetting {
+    name: &'static str,
+    unit: Duration,
+}
+
+impl LagSetting {
+    /// The time since a master has last heard of its replicas.
+    pub(super) const REPLICAS: Self =
+        Self { name: "min-replicas-max-lag", unit: Duration::from_secs(1) };
+
+    /// The time since a master of a cluster has last heard of the other masters.
+    pub(super) const CLUSTER: Self =
+        Self { name: "cluster-node-timeout", unit: Duration::from_millis(1) };
+}
+
+impl Identity {
+    /// Asks a server, in one round trip.
+    pub(super) async fn ask(
+        link: &Link,
+        clock: &dyn Clock,
+        lag: Option<LagSetting>,
+    ) -> Result<Self, RedisError> {
+        let time =
+            async { none_if_refused(Reading::take(clock, link.send(&encode::time())).await) };
+        let info = async { none_if_refused(info(link, None).await) };
+        let lag = async {
+            match lag {
+                Some(lag) => none_if_refused(lag.ask(link).await).map(Option::flatten),
+                None => Ok(None),
+            }
+        };
+        let (time, info, max_lag) = try_join3(time, info, lag).await?;
+        Ok(Self { max_lag, time, ..info.map(|info| Self::of(&info)).unwrap_or_default() })
+    }
+
+    /// Reads the reply to `INFO`.
+    fn of(info: &InfoDict) -> Self {
+        Self {
+            run_id: info.get("run_id"),
+            uptime: info.get("uptime_in_seconds").map(Duration::from_secs),
+            maxmemory_policy: info.get("maxmemory_policy"),
+            replication: Some(Replication::of(info)),
+            ..Self::default()
+        }
+    }
+}
+
+impl Replication {
+    /// Asks a server for its replication alone.
+    pub(super) async fn ask(link: &Link) -> Result<Self, RedisError> {
+        Ok(Self::of(&info(link, Some("replication")).await?))
+    }
+
+    fn of(info: &InfoDict) -> Self {
+        let former: String = info.get("master_replid2").unwrap_or_default();
+        Self {
+            is_replica: info.get("role").is_some_and(|role: String| role != "master"),
+            id: info.get("master_replid"),
+            // Only a server that needs replicas counts them.
+            needs_replicas: info.contains_key(&"min_slaves_good_slaves"),
+            // Zeros on a server that was never a replica.
+            was_replica: former.contains(|digit| digit != '0'),
+        }
+    }
+
+    /// Returns the replication ID of a master that was promoted.
+    pub(super) fn promoted_id(&self) -> Option<&str> {
+        self.id.as_deref().filter(|_| self.was_replica)
+    }
+}
+
+impl LagSetting {
+    async fn ask(self, link: &Link) -> Result<Option<Duration>, RedisError> {
+        let mut config = Cmd::new();
+        config.arg("CONFIG").arg("GET").arg(self.name);
+        let pairs: Vec<(String, u32)> = Vec::from_redis_value(link.send(&config).await?)?;
+        Ok(pairs.first().map(|(_, count)| self.unit * *count))
+    }
+}
+
+async fn info(link: &Link, section: Option<&str>) -> Result<InfoDict, RedisError> {
+    let mut info = Cmd::new();
+    info.arg("INFO").arg(section);
+    Ok(InfoDict::from_redis_value(link.send(&info).await?)?)
+}
+
+/// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
+/// the checks that need the reply.
+fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+    use ErrorKind::{Server, UnexpectedReturnType};
+    match reply {
+        Ok(reply) => Ok(Some(reply)),
+        Err(error) if matches!(error.kind(), Server(_) | UnexpectedReturnType) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(info: &str) -> Identity {
+        Identity::of(&InfoDict::new(info))
+    }
+
+    #[test]
+    fn the_identity_is_read_from_info() {
+        let identity = identity(
+            "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:42\r\n\r\n\
+             # Memory\r\nmaxmemory_policy:allkeys-lru\r\n",
+        );
+        assert_eq!(identity.run_id.as_deref(), Some("abc"));
+        assert_eq!(identity.uptime, Some(Duration::from_secs(42)));
+        assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
+    }
+
+    #[test]
+    fn the_replication_is_read_from_info() {
+        let replication = |info: &str| identity(info).replication.unwrap();
+        let master = replication(
+            "# Replication\r\nrole:master\r\nmin_slaves_good_slaves:1\r\nmaster_replid:abc\r\n",
+        );
+        assert!(!master.is_replica && master.needs_replicas);
+        assert_eq!(master.id.as_deref(), Some("abc"));
+        let replica = replication("# Replication\r\nrole:slave\r\nmaster_replid:abc\r\n");
+        assert!(replica.is_replica && !replica.needs_replicas);
+        let master = |former| {
+            replication(&format!("role:master\r\nmaster_replid:abc\r\nmaster_replid2:{former}\r\n"))
+        };
+        assert_eq!(master("def0").promoted_id(), Some("abc"));
+        assert_eq!(master("0000").promoted_id(), None);
+    }
+
+    #[test]
+    fn a_check_is_skipped_if_the_server_refuses_the_command() {
+        let checked = |kind: ErrorKind| none_if_refused::<()>(Err((kind, "no").into()));
+        let no_permission = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
+        assert_eq!(checked(no_permission), Ok(None));
+        assert_eq!(checked(ErrorKind::UnexpectedReturnType), Ok(None));
+        assert!(checked(ErrorKind::Io).is_err(), "the connection broke");
+        assert_eq!(none_if_refused(Ok(())), Ok(Some(())));
+    }
+}

@@ -1,0 +1,114 @@
+//! Recognizes promoted masters of a cluster.
+//!
+//! A replica that becomes a master may lack the last writes of the former master, and the former master may grant
+//! locks until it notices its isolation. So a promotion counts as a restart, with the failover margin added.
+//!
+//! A server reports no time of its promotion. It reports two replication IDs (`INFO replication`): its own, which is
+//! new after each promotion, and that of its former master, which is zero on a server that was never a replica. So the
+//! gate closes when this node first connects to a master with a replication ID that it has not met. That is later
+//! than the promotion, so that the gate never opens too early. A node that connects after a failover cannot know
+//! when the promotion was, and waits for the whole time too.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::identity::Identity;
+
+/// The time after which a master that is cut off refuses writes, if the server does not report it: the default
+/// `cluster-node-timeout`.
+const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How much longer than its `cluster-node-timeout` a server may accept writes.
+const NODE_TIMEOUT_ROUNDING: Duration = Duration::from_secs(1);
+
+/// The promotions that a node has seen among the masters of its cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Promotions {
+    /// The replication IDs of promoted masters, and when this node met them first.
+    met: Mutex<HashMap<String, Instant>>,
+    /// Whether the node was up before.
+    has_started: AtomicBool,
+    /// The longest margin of the masters.
+    longest_margin: Mutex<Option<Duration>>,
+}
+
+impl Promotions {
+    /// Records that the node is up for the first time. From now on it notices failovers.
+    pub(crate) fn record_start(&self) {
+        self.has_started.store(true, Ordering::Release);
+    }
+
+    /// Records a new connection to a master. Returns whether the master was promoted while the node was up.
+    pub(super) fn record(&self, identity: &Identity) -> bool {
+        let mut longest_margin = self.longest_margin.lock();
+        *longest_margin = (*longest_margin).max(Some(Self::margin(identity)));
+        drop(longest_margin);
+        let id = identity.replication.as_ref().and_then(|replication| replication.promoted_id());
+        id.is_some_and(|id| self.meet(id).1) && self.has_started.load(Ordering::Acquire)
+    }
+
+    /// Returns the time at which a master was promoted, or a later one. `None` if it was never a replica. A server that
+    /// does not report its replication counts as promoted now.
+    pub(super) fn promoted_since(&self, identity: &Identity) -> Option<Instant> {
+        match &identity.replication {
+            Some(replication) => replication.promoted_id().map(|id| self.meet(id).0),
+            None => Some(Instant::now()),
+        }
+    }
+
+    /// Returns whether the node has met a promoted master with this replication ID.
+    pub(super) fn has_met(&self, id: &str) -> bool {
+        self.met.lock().contains_key(id)
+    }
+
+    /// Returns the time during which a former master may grant locks, by the setting of a server.
+    pub(super) fn margin(identity: &Identity) -> Duration {
+        identity.max_lag.unwrap_or(DEFAULT_NODE_TIMEOUT) + NODE_TIMEOUT_ROUNDING
+    }
+
+    /// Returns the time during which a former master may grant locks, if nothing is known about that master.
+    pub(crate) fn longest_margin(&self) -> Duration {
+        self.longest_margin.lock().unwrap_or_else(|| Self::margin(&Identity::default()))
+    }
+
+    /// Returns when this node met a promoted master for the first time, and whether that is now.
+    fn meet(&self, id: &str) -> (Instant, bool) {
+        let mut met = self.met.lock();
+        if let Some(since) = met.get(id) {
+            return (*since, false);
+        }
+        let now = Instant::now();
+        met.insert(id.to_owned(), now);
+        (now, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::identity::Replication;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_promotion_counts_from_the_first_meeting() {
+        let promotions = Promotions::default();
+        let master = |id: &str, was_replica| Identity {
+            replication: Some(Replication {
+                id: Some(id.to_owned()),
+                was_replica,
+                ..Replication::default()
+            }),
+            ..Identity::default()
+        };
+        assert_eq!(promotions.promoted_since(&master("aa", false)), None);
+        let first = promotions.promoted_since(&master("aa", true)).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(promotions.promoted_since(&master("aa", true)), Some(first));
+        assert_eq!(promotions.promoted_since(&master("bb", true)), Some(Instant::now()));
+        assert_eq!(promotions.promoted_since(&Identity::default()), Some(Instant::now()));
+        assert_eq!(Promotions::margin(&Identity::default()), Duration::from_secs(16));
+    }
+}
