@@ -61,7 +61,7 @@ pub(crate) use url::{RedisUrl, Servers};
 use fencing::slot;
 use link::Event;
 use map::Map;
-use pending::PendingOps;
+use pending::PendingSends;
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
 use server::connection::Connection;
@@ -95,7 +95,7 @@ pub(crate) struct RedisOptions {
 /// What a node, its operations and its tasks share.
 struct Shared {
     map: Arc<Map>,
-    pending: PendingOps,
+    pending: PendingSends,
     subscriptions: Arc<Subscriptions>,
     log_limit: LogLimit,
     weak_self: Weak<Self>,
@@ -147,7 +147,7 @@ impl Shared {
             let observer: Weak<dyn Observer> = Weak::<Self>::clone(weak_self);
             let map = Map::new(url, settings, status, observer, runtime);
             Self {
-                pending: PendingOps::new(map.is_cluster()),
+                pending: PendingSends::new(map.is_cluster()),
                 map: Arc::new(map),
                 subscriptions: Arc::default(),
                 log_limit,

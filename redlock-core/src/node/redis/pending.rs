@@ -19,7 +19,7 @@ use super::server::Server;
 use crate::lock::Token;
 
 /// The operations that a server may still execute, by their token.
-pub(super) struct PendingOps {
+pub(super) struct PendingSends {
     /// Whether an operation stays when its future was dropped without a certain result: only if another server may own its
     /// slot by then.
     keeps_abandoned: bool,
@@ -51,14 +51,14 @@ struct SentOp {
 }
 
 /// One recorded operation. If it is dropped without [`answered`](Self::answered), its server may still execute it.
-pub(super) struct PendingOp<'a> {
-    ops: &'a PendingOps,
+pub(super) struct PendingSend<'a> {
+    ops: &'a PendingSends,
     token: Token,
     id: u64,
     lease: Duration,
 }
 
-impl PendingOps {
+impl PendingSends {
     pub(super) fn new(keeps_abandoned: bool) -> Self {
         let (count, by_token) = Default::default();
         Self { keeps_abandoned, count, by_token }
@@ -75,7 +75,7 @@ impl PendingOps {
         token: Token,
         server: &Arc<Server>,
         lease: Duration,
-    ) -> PendingOp<'_> {
+    ) -> PendingSend<'_> {
         let mut by_token = self.by_token.lock();
         if by_token.ops.len() >= by_token.sweep_at {
             by_token.forget_ended();
@@ -85,7 +85,7 @@ impl PendingOps {
         let sent = SentOp { id, server: Arc::clone(server), abandoned_until: None };
         by_token.ops.entry(token).or_default().sent.push(sent);
         self.update_count(&by_token);
-        PendingOp { ops: self, token, id, lease }
+        PendingSend { ops: self, token, id, lease }
     }
 
     /// Records a release before it is sent. Returns the servers that may still execute an operation with its token.
@@ -147,7 +147,7 @@ impl ByToken {
     }
 }
 
-impl PendingOp<'_> {
+impl PendingSend<'_> {
     /// Records that the operation goes to another server, because the last one has not executed it. Returns `false` if
     /// a release was sent meanwhile: then the operation must not be sent again.
     pub(super) fn redirect(&self, server: &Arc<Server>) -> bool {
@@ -171,7 +171,7 @@ impl PendingOp<'_> {
     }
 }
 
-impl Drop for PendingOp<'_> {
+impl Drop for PendingSend<'_> {
     fn drop(&mut self) {
         if !self.ops.keeps_abandoned {
             return self.ops.retain(self.token, |sent| sent.id != self.id);

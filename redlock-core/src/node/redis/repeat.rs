@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Shared;
 use super::error::name_commands;
-use super::pending::PendingOp;
+use super::pending::PendingSend;
 use super::script::{self, FAIR, Script};
 use super::server::Server;
 use super::server::connection::Connection;
@@ -39,7 +39,7 @@ const MAX_REDIRECTS: usize = 3;
 const PAUSES: std::ops::Range<u64> = 20..50;
 
 /// A command that may be sent to one server after another.
-trait Command: Sync {
+trait Repeatable: Sync {
     /// Returns the name of the lock, which determines the slot.
     fn lock(&self) -> &str;
 
@@ -72,7 +72,7 @@ impl Sent {
     async fn send(
         server: Arc<Server>,
         connection: Arc<Connection>,
-        command: &impl Command,
+        command: &impl Repeatable,
         is_asking: bool,
     ) -> Self {
         let not_counted = server.gate.check_extensions().err();
@@ -244,7 +244,7 @@ impl Shared {
     /// Returns the owner of the slot, and the connection for a command.
     fn owner_for(
         &self,
-        command: &impl Command,
+        command: &impl Repeatable,
     ) -> Result<(Arc<Server>, Arc<Connection>), NodeError> {
         let server = self.map.owner(command.lock())?;
         match command.connection(&server) {
@@ -264,7 +264,7 @@ impl Shared {
     }
 
     /// Sends a command again if the server has not executed it. Returns an error if no server has.
-    async fn follow(&self, sent: Sent, command: &impl Command) -> Result<Sent, NodeError> {
+    async fn follow(&self, sent: Sent, command: &impl Repeatable) -> Result<Sent, NodeError> {
         if sent.reply.is_ok() {
             return Ok(sent);
         }
@@ -275,7 +275,7 @@ impl Shared {
         Ok(sent)
     }
 
-    async fn repeat(&self, mut sent: Sent, command: &impl Command) -> Result<Sent, NodeError> {
+    async fn repeat(&self, mut sent: Sent, command: &impl Repeatable) -> Result<Sent, NodeError> {
         let until = Instant::now() + self.map.settings.node_timeout;
         let (mut redirects, mut is_loaded) = (0, false);
         while let Err(error) = &sent.reply {
@@ -326,10 +326,10 @@ impl Shared {
 /// The command of an operation on a lock.
 struct OpCommand<'a> {
     op: &'a Op,
-    pending: Option<&'a PendingOp<'a>>,
+    pending: Option<&'a PendingSend<'a>>,
 }
 
-impl Command for OpCommand<'_> {
+impl Repeatable for OpCommand<'_> {
     fn lock(&self) -> &str {
         self.op.spec.name()
     }
@@ -354,7 +354,7 @@ impl Command for OpCommand<'_> {
 /// Looks up the remaining time to live of a lock that was refused.
 struct LookUp<'a>(&'a Op);
 
-impl Command for LookUp<'_> {
+impl Repeatable for LookUp<'_> {
     fn lock(&self) -> &str {
         self.0.spec.name()
     }
@@ -376,7 +376,7 @@ impl Command for LookUp<'_> {
     }
 }
 
-impl Command for QueueOp {
+impl Repeatable for QueueOp {
     fn lock(&self) -> &str {
         self.spec.name()
     }

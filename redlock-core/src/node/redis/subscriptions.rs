@@ -50,18 +50,18 @@ struct Channel {
     slot: usize,
     subscribers: Vec<Subscriber>,
     /// The subscription on a server. `None` while the owner of the slot is not connected.
-    sent: Option<Sent>,
+    sent: Option<ServerSubscription>,
 }
 
-struct Sent {
+struct ServerSubscription {
     /// Tells the replies to several subscriptions of one channel apart.
     id: u64,
     connection: Weak<Connection>,
-    state: State,
+    state: SubscriptionState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SubscriptionState {
     /// The server has not replied yet.
     Pending,
     Subscribed,
@@ -107,13 +107,16 @@ impl Channel {
         connection.link.subscribe(name, id);
         self.unsubscribe(name);
         let connection = Arc::downgrade(connection);
-        self.sent = Some(Sent { id, connection, state: State::Pending });
+        self.sent = Some(ServerSubscription { id, connection, state: SubscriptionState::Pending });
     }
 
     /// Ends the subscription on the server, if it has one.
     fn unsubscribe(&mut self, name: &Arc<str>) {
-        if let Some(Sent { connection, state: State::Pending | State::Subscribed, .. }) =
-            self.sent.take()
+        if let Some(ServerSubscription {
+            connection,
+            state: SubscriptionState::Pending | SubscriptionState::Subscribed,
+            ..
+        }) = self.sent.take()
             && let Some(connection) = connection.upgrade()
         {
             connection.link.unsubscribe(name);
@@ -160,7 +163,7 @@ impl Subscriptions {
             tokio::pin!(settled);
             settled.as_mut().enable();
             let is_settled = match self.registry.lock().channels.get(name) {
-                Some(Channel { sent: Some(sent), .. }) => sent.state != State::Pending,
+                Some(Channel { sent: Some(sent), .. }) => sent.state != SubscriptionState::Pending,
                 Some(Channel { sent: None, .. }) => false,
                 None => true,
             };
@@ -189,7 +192,7 @@ impl Subscriptions {
             if let Some(connection) = connection(channel.slot) {
                 *next_id += 1;
                 channel.follow(name, &connection, *next_id);
-            } else if channel.sent.as_ref().is_some_and(Sent::has_ended) {
+            } else if channel.sent.as_ref().is_some_and(ServerSubscription::has_ended) {
                 channel.sent = None;
             }
         }
@@ -198,7 +201,8 @@ impl Subscriptions {
     /// Tries the postponed subscriptions again.
     pub(super) fn retry(&self, connection: impl Fn(usize) -> Option<Arc<Connection>>) {
         for channel in self.registry.lock().channels.values_mut() {
-            if channel.sent.as_ref().is_some_and(|sent| sent.state == State::Postponed) {
+            if channel.sent.as_ref().is_some_and(|sent| sent.state == SubscriptionState::Postponed)
+            {
                 channel.sent = None;
             }
         }
@@ -225,19 +229,19 @@ impl Subscriptions {
                         "cannot subscribe to releases; falling back to polling"
                     );
                 }
-                self.settle(id, &channel, State::after(&result))
+                self.settle(id, &channel, SubscriptionState::after(&result))
             }
         }
     }
 
-    fn settle(&self, id: u64, channel: &str, state: State) -> bool {
+    fn settle(&self, id: u64, channel: &str, state: SubscriptionState) -> bool {
         let mut registry = self.registry.lock();
         let sent = registry.channels.get_mut(channel).and_then(|channel| channel.sent.as_mut());
         let Some(sent) = sent.filter(|sent| sent.id == id) else { return false };
         sent.state = state;
         drop(registry);
         self.settled.notify_waiters();
-        state == State::Postponed
+        state == SubscriptionState::Postponed
     }
 
     /// Notifies the subscribers of a channel about a message.
@@ -256,7 +260,7 @@ impl Subscriptions {
     }
 }
 
-impl State {
+impl SubscriptionState {
     /// Returns the state after this reply to a subscription.
     fn after(reply: &Result<(), RedisError>) -> Self {
         match reply.as_ref().map_err(node_error) {
@@ -267,7 +271,7 @@ impl State {
     }
 }
 
-impl Sent {
+impl ServerSubscription {
     fn has_ended(&self) -> bool {
         !self.connection.upgrade().is_some_and(|connection| connection.is_alive())
     }
