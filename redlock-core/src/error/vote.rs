@@ -144,8 +144,8 @@ pub enum NodeError {
         /// locks.
         votes_in: Duration,
     },
-    /// TLS failed, and no operation was sent to the server. The text names the cause, such as a certificate that
-    /// has expired.
+    /// TLS failed, and no operation was sent to the server. The text has the words of rustls, such as `invalid peer
+    /// certificate: UnknownIssuer`, or names the file that cannot be used.
     #[error("TLS: {0}")]
     Tls(Arc<str>),
     /// There are no credentials for a new connection, because the function or the file that has them has

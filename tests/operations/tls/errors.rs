@@ -6,7 +6,8 @@ use redlock_tests::{RedisServer, eventually};
 use super::certificates::{Authority, Files, expired};
 use crate::{SOON, builder};
 
-const UNKNOWN: &str = "no trusted authority has signed the certificate of the server";
+/// The words of rustls.
+const UNKNOWN: &str = "invalid peer certificate: UnknownIssuer";
 
 /// Returns why TLS has failed. On a busy machine, an attempt may take too long to fail by TLS.
 async fn refused(builder: impl Fn() -> LockManagerBuilder) -> String {
@@ -31,10 +32,10 @@ async fn a_certificate_that_the_client_refuses_is_named_with_the_reason() {
     let (Some(server), Some(expired)) = (files.server().await, old.server().await) else { return };
     let (url, by_address) = (server.tls_url(), server.tls_url().replace("localhost", "127.0.0.1"));
     for (url, tls, reasons) in [
-        (&url, other.trust(), [UNKNOWN, "tls_ca"]),
+        (&url, other.trust(), [UNKNOWN, ""]),
         // The authorities of the system.
-        (&url, TlsOptions::new(), [UNKNOWN, "tls_ca"]),
-        (&expired.tls_url(), old.trust(), ["the certificate of the server has expired", ""]),
+        (&url, TlsOptions::new(), [UNKNOWN, ""]),
+        (&expired.tls_url(), old.trust(), ["certificate expired", ""]),
         (&by_address, files.trust(), ["127.0.0.1", "localhost"]),
     ] {
         let reason = refused(|| builder([url]).tls(tls.clone())).await;
@@ -57,12 +58,15 @@ async fn a_missing_or_wrong_client_certificate_is_named_with_each_version_of_tls
         let options = options.directive("tls-auth-clients", "yes");
         let server = options.directive("tls-protocols", protocol).start().await;
         for (tls, words) in [
-            (files.trust(), "the server requires a client certificate"),
-            (stranger.clone(), "the server has refused the client certificate"),
+            (
+                files.trust(),
+                if protocol == "TLSv1.3" { "CertificateRequired" } else { "HandshakeFailure" },
+            ),
+            (stranger.clone(), "UnknownCA"),
         ] {
             for _ in 0..20 {
                 let reason = refused(|| builder([server.tls_url()]).tls(tls.clone())).await;
-                assert!(reason.starts_with(words), "{protocol}: {reason}");
+                assert!(reason.contains(words), "{protocol}: {reason}");
             }
         }
     }

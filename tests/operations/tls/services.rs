@@ -46,7 +46,7 @@ async fn a_server_grants_locks_if_the_system_trusts_its_certificate_and_host() {
     let url = server.tls_url();
     is_granted(&url, &server, &files).await;
     for (url, trusted, words) in [
-        (&url, &other, "no trusted authority has signed"),
+        (&url, &other, "invalid peer certificate: UnknownIssuer"),
         (&url.replace("localhost", "127.0.0.1"), &files, "certificate not valid for name"),
         // A URL that would turn the verification of certificates off.
         (&format!("{url}/#insecure"), &other, "#insecure is refused"),

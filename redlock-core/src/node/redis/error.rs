@@ -49,7 +49,7 @@ pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisErro
 
 /// Converts the error of an attempt to connect: the server refused the client, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
-    if let Some(reason) = own(error) {
+    if let Some(reason) = inside(error) {
         return reason;
     }
     let message: Arc<str> = server_message(error).into();
@@ -76,11 +76,15 @@ fn lacks_resp3(message: &str) -> bool {
     message.starts_with("NOPROTO") || unknown()
 }
 
-/// Returns the error of this crate, if one is inside an error of the socket.
-fn own(error: &RedisError) -> Option<NodeError> {
+/// Returns the error of TLS or of this crate, if one is inside an error of the socket.
+fn inside(error: &RedisError) -> Option<NodeError> {
     let source = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
-    let own = source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref().cloned()?;
-    Some(match own {
+    let inner = source.downcast_ref::<io::Error>()?.get_ref()?;
+    #[cfg(feature = "tls")]
+    if let Some(error) = inner.downcast_ref::<rustls::Error>() {
+        return Some(NodeError::Tls(escape_control_characters(&error.to_string()).into()));
+    }
+    Some(match inner.downcast_ref().cloned()? {
         // The text may contain parts of a certificate, or the error of an application.
         NodeError::Tls(reason) => NodeError::Tls(escape_control_characters(&reason).into()),
         NodeError::Credentials(reason) => {

@@ -54,7 +54,7 @@ use crate::log_limit::LogLimit;
 
 pub(crate) use connection::endpoint::Endpoint;
 #[cfg(feature = "tls")]
-pub(crate) use connection::tls::check as check_tls;
+pub(crate) use link::tls::check as check_tls;
 pub(crate) use server::ServerRegistry;
 pub(crate) use url::{RedisUrl, Servers};
 

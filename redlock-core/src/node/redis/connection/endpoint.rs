@@ -55,8 +55,6 @@ impl Endpoint {
     pub(crate) fn of(url: &RedisUrl, server: &HostPort) -> Self {
         let (host, port) = (server.host.clone(), server.port);
         let address = if url.tls.is_some() {
-            #[cfg(feature = "tls")]
-            super::tls::ensure_crypto_provider();
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
         } else {
             ConnectionAddr::Tcp(host, port)

@@ -4,5 +4,3 @@ pub(crate) mod authentication;
 pub(crate) mod endpoint;
 #[cfg(test)]
 mod socket_tests;
-#[cfg(feature = "tls")]
-pub(crate) mod tls;

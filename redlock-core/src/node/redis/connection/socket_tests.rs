@@ -79,7 +79,6 @@ mod tls {
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::server::TlsStream;
 
-    use super::super::tls::ensure_crypto_provider;
     use super::*;
 
     /// A server with a certificate for `localhost`.
@@ -93,7 +92,6 @@ mod tls {
         /// Listens at a free port of the given addresses: of all that a client may connect to, or another program could
         /// listen at the same port.
         async fn start(is_also_at_ipv6: bool) -> Self {
-            ensure_crypto_provider();
             let CertifiedKey { cert, signing_key } =
                 generate_simple_self_signed(["localhost".to_owned()]).unwrap();
             let certificate = NamedTempFile::new().unwrap();
@@ -139,7 +137,7 @@ mod tls {
         let url = server.url("localhost");
         let (connected, accepted) = tokio::try_join!(connect(&url), server.accept()).unwrap();
         let Socket::Tls(stream) = connected else { panic!("not a TLS socket") };
-        assert_options(stream.tcp());
+        assert_options(stream.get_ref().0);
         assert_eq!(accepted.get_ref().1.server_name(), Some("localhost"));
     }
 

@@ -7,6 +7,8 @@ mod driver;
 #[cfg(test)]
 mod driver_tests;
 pub(crate) mod socket;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
 pub(crate) mod traffic;
 
 use std::fmt;

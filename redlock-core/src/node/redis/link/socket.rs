@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 #[cfg(feature = "tls")]
-use super::super::connection::tls::{self, TlsStream};
+use super::tls;
 use crate::access::TlsOptions;
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Stream;
@@ -25,7 +25,7 @@ use crate::simulation::dial::Stream;
 pub(crate) enum Socket {
     Tcp(TcpStream),
     #[cfg(feature = "tls")]
-    Tls(Box<TlsStream>),
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
     #[cfg(unix)]
     Unix(UnixStream),
     #[cfg(feature = "unstable-simulation")]
@@ -62,7 +62,7 @@ impl Socket {
         let descriptor = match self {
             Self::Tcp(stream) => stream.as_fd(),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.tcp().as_fd(),
+            Self::Tls(stream) => stream.get_ref().0.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
             #[cfg(feature = "unstable-simulation")]
             Self::Simulated(_) => return None,

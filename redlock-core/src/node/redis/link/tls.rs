@@ -1,0 +1,237 @@
+//! TLS by rustls, with certificates that are read anew for each connection.
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::access::{Pem, TlsOptions, read_files};
+use crate::error::NodeError;
+
+/// Makes a TLS connection to a server whose certificate is valid for `host`.
+pub(super) async fn handshake(
+    stream: TcpStream,
+    host: &str,
+    options: &TlsOptions,
+) -> io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let options = options.clone();
+    let config = read_files(options.files(), move || client_config(&options)).await?;
+    let config = config.map_err(|reason| io::Error::other(NodeError::Tls(reason.into())))?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// Checks that the files can be read and used.
+pub(crate) fn check(options: &TlsOptions) -> Result<(), String> {
+    // A system without root certificates is no mistake in the options: the URL of a node may name its own.
+    let insecure = Some(options.ca.is_none());
+    client_config(&TlsOptions { insecure, ..options.clone() }).map(drop)
+}
+
+/// Reads the certificates and the key, and returns the configuration of one connection. The error names the file.
+///
+/// If the application has installed a crypto provider, rustls uses that one.
+fn client_config(options: &TlsOptions) -> Result<ClientConfig, String> {
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("the crypto provider cannot be used: {error}"))?;
+    let config = if options.is_insecure() {
+        config.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+    } else {
+        config.with_root_certificates(roots(options.ca.as_ref())?)
+    };
+    let (Some(cert), Some(key)) = (&options.cert, &options.key) else {
+        return Ok(config.with_no_client_auth());
+    };
+    let chain = certificates(cert, "client certificate")?;
+    let (cert, key_name) = (describe(cert, "client certificate"), describe(key, "client key"));
+    let key = PrivateKeyDer::from_pem_slice(&read(key, "client key")?)
+        .map_err(|_| format!("{key_name} contains no key, or the key is encrypted"))?;
+    config.with_client_auth_cert(chain, key).map_err(|error| match error {
+        Error::InconsistentKeys(_) => format!("{key_name} does not belong to {cert}"),
+        error => format!("{key_name} cannot be used: {error}"),
+    })
+}
+
+fn roots(ca: Option<&Pem>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let (certificates, name) = match ca {
+        Some(ca) => (certificates(ca, "CA certificate")?, describe(ca, "CA certificate")),
+        None => (system_roots()?, "the root certificates of the system".to_owned()),
+    };
+    for certificate in certificates {
+        roots.add(certificate).map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut loaded = rustls_native_certs::load_native_certs();
+    match loaded.errors.pop() {
+        Some(error) => Err(format!("cannot read the root certificates of the system: {error}")),
+        None => Ok(loaded.certs),
+    }
+}
+
+fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let name = describe(pem, what);
+    let bytes = read(pem, what)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => {
+            Err(format!("{name} contains no certificate"))
+        }
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(format!("{name} is not in the format PEM: {error}")),
+    }
+}
+
+fn read<'a>(pem: &'a Pem, what: &str) -> Result<Cow<'a, [u8]>, String> {
+    match pem {
+        Pem::Text(text) => Ok(Cow::Borrowed(&text[..])),
+        Pem::File(path) => std::fs::read(path)
+            .map(Cow::Owned)
+            .map_err(|error| format!("cannot read {}: {error}", describe(pem, what))),
+    }
+}
+
+fn describe(pem: &Pem, what: &str) -> String {
+    match pem {
+        Pem::File(path) => format!("the {what} {}", path.display()),
+        Pem::Text(_) => format!("the text of the {what}"),
+    }
+}
+
+/// Accepts the certificate of every server, for `danger_accept_invalid_certs`. The server must still have the key of its certificate.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn signed() -> (String, String) {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        (cert.pem(), signing_key.serialize_pem())
+    }
+
+    #[test]
+    fn the_right_certificates_and_keys_are_accepted() {
+        let (cert, key) = signed();
+        check(&TlsOptions::new()).unwrap();
+        check(&TlsOptions::new().ca_pem(&cert).client_cert_pem(cert, key)).unwrap();
+    }
+
+    #[test]
+    fn a_wrong_file_is_an_error_with_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.pem");
+        let name = path.display();
+        let options = TlsOptions::new();
+        let error = |options: TlsOptions| check(&options).unwrap_err();
+        let missing = error(options.clone().ca_file(&path));
+        assert!(missing.starts_with(&format!("cannot read the CA certificate {name}: ")));
+        std::fs::write(&path, "s3cret").unwrap();
+        let expected = format!("the CA certificate {name} contains no certificate");
+        assert_eq!(error(options.clone().ca_file(&path)), expected);
+        let (cert, _) = signed();
+        std::fs::write(dir.path().join("c.pem"), cert).unwrap();
+        let expected = format!("the client key {name} contains no key, or the key is encrypted");
+        let options = options.client_cert_files(dir.path().join("c.pem"), &path);
+        assert_eq!(error(options), expected);
+    }
+
+    #[test]
+    fn the_key_of_another_certificate_is_an_error() {
+        let ((cert, _), (_, key)) = (signed(), signed());
+        assert_eq!(
+            check(&TlsOptions::new().client_cert_pem(cert, key)),
+            Err("the text of the client key does not belong to the text of the client certificate"
+                .to_owned())
+        );
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_certificate_that_hangs_occupies_one_thread() {
+        use std::time::Duration;
+
+        use tokio::time::timeout;
+
+        let dir = tempfile::tempdir().unwrap();
+        let (hung, file) = (dir.path().join("hung"), dir.path().join("file"));
+        // A read of a FIFO hangs until a writer opens it.
+        assert!(std::process::Command::new("mkfifo").arg(&hung).status().unwrap().success());
+        std::fs::write(&file, "no certificate").unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(2).build().unwrap();
+        let attempt = async |ca: &std::path::Path, limit: Duration| {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let options = TlsOptions::new().ca_file(ca);
+            timeout(limit, handshake(tcp, "localhost", &options)).await
+        };
+        let other = runtime.block_on(async {
+            for _ in 0..3 {
+                assert!(attempt(&hung, Duration::from_millis(20)).await.is_err());
+            }
+            attempt(&file, Duration::from_secs(60)).await
+        });
+        // Ends the read that hangs.
+        std::fs::write(&hung, "").unwrap();
+        runtime.shutdown_background();
+        let error = other.expect("the other file is read").unwrap_err();
+        assert!(error.to_string().contains("contains no certificate"), "{error}");
+    }
+}
