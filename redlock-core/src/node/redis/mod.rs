@@ -8,7 +8,6 @@
 //! * [`server`]: one server with its connection.
 //! * [`link`]: one connection, which pairs commands and replies.
 
-mod connection;
 mod encode;
 mod error;
 mod fair;
@@ -52,7 +51,7 @@ use crate::key::LockKey;
 use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
 
-pub(crate) use connection::endpoint::Endpoint;
+pub(crate) use link::open::Endpoint;
 #[cfg(feature = "tls")]
 pub(crate) use link::tls::check as check_tls;
 pub(crate) use server::ServerRegistry;

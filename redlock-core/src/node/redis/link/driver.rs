@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 
-use super::socket::Socket;
+use super::socket::ByteStream;
 use super::traffic::{Metered, Traffic};
 use super::{Change, Event, Life, RUNTIME_ENDED, ended};
 use crate::node::redis::error::server_message;
@@ -131,7 +131,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
     /// Runs until the link ends.
     pub(super) async fn run(
         self,
-        socket: Socket,
+        socket: Box<dyn ByteStream>,
         mut commands: mpsc::UnboundedReceiver<Command>,
         end: AbortRegistration,
     ) {

@@ -25,7 +25,7 @@ const NIL: &str = "_\r\n";
 
 fn link(capacity: usize) -> (Link, DuplexStream) {
     let (client, server) = duplex(capacity);
-    (Link::start(Socket::Duplex(client), true, |_| {}), server)
+    (Link::start(Socket::played(client), true, |_| {}), server)
 }
 
 /// What a link has handed on.
@@ -51,7 +51,7 @@ fn link_with_events(capacity: usize) -> (Link, DuplexStream, Arc<Mutex<Seen>>) {
             }
         }
     };
-    (Link::start(Socket::Duplex(client), true, on_event), server, seen)
+    (Link::start(Socket::played(client), true, on_event), server, seen)
 }
 
 fn set(key: &str) -> Cmd {
@@ -468,7 +468,7 @@ fn runtime() -> tokio::runtime::Runtime {
 #[tokio::test]
 async fn a_panic_of_the_driver_ends_the_link() {
     let (client, mut server) = duplex(4096);
-    let link = Link::start(Socket::Duplex(client), false, |_| panic!("the test panics"));
+    let link = Link::start(Socket::played(client), false, |_| panic!("the test panics"));
     let reply = link.send(&cmd("PING"));
     server.write_all(push("message", "hot").as_bytes()).await.unwrap();
     assert!(timeout(SOON, reply).await.unwrap().unwrap_err().is_io_error());
@@ -548,7 +548,7 @@ async fn the_replies_to_many_commands_are_read_in_slices() {
         let log = Arc::new(Mutex::new(String::new()));
         let read = Arc::clone(&log);
         let on_push = move |_| read.lock().push(' ');
-        let link = Arc::new(Link::start(Socket::Duplex(client), in_slices, on_push));
+        let link = Arc::new(Link::start(Socket::played(client), in_slices, on_push));
         let call = || {
             let (link, log) = (Arc::clone(&link), Arc::clone(&log));
             async move {

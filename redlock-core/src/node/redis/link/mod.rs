@@ -6,13 +6,17 @@
 mod driver;
 #[cfg(test)]
 mod driver_tests;
+pub(crate) mod open;
 pub(crate) mod socket;
+#[cfg(test)]
+mod socket_tests;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 pub(crate) mod traffic;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value};
 use futures_util::future::AbortHandle;
@@ -24,6 +28,7 @@ use socket::Socket;
 use traffic::Traffic;
 
 use super::error::server_message;
+use super::url::Login;
 
 #[cfg(test)]
 pub(crate) use driver::BATCH_FROM;
@@ -36,6 +41,8 @@ pub(crate) struct Link {
     commands: mpsc::UnboundedSender<Command>,
     life: Arc<Life>,
     traffic: Arc<Traffic>,
+    /// The login to repeat before its credentials expire, and their life.
+    renewal: Option<(Login, Duration)>,
 }
 
 /// The life of a link, which its handle and its driver share.
@@ -89,13 +96,16 @@ impl Link {
         on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Self {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let traffic = Arc::new(Traffic::of(&socket));
+        let traffic = Arc::new(Traffic::of(
+            #[cfg(unix)]
+            socket.descriptor,
+        ));
         let (driver, end) = AbortHandle::new_pair();
         let (error, ended, stopped) = Default::default();
         let life = Arc::new(Life { error, ended, driver, stopped });
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
-        tokio::spawn(driver.run(socket, receiver, end));
-        Self { commands, life, traffic }
+        tokio::spawn(driver.run(socket.stream, receiver, end));
+        Self { commands, life, traffic, renewal: None }
     }
 
     /// Sends one command, and returns the future of its reply. Commands are sent in the order of the calls.

@@ -3,140 +3,95 @@
 use std::io;
 #[cfg(unix)]
 use std::os::fd::{AsFd, OwnedFd};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use bb8_redis::redis::ConnectionAddr;
-use bb8_redis::redis::io::tcp::{TcpSettings, socket2::SockRef};
-use futures_util::future::select_ok;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 #[cfg(unix)]
-use tokio::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use super::tls;
+use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use futures_util::future::select_ok;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
 use crate::access::TlsOptions;
-#[cfg(feature = "unstable-simulation")]
-use crate::simulation::dial::Stream;
+use crate::node::redis::url::HostPort;
+
+/// The idle time after which the kernel sends keepalive probes. With the kernel's default, the disappearance
+/// of a server's machine would be noticed only after two hours.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// The time between two keepalive probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// The longest time for which sent data may stay unacknowledged, on systems with this option.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+
+/// The bytes of a connection in both directions.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
 /// A socket that is connected to a server.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Tcp(TcpStream),
-    #[cfg(feature = "tls")]
-    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+pub(crate) struct Socket {
+    pub(super) stream: Box<dyn ByteStream>,
+    /// Another descriptor of the same socket. `None` if the stream is no socket.
     #[cfg(unix)]
-    Unix(UnixStream),
-    #[cfg(feature = "unstable-simulation")]
-    Simulated(Box<dyn Stream>),
-    /// The client's end of a pipe inside a test.
-    #[cfg(test)]
-    Duplex(tokio::io::DuplexStream),
+    pub(crate) descriptor: Option<OwnedFd>,
 }
 
 impl Socket {
-    /// Connects to a server, including the TLS handshake if there is one.
-    pub(crate) async fn connect(
-        server: &ConnectionAddr,
-        tcp: &TcpSettings,
-        #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "there is no TLS"))]
-        tls: &TlsOptions,
-    ) -> io::Result<Self> {
-        match server {
-            ConnectionAddr::Tcp(host, port) => connect_tcp(host, *port, tcp).await.map(Self::Tcp),
-            #[cfg(feature = "tls")]
-            ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = connect_tcp(host, *port, tcp).await?;
-                Ok(Self::Tls(Box::new(tls::handshake(stream, host, tls).await?)))
-            }
-            #[cfg(unix)]
-            ConnectionAddr::Unix(path) => UnixStream::connect(path).await.map(Self::Unix),
-            _ => Err(io::ErrorKind::Unsupported.into()),
-        }
+    /// Connects to a unix socket.
+    #[cfg(unix)]
+    pub(super) async fn connect_unix(path: &Path) -> io::Result<Self> {
+        let stream = tokio::net::UnixStream::connect(path).await?;
+        let descriptor = stream.as_fd().try_clone_to_owned().ok();
+        Ok(Self { stream: Box::new(stream), descriptor })
     }
 
-    /// Returns another descriptor of the same socket, or `None` if the socket has no descriptor.
-    #[cfg(unix)]
-    pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
-        let descriptor = match self {
-            Self::Tcp(stream) => stream.as_fd(),
+    /// Makes the TLS connection over a TCP connection, if there are options of TLS.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, clippy::unused_async))]
+    pub(super) async fn over_tcp(
+        stream: TcpStream,
+        host: &str,
+        tls: Option<&TlsOptions>,
+    ) -> io::Result<Self> {
+        #[cfg(unix)]
+        let descriptor = stream.as_fd().try_clone_to_owned().ok();
+        let stream: Box<dyn ByteStream> = match tls {
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.get_ref().0.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-            #[cfg(feature = "unstable-simulation")]
-            Self::Simulated(_) => return None,
-            #[cfg(test)]
-            Self::Duplex(_) => return None,
+            Some(options) => Box::new(super::tls::handshake(stream, host, options).await?),
+            _ => Box::new(stream),
         };
-        descriptor.try_clone_to_owned().ok()
+        Ok(Self {
+            stream,
+            #[cfg(unix)]
+            descriptor,
+        })
+    }
+
+    /// Returns a socket whose server is played in this process.
+    #[cfg(any(test, feature = "unstable-simulation"))]
+    pub(crate) fn played(stream: impl ByteStream + 'static) -> Self {
+        Self {
+            stream: Box::new(stream),
+            #[cfg(unix)]
+            descriptor: None,
+        }
     }
 }
 
 /// Tries every address of the host at once. The first connection wins.
-async fn connect_tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
-    let addresses = tokio::net::lookup_host((host, port)).await?;
+pub(super) async fn connect_tcp(server: &HostPort) -> io::Result<TcpStream> {
+    let addresses = tokio::net::lookup_host((&*server.host, server.port)).await?;
     let attempts: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
     if attempts.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     }
     let (stream, _) = select_ok(attempts).await?;
-    apply(settings, &stream)?;
-    Ok(stream)
-}
-
-fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(settings.nodelay())?;
-    let socket = SockRef::from(stream);
-    if let Some(keepalive) = settings.keepalive() {
-        socket.set_tcp_keepalive(keepalive)?;
-    }
+    // Nagle's algorithm delays the second of two commands by a round trip.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "android", target_os = "linux"))]
-    socket.set_tcp_user_timeout(settings.user_timeout())?;
-    Ok(())
-}
-
-/// Calls a method of the inner stream.
-macro_rules! delegate {
-    ($socket:expr, $stream:ident => $call:expr) => {
-        match $socket {
-            Socket::Tcp($stream) => $call,
-            #[cfg(feature = "tls")]
-            Socket::Tls($stream) => $call,
-            #[cfg(unix)]
-            Socket::Unix($stream) => $call,
-            #[cfg(feature = "unstable-simulation")]
-            Socket::Simulated($stream) => $call,
-            #[cfg(test)]
-            Socket::Duplex($stream) => $call,
-        }
-    };
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        delegate!(&mut *self, stream => Pin::new(stream).poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        delegate!(&mut *self, stream => Pin::new(stream).poll_write(cx, bytes))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegate!(&mut *self, stream => Pin::new(stream).poll_flush(cx))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegate!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
-    }
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(stream)
 }

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::socket::Socket;
+use super::socket::ByteStream;
 use crate::clock::nanos;
 use crate::node::Silence;
 
@@ -52,14 +52,13 @@ const NOW: u64 = u64::MAX - 1;
 
 impl Traffic {
     /// Begins to record the traffic of a socket.
-    #[cfg_attr(not(unix), allow(unused_variables, reason = "only unix has descriptors"))]
-    pub(super) fn of(socket: &Socket) -> Self {
+    pub(super) fn of(#[cfg(unix)] descriptor: Option<OwnedFd>) -> Self {
         Self {
             begun: Instant::now(),
             owed_since: AtomicU64::new(NEVER),
             drained: AtomicBool::new(true),
             #[cfg(unix)]
-            socket: Mutex::new(socket.descriptor()),
+            socket: Mutex::new(descriptor),
         }
     }
 
@@ -140,14 +139,13 @@ impl Traffic {
 }
 
 /// A socket that records its traffic.
-#[derive(Debug)]
 pub(super) struct Metered {
-    socket: Socket,
+    socket: Box<dyn ByteStream>,
     traffic: Arc<Traffic>,
 }
 
 impl Metered {
-    pub(super) fn new(socket: Socket, traffic: Arc<Traffic>) -> Self {
+    pub(super) fn new(socket: Box<dyn ByteStream>, traffic: Arc<Traffic>) -> Self {
         Self { socket, traffic }
     }
 }
@@ -204,6 +202,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::node::redis::link::socket::Socket;
 
     const LIMIT: Duration = Duration::from_millis(20);
 
@@ -211,9 +210,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
-        let socket = Socket::Tcp(client);
-        let traffic = Arc::new(Traffic::of(&socket));
-        (Metered::new(socket, Arc::clone(&traffic)), traffic, server)
+        let Ok(Socket { stream, descriptor }) = Socket::over_tcp(client, "", None).await else {
+            panic!("there is no TLS");
+        };
+        let traffic = Arc::new(Traffic::of(descriptor));
+        (Metered::new(stream, Arc::clone(&traffic)), traffic, server)
     }
 
     /// Waits until the limit is over and the reply has arrived.
@@ -278,9 +279,8 @@ mod tests {
     #[tokio::test]
     async fn a_server_owes_a_reply_to_a_write_that_it_does_not_take() {
         let (client, _server) = tokio::io::duplex(1);
-        let socket = Socket::Duplex(client);
-        let traffic = Arc::new(Traffic::of(&socket));
-        let mut socket = Metered::new(socket, Arc::clone(&traffic));
+        let traffic = Arc::new(Traffic::of(None));
+        let mut socket = Metered::new(Box::new(client), Arc::clone(&traffic));
         socket.write_all(b"P").await.unwrap();
         traffic.record_reply(false);
         assert!(futures_util::poll!(pin!(socket.write_all(b"P"))).is_pending());

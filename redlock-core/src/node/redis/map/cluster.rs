@@ -11,8 +11,8 @@ use super::Map;
 use super::topology::{ClusterState, Masters, info_command, masters, slots_command};
 use crate::error::NodeError;
 use crate::jitter::jitter;
-use crate::node::redis::connection::endpoint::Endpoint;
-use crate::node::redis::error::{node_error, not_connected};
+use crate::node::redis::error::node_error;
+use crate::node::redis::link::open::Endpoint;
 use crate::node::redis::server::Server;
 use crate::node::redis::server::pauses::AFTER_REFUSAL;
 use crate::node::redis::url::{HostPort, Servers};
@@ -178,8 +178,7 @@ impl SlotSource {
         } else {
             let endpoint = Endpoint::of(&map.url, &self.address);
             let limit = map.settings.connect_timeout;
-            let opened = endpoint.open(limit, false, |_| {}).await;
-            let (link, _) = opened.map_err(|error| not_connected(&error))?;
+            let link = endpoint.open(limit, false, |_| {}).await?;
             (link.send(&info_command()).await, link.send(&slots_command()).await)
         };
         let state = state.as_ref().map(ClusterState::of).unwrap_or_default();

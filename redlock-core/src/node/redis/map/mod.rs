@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::endpoint::Endpoint;
+use super::link::open::Endpoint;
 use super::sentinel::SentinelGroup;
 use super::server::gate::Closures;
 use super::server::promotions::Promotions;

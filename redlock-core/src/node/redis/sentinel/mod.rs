@@ -18,7 +18,7 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::endpoint::Endpoint;
+use super::link::open::Endpoint;
 use super::url::{HostPort, Login, RedisUrl, Servers};
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;

@@ -12,8 +12,8 @@ use super::SentinelGroup;
 use super::view::MasterView;
 use crate::error::NodeError;
 use crate::jitter::jitter;
-use crate::node::redis::connection::endpoint::Endpoint;
 use crate::node::redis::error;
+use crate::node::redis::link::open::Endpoint;
 use crate::node::redis::link::{Event, Link};
 
 /// The channel on which a sentinel announces a new master.
@@ -58,8 +58,7 @@ async fn watch_connection(
         Event::Push(..) => notify.notify_one(),
         Event::Subscribed { result, .. } => drop(sender.send(result)),
     };
-    let opened = in_time(limit, sentinel.open(limit, false, on_event), error::not_connected).await;
-    let (link, _) = opened?;
+    let link = sentinel.open(limit, false, on_event).await?;
     subscribe(group, sentinel, &link, &mut subscribed, limit).await?;
     loop {
         let ask = MasterView::ask(&link, &group.service);

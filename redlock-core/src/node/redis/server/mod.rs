@@ -31,6 +31,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::error;
 use super::link::Event;
+use super::link::open::Endpoint;
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::jitter::jitter;
@@ -41,8 +42,6 @@ use crate::node::{
 
 pub(crate) use admission::{Role, ServerRegistry};
 
-use super::connection::authentication::ExpiringLogin;
-use super::connection::endpoint::Endpoint;
 use admission::Admission;
 use clock_watch::ClockWatch;
 use connection::Connection;
@@ -348,11 +347,6 @@ impl Inner {
                 self.clock_watch.watch(link).await;
             }
         };
-        let renew_login = async {
-            if let Some(login) = &opened.login {
-                login.renew(link, &self.name, self.settings.connect_timeout).await;
-            }
-        };
         let limit = silence_limit(self.settings.node_timeout);
         tokio::select! {
             biased;
@@ -361,7 +355,7 @@ impl Inner {
                 tokio::join!(
                     connection.end_when_silent_for(limit),
                     watch_clock,
-                    renew_login,
+                    link.keep_authenticated(&self.name, self.settings.connect_timeout),
                     self.admission.watch_role(link),
                 )
             } => link.ended().await,
@@ -396,8 +390,6 @@ struct Connector(Arc<Inner>);
 struct Opened {
     connection: Arc<Connection>,
     identity: Identity,
-    /// Set if the credentials of the connection expire.
-    login: Option<ExpiringLogin>,
 }
 
 impl bb8::ManageConnection for Connector {
@@ -414,18 +406,14 @@ impl bb8::ManageConnection for Connector {
             }
         };
         let connect = async {
-            let (link, login) = endpoint.open(limit, settings.in_slices, on_event).await?;
+            let link = endpoint.open(limit, settings.in_slices, on_event).await?;
             let identity = Identity::ask(&link, &*settings.clock, admission.lag_setting());
-            let (identity, shas) = try_join(identity, connection::load_scripts(&link)).await?;
-            let connection = Arc::new(Connection::new(link, shas));
-            Ok(Arc::new(Opened { connection, identity, login }))
+            let prepare = try_join(identity, connection::load_scripts(&link));
+            let (identity, shas) = prepare.await.map_err(|error| error::not_connected(&error))?;
+            Ok(Arc::new(Opened { connection: Arc::new(Connection::new(link, shas)), identity }))
         };
-        match timeout(limit, connect).await {
-            Ok(opened) => opened.map_err(|error| error::not_connected(&error)),
-            Err(_) => {
-                Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()))
-            }
-        }
+        let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
+        timeout(limit, connect).await.map_err(late)?
     }
 
     /// The commands themselves, and the check for silence, detect a broken connection.

@@ -18,7 +18,7 @@ pub(crate) fn played_connection_with(
     on_event: impl Fn(Event) + Send + Sync + 'static,
 ) -> (Connection, DuplexStream) {
     let (client, server) = tokio::io::duplex(4096);
-    let link = Link::start(Socket::Duplex(client), true, on_event);
+    let link = Link::start(Socket::played(client), true, on_event);
     let names = Script::ALL.map(|script| script.name().to_owned());
     (Connection::new(link, names), server)
 }

@@ -1,7 +1,9 @@
 //! The settings of the real sockets below the connections, and the verification of certificates.
 
-use super::endpoint::Endpoint;
-use crate::node::redis::link::socket::Socket;
+use bb8_redis::redis::io::tcp::socket2::SockRef;
+
+use super::open::Endpoint;
+use super::socket::Socket;
 
 /// Connects as the pool does: to the address of a URL, with the settings of the endpoint.
 async fn connect(url: &str) -> std::io::Result<Socket> {
@@ -11,10 +13,8 @@ async fn connect(url: &str) -> std::io::Result<Socket> {
 /// Without these options, a command waits for the acknowledgement of the previous one, and the
 /// disappearance of a machine is noticed after hours (Redis documentation, "Redis client
 /// handling").
-fn assert_options(stream: &tokio::net::TcpStream) {
-    use bb8_redis::redis::io::tcp::socket2::SockRef;
-
-    let socket = SockRef::from(stream);
+fn assert_options(socket: &Socket) {
+    let socket = SockRef::from(socket.descriptor.as_ref().unwrap());
     assert!(socket.tcp_nodelay().unwrap());
     assert!(socket.keepalive().unwrap());
     #[cfg(any(target_os = "android", target_os = "linux"))]
@@ -32,8 +32,7 @@ async fn a_tcp_socket_has_nodelay_keepalive_and_a_user_timeout() {
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (connected, accepted) = tokio::join!(connect(&url), listener.accept());
     accepted.unwrap();
-    let Socket::Tcp(stream) = connected.unwrap() else { panic!("not a TCP socket") };
-    assert_options(&stream);
+    assert_options(&connected.unwrap());
 }
 
 /// The bytes pass in both directions, and a link that is ended ends for the server at once.
@@ -52,7 +51,8 @@ async fn a_link_runs_over_a_unix_socket_like_over_any_other() {
     let (connected, accepted) = tokio::join!(connect(&url), listener.accept());
     let (mut server, _) = accepted.unwrap();
     let socket = connected.unwrap();
-    assert!(matches!(socket, Socket::Unix(_)));
+    let descriptor = SockRef::from(socket.descriptor.as_ref().unwrap());
+    assert!(descriptor.peer_addr().unwrap().is_unix());
     let link = Link::start(socket, false, |_| {});
     let ping = cmd("PING");
     let replies = async {
@@ -136,8 +136,7 @@ mod tls {
         let server = Server::start(true).await;
         let url = server.url("localhost");
         let (connected, accepted) = tokio::try_join!(connect(&url), server.accept()).unwrap();
-        let Socket::Tls(stream) = connected else { panic!("not a TLS socket") };
-        assert_options(stream.get_ref().0);
+        assert_options(&connected);
         assert_eq!(accepted.get_ref().1.server_name(), Some("localhost"));
     }
 
@@ -146,7 +145,7 @@ mod tls {
         let server = Server::start(false).await;
         let url = server.url("127.0.0.1");
         let (connected, accepted) = tokio::join!(connect(&url), server.accept());
-        let refused = connected.unwrap_err().to_string();
+        let refused = connected.err().unwrap().to_string();
         assert!(refused.contains("not valid for name"), "{refused}");
         assert!(accepted.is_err());
     }

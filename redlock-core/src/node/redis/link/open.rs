@@ -1,0 +1,326 @@
+//! Opens links: connects, logs in, and logs in again before the credentials expire.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::{Cmd, RedisError, cmd};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::socket::{Socket, connect_tcp};
+use super::{Event, Link};
+use crate::access::Credentials;
+use crate::error::NodeError;
+use crate::jitter::jitter;
+use crate::node::redis::error;
+use crate::node::redis::url::{HostPort, Login, RedisUrl, Servers};
+#[cfg(feature = "unstable-simulation")]
+use crate::simulation::dial::Dial;
+use crate::telemetry;
+
+/// The part of the life of credentials after which a connection logs in again.
+const RENEWED_AFTER: std::ops::Range<f64> = 0.7..0.8;
+/// The shortest pause before a connection logs in again.
+const SHORTEST_LIFE: Duration = Duration::from_millis(500);
+/// The first pause after a failure. The pause doubles after each failure, and is jittered by a quarter.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The address of a server, with the credentials. `Debug` shows only the name.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    name: Arc<str>,
+    /// A URL with only this server.
+    url: RedisUrl,
+    /// Replaces the operating system's network.
+    #[cfg(feature = "unstable-simulation")]
+    dial: Option<Arc<dyn Dial>>,
+}
+
+impl Endpoint {
+    /// Returns the endpoint of a URL of one server.
+    pub(crate) fn of_one(url: &RedisUrl) -> Option<Self> {
+        let is_one = matches!(url.servers, Servers::Tcp(_) | Servers::Unix(_));
+        is_one.then(|| Self::new(url.clone()))
+    }
+
+    /// Returns the endpoint of one of the servers behind a URL.
+    pub(crate) fn of(url: &RedisUrl, server: &HostPort) -> Self {
+        Self::new(RedisUrl { servers: Servers::Tcp(server.clone()), ..url.clone() })
+    }
+
+    fn new(url: RedisUrl) -> Self {
+        Self {
+            name: url.name().into(),
+            url,
+            #[cfg(feature = "unstable-simulation")]
+            dial: None,
+        }
+    }
+
+    /// Replaces the operating system's network on the way to this server.
+    #[cfg(feature = "unstable-simulation")]
+    pub(crate) fn dialed_by(self, dial: Arc<dyn Dial>) -> Self {
+        Self { dial: Some(dial), ..self }
+    }
+
+    /// Returns host and port or the path of the socket, and the database unless it is 0.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Opens a link, including the Redis handshake.
+    ///
+    /// The attempt ends before `limit` is over, at which a caller may give it up, so that the caller learns the reason. For
+    /// the other arguments see [`Link::start`].
+    pub(crate) async fn open(
+        &self,
+        limit: Duration,
+        in_slices: bool,
+        on_event: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Result<Link, NodeError> {
+        let end = Instant::now() + limit * 7 / 8;
+        let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
+        let credentials = self.url.login.credentials(limit * 3 / 4).await?;
+        let socket = timeout_at(end, self.connect()).await.map_err(late)?;
+        let socket = socket.map_err(|error| error::not_connected(&error.into()))?;
+        let mut link = Link::start(socket, in_slices, on_event);
+        let greeted = timeout_at(end, self.greet(&link, credentials.as_ref())).await;
+        greeted.map_err(late)?.map_err(|error| error::not_connected(&error))?;
+        let life = credentials.and_then(|credentials| credentials.expires_in);
+        link.renewal = life.map(|life| (self.url.login.clone(), life));
+        Ok(link)
+    }
+
+    async fn connect(&self) -> std::io::Result<Socket> {
+        #[cfg(feature = "unstable-simulation")]
+        if let Some(dial) = &self.dial {
+            return dial.open().await.map(Socket::played);
+        }
+        match &self.url.servers {
+            Servers::Tcp(server) => {
+                let stream = connect_tcp(server).await?;
+                Socket::over_tcp(stream, &server.host, self.url.tls.as_ref()).await
+            }
+            #[cfg(unix)]
+            Servers::Unix(path) => Socket::connect_unix(path).await,
+            // No endpoint has several servers.
+            _ => Err(std::io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Switches to RESP3, logs in, names the library, and selects the database, in one round trip.
+    async fn greet(
+        &self,
+        link: &Link,
+        credentials: Option<&Credentials>,
+    ) -> Result<(), RedisError> {
+        // The push messages of RESP3 come beside the replies.
+        let mut hello = cmd("HELLO");
+        hello.arg(3);
+        if let Some(credentials) = credentials {
+            add_auth(&mut hello, credentials);
+        }
+        let hello = link.send(&hello);
+        let db = self.url.db;
+        let select = (db != 0).then(|| link.send(cmd("SELECT").arg(db)));
+        let name = [("LIB-NAME", env!("CARGO_PKG_NAME")), ("LIB-VER", env!("CARGO_PKG_VERSION"))];
+        let named = name
+            .map(|(field, value)| link.send(cmd("CLIENT").arg("SETINFO").arg(field).arg(value)));
+        hello.await?;
+        if let Some(select) = select {
+            select.await?;
+        }
+        for named in named {
+            // Redis before 7.2 does not know the command, and a user may be denied it.
+            let _ = named.await;
+        }
+        Ok(())
+    }
+}
+
+/// Adds the arguments that log a user in.
+fn add_auth(command: &mut Cmd, credentials: &Credentials) {
+    let username = credentials.username.as_deref().unwrap_or("default");
+    command.arg("AUTH").arg(username).arg(&credentials.password);
+}
+
+impl Login {
+    /// Returns the credentials for a new connection, or `None` if it needs none. The URL may name the user of a provider's
+    /// password.
+    async fn credentials(&self, limit: Duration) -> Result<Option<Credentials>, NodeError> {
+        let credentials = match (&self.provider, &self.password) {
+            (Some(provider), _) => provider.credentials(limit).await?,
+            (None, Some(password)) => Credentials::new(password),
+            (None, None) => return Ok(None),
+        };
+        let username = credentials.username.or_else(|| self.username.clone());
+        Ok(Some(Credentials { username, ..credentials }))
+    }
+}
+
+impl Link {
+    /// Logs in again whenever the credentials are about to expire. Never completes.
+    ///
+    /// After a failure it tries again for as long as the connection lasts. The server decides what happens to a
+    /// connection whose credentials have expired. A new connection gets new credentials.
+    pub(crate) async fn keep_authenticated(&self, node: &Arc<str>, limit: Duration) {
+        let Some((login, life)) = &self.renewal else {
+            return std::future::pending().await;
+        };
+        let before_end = |life: Duration| life.mul_f64(jitter(RENEWED_AFTER)).max(SHORTEST_LIFE);
+        let (mut pause, mut pause_after_failure) = (before_end(*life), FIRST_PAUSE);
+        loop {
+            sleep(pause).await;
+            match self.authenticate(login, limit).await {
+                Ok(expires_in) => {
+                    telemetry::authenticated_again(node, "renewed");
+                    tracing::debug!(%node, ?expires_in, "the credentials of a connection were renewed");
+                    let Some(life) = expires_in else {
+                        return std::future::pending().await;
+                    };
+                    (pause, pause_after_failure) = (before_end(life), FIRST_PAUSE);
+                }
+                Err(error) => {
+                    telemetry::authenticated_again(node, "failed");
+                    let error = error::escape_control_characters(&error.to_string());
+                    tracing::warn!(%node, error, "cannot renew the credentials of a connection");
+                    pause = pause_after_failure.mul_f64(jitter(0.75..1.25));
+                    pause_after_failure = (pause_after_failure * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Logs in with new credentials, in order with the other commands. Returns how long they last.
+    ///
+    /// A server that refuses them leaves the connection as it was.
+    async fn authenticate(
+        &self,
+        login: &Login,
+        limit: Duration,
+    ) -> Result<Option<Duration>, NodeError> {
+        let Some(credentials) = login.credentials(limit).await? else {
+            return Ok(None);
+        };
+        let mut command = Cmd::new();
+        add_auth(&mut command, &credentials);
+        let reply = timeout(limit, self.send(&command)).await;
+        let reply = reply.map_err(|_| NodeError::NoReply(limit))?;
+        reply.map_err(|error| error::not_connected(&error))?;
+        Ok(credentials.expires_in)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Endpoint").field(&self.name).finish()
+    }
+}
+
+#[cfg(test)]
+impl Endpoint {
+    /// Returns the endpoint of a URL of one server.
+    pub(crate) fn parse(url: &str) -> Self {
+        Self::of_one(&RedisUrl::parse(url).unwrap()).unwrap()
+    }
+
+    /// Connects the socket alone, without the Redis handshake.
+    pub(crate) async fn socket(&self) -> std::io::Result<Socket> {
+        self.connect().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::DuplexStream;
+
+    use super::*;
+    use crate::access::Provider;
+    use crate::node::redis::server::played_server::serve;
+
+    /// Returns a link whose login is to be repeated, and the end of its server.
+    fn played_link(provider: Provider, username: Option<&str>) -> (Link, DuplexStream) {
+        let (client, server) = tokio::io::duplex(4096);
+        let mut link = Link::start(Socket::played(client), true, |_| {});
+        let username = username.map(str::to_owned);
+        let login = Login { username, password: None, provider: Some(provider) };
+        link.renewal = Some((login, HOUR));
+        (link, server)
+    }
+
+    #[test]
+    fn the_name_of_an_endpoint_is_that_of_its_url() {
+        for url in [
+            "redis://app:s3cret@cache.local:7000/2",
+            "rediss://[::1]",
+            "unix:///run/redis.sock?pass=s3cret&db=1",
+        ] {
+            if url.starts_with("rediss") && cfg!(not(feature = "tls")) {
+                continue;
+            }
+            let endpoint = Endpoint::parse(url);
+            assert_eq!(**endpoint.name(), RedisUrl::parse(url).unwrap().name());
+            assert!(!format!("{endpoint:?}").contains("s3cret"), "{endpoint:?}");
+        }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_are_renewed_after_about_three_quarters_of_their_life() {
+        let provider = Provider::Function(
+            Arc::new(|_| Box::pin(async { Ok(Credentials::new("next").expires_in(2 * HOUR)) })),
+            "cache:6379".into(),
+        );
+        let (link, mut server) = played_link(provider, Some("app"));
+        let node = "cache:6379".into();
+        let mut authentication = Box::pin(link.keep_authenticated(&node, HOUR));
+        for life in [HOUR, 2 * HOUR] {
+            let begun = Instant::now();
+            let command = "AUTH\r\n$3\r\napp\r\n$4\r\nnext\r\n";
+            tokio::select! {
+                biased;
+                () = &mut authentication => unreachable!(),
+                () = serve(&mut server, command, "+OK\r\n", || {}) => {}
+            }
+            let elapsed = begun.elapsed();
+            assert!(
+                life * 7 / 10 <= elapsed && elapsed <= life * 8 / 10 + FIRST_PAUSE,
+                "{elapsed:?}"
+            );
+        }
+    }
+
+    /// Each attempt asks for new credentials, and the pauses grow.
+    #[tokio::test(start_paused = true)]
+    async fn credentials_that_the_server_refuses_are_asked_for_again_after_growing_pauses() {
+        let calls = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let times = Arc::clone(&calls);
+        let provider = Provider::Function(
+            Arc::new(move |_| {
+                times.lock().push(Instant::now());
+                Box::pin(async { Ok(Credentials::new("wrong")) })
+            }),
+            "cache:6379".into(),
+        );
+        let (link, mut server) = played_link(provider, None);
+        let node = "cache:6379".into();
+        let mut authentication = Box::pin(link.keep_authenticated(&node, HOUR));
+        for _ in 0..9 {
+            tokio::select! {
+                biased;
+                () = &mut authentication => unreachable!(),
+                () = serve(&mut server, "wrong", "-WRONGPASS no\r\n", || {}) => {}
+            }
+        }
+        let calls = calls.lock();
+        let pauses: Vec<_> = calls.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        for (pause, expected) in pauses.iter().zip([1, 2, 4, 8, 16, 30, 30, 30]) {
+            let expected = Duration::from_secs(expected);
+            assert!(expected * 3 / 4 <= *pause && *pause <= expected * 5 / 4 + FIRST_PAUSE / 10);
+        }
+        assert_eq!(pauses.len(), 8);
+        assert!(link.is_alive());
+    }
+}
