@@ -4,30 +4,90 @@
 
 #[cfg(feature = "redis")]
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::error::LockError;
+
+/// Defines a function for each metric, which records a value, and the function `describe`.
+macro_rules! metrics {
+    ($($(#[$attribute:meta])* $function:ident($($argument:ident: $type:ty),*) {
+        $kind:ident($name:literal $(, $label:literal => $value:expr)*).$record:ident($amount:expr),
+        $describe:ident($($description:expr),+)
+    })*) => {
+        $($(#[$attribute])*
+        pub(crate) fn $function($($argument: $type),*) {
+            #[cfg(feature = "metrics")]
+            metrics::$kind!($name $(, $label => $value)*).$record($amount);
+            #[cfg(not(feature = "metrics"))]
+            let _ = ($($argument,)*);
+        })*
+
+        /// Registers the descriptions of all metrics with the exporter.
+        pub(crate) fn describe() {
+            $(
+                $(#[$attribute])*
+                #[cfg(feature = "metrics")]
+                metrics::$describe!($name, $($description),+);
+            )*
+        }
+    };
+}
+
+metrics! {
+    acquisition_ended(outcome: &'static str, after: Duration) {
+        histogram("redlock_acquire_seconds", "outcome" => outcome).record(after.as_secs_f64()),
+        describe_histogram(metrics::Unit::Seconds, "Duration of acquisitions, waiting included, by outcome")
+    }
+    lost() {
+        counter("redlock_lost_total").increment(1),
+        describe_counter("Locks that were lost before their holder released them")
+    }
+    conductor_changed() {
+        counter("redlock_conductor_changes_total").increment(1),
+        describe_counter("Changes of the node that keeps the order of fair waiters")
+    }
+    extension(outcome: &'static str) {
+        counter("redlock_extensions_total", "outcome" => outcome).increment(1),
+        describe_counter("Extensions of leases, by outcome")
+    }
+    #[cfg(feature = "redis")]
+    node_up(node: &Arc<str>, up: bool) {
+        gauge("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up))),
+        describe_gauge("Whether a node is up (1) or down (0)")
+    }
+    #[cfg(feature = "redis")]
+    clock_stepped(node: &Arc<str>, direction: &'static str) {
+        counter("redlock_clock_steps_total", "node" => Arc::clone(node), "direction" => direction).increment(1),
+        describe_counter("Steps of the nodes' wall clocks")
+    }
+    #[cfg(feature = "redis")]
+    promoted(node: &Arc<str>) {
+        counter("redlock_promotions_total", "node" => Arc::clone(node)).increment(1),
+        describe_counter("Promotions of another server of a node, seen by this manager")
+    }
+    #[cfg(feature = "redis")]
+    authenticated_again(node: &Arc<str>, outcome: &'static str) {
+        counter("redlock_authentications_total", "node" => Arc::clone(node), "outcome" => outcome).increment(1),
+        describe_counter("Attempts to renew the credentials of a connection, by outcome")
+    }
+}
 
 /// Measures the duration of one acquisition, until it has an outcome or is dropped.
 #[derive(Debug)]
 pub(crate) struct AcquisitionTimer {
-    #[cfg(feature = "metrics")]
-    started: tokio::time::Instant,
-    #[cfg(feature = "metrics")]
+    /// `None` without the feature `metrics`.
+    started: Option<Instant>,
     outcome: &'static str,
 }
 
 impl AcquisitionTimer {
     pub(crate) fn start() -> Self {
-        Self {
-            #[cfg(feature = "metrics")]
-            started: tokio::time::Instant::now(),
-            #[cfg(feature = "metrics")]
-            outcome: "dropped",
-        }
+        Self { started: cfg!(feature = "metrics").then(Instant::now), outcome: "dropped" }
     }
 
     /// Sets the outcome of the acquisition: acquired, or this error.
-    #[cfg(feature = "metrics")]
     pub(crate) fn set_outcome(&mut self, error: Option<&LockError>) {
         self.outcome = match error {
             None => "acquired",
@@ -42,103 +102,13 @@ impl AcquisitionTimer {
             Some(LockError::RuntimeEnded) => "runtime_ended",
         };
     }
-
-    #[cfg(not(feature = "metrics"))]
-    #[expect(clippy::unused_self, reason = "with the feature it is used")]
-    pub(crate) fn set_outcome(&mut self, _: Option<&LockError>) {}
 }
 
-#[cfg(feature = "metrics")]
 impl Drop for AcquisitionTimer {
     fn drop(&mut self) {
-        let seconds = self.started.elapsed().as_secs_f64();
-        metrics::histogram!("redlock_acquire_seconds", "outcome" => self.outcome).record(seconds);
-    }
-}
-
-/// Counts a lock that was lost before its holder released it.
-pub(crate) fn lost() {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_lost_total").increment(1);
-}
-
-/// Counts a change of the node that keeps the order of fair waiters.
-pub(crate) fn conductor_changed() {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_conductor_changes_total").increment(1);
-}
-
-/// Counts an extension that the holder or the renewal requested.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn extension(outcome: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_extensions_total", "outcome" => outcome).increment(1);
-}
-
-/// Records whether a node is up.
-#[cfg(feature = "redis")]
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is measured"))]
-pub(crate) fn node_up(node: &Arc<str>, up: bool) {
-    #[cfg(feature = "metrics")]
-    metrics::gauge!("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up)));
-}
-
-/// Counts a step of a node's wall clock.
-#[cfg(feature = "redis")]
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_clock_steps_total", "node" => Arc::clone(node), "direction" => direction)
-        .increment(1);
-}
-
-/// Counts the promotion of another server of a node.
-#[cfg(feature = "redis")]
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn promoted(node: &Arc<str>) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_promotions_total", "node" => Arc::clone(node)).increment(1);
-}
-
-/// Counts an attempt to renew the credentials of a connection.
-#[cfg(feature = "redis")]
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn authenticated_again(node: &Arc<str>, outcome: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_authentications_total", "node" => Arc::clone(node), "outcome" => outcome)
-        .increment(1);
-}
-
-/// Registers the descriptions of all metrics with the exporter.
-pub(crate) fn describe() {
-    #[cfg(feature = "metrics")]
-    {
-        use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-
-        describe_histogram!(
-            "redlock_acquire_seconds",
-            Unit::Seconds,
-            "Duration of acquisitions, waiting included, by outcome"
-        );
-        describe_counter!(
-            "redlock_lost_total",
-            "Locks that were lost before their holder released them"
-        );
-        describe_counter!(
-            "redlock_conductor_changes_total",
-            "Changes of the node that keeps the order of fair waiters"
-        );
-        describe_counter!("redlock_extensions_total", "Extensions of leases, by outcome");
-        describe_counter!("redlock_clock_steps_total", "Steps of the nodes' wall clocks");
-        describe_counter!(
-            "redlock_promotions_total",
-            "Promotions of another server of a node, seen by this manager"
-        );
-        describe_counter!(
-            "redlock_authentications_total",
-            "Attempts to renew the credentials of a connection, by outcome"
-        );
-        describe_gauge!("redlock_node_up", "Whether a node is up (1) or down (0)");
+        if let Some(started) = self.started {
+            acquisition_ended(self.outcome, started.elapsed());
+        }
     }
 }
 
