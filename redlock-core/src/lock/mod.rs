@@ -60,6 +60,7 @@ impl LockSpec {
     }
 
     /// Returns the names of the lock on a server, one for each key.
+    #[cfg(feature = "redis")]
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.keys().iter().map(LockKey::name)
     }

@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use smol_str::SmolStr;
 
-use super::shared_set::{Audience, SharedSet};
-use super::subscribers::Subscribers;
+use super::stored_lock::{LockKind, StoredLock};
+use super::subscribers::{ANY_MODE, Subscribers, Topic};
 use crate::clock::Moment;
 use crate::error::{ForeignKind, Vote};
-#[cfg(test)]
-use crate::lock::LockSpec;
-use crate::lock::{Dialect, Mark, Token};
+use crate::key::LockKey;
+use crate::lock::Mark;
 use crate::node::{Action, Notify, Op, Reply, TURN};
 
 #[derive(Default)]
@@ -25,107 +24,61 @@ pub(super) struct LockTable {
     sweep_at: usize,
 }
 
-/// The value of a lock. On a server, an exclusive lock and a shared lock have different types.
-pub(super) enum StoredLock {
-    Exclusive { token: Token, dialect: Dialect, end: Moment },
-    Shared(SharedSet),
-}
-
-/// The part of a key that the token of an operation holds.
-enum Own {
-    /// The whole key, until this moment.
-    Key(Moment),
-    /// An entry of a shared lock, until this moment.
-    Entry(Moment),
-}
-
-impl StoredLock {
-    /// Returns whether the lock lives. Removes ended entries of a shared lock.
-    fn settle(&mut self, now: Moment) -> bool {
-        match self {
-            Self::Exclusive { end, .. } => !now.has_reached(*end),
-            Self::Shared(set) => set.settle(now),
-        }
-    }
-
-    /// Returns whether the lock was acquired in another dialect. On a server, its key would have another type. There are
-    /// no shared locks in the Redisson dialect.
-    fn is_foreign(&self, wanted: Dialect) -> bool {
-        match self {
-            Self::Exclusive { dialect, .. } => *dialect != wanted,
-            Self::Shared(_) => wanted != Dialect::Plain,
-        }
-    }
-
-    /// Returns the time until the lock is removed.
-    pub(super) fn time_to_live(&self, now: Moment) -> Duration {
-        now.time_until(match self {
-            Self::Exclusive { end, .. } => *end,
-            Self::Shared(set) => set.end().unwrap_or_default(),
-        })
-    }
-
-    /// Returns the number of living holders.
-    pub(super) fn holders(&self, now: Moment) -> usize {
-        match self {
-            Self::Exclusive { end, .. } => usize::from(!now.has_reached(*end)),
-            Self::Shared(set) => set.holders(now),
-        }
-    }
-}
-
 pub(super) const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
 
 impl LockTable {
-    /// Executes an operation. Returns the subscribers to notify too.
-    pub(super) fn execute(&mut self, op: &Op, now: Moment) -> (Reply, Vec<Notify>) {
-        let reply = match op.action {
+    /// Executes an operation. Adds the subscribers to notify to `notified`.
+    pub(super) fn execute(&mut self, op: &Op, now: Moment, notified: &mut Vec<Notify>) -> Reply {
+        self.sweep(now);
+        let executed = match op.action {
             Action::Acquire { lease, .. } if op.spec.mode().is_shared() => {
                 self.share(op, now, lease)
             }
             Action::Acquire { lease, fenced, mark, .. } => {
-                self.acquire(op, now, lease, fenced, mark)
+                return self.acquire(op, now, lease, fenced, mark);
             }
-            Action::Extend { lease } => self.extend(op, now, lease).into(),
-            Action::Confirm { number } => self.confirm(op, now, number).into(),
-            Action::Release { min_hold } => return self.release(op, now, min_hold),
-            Action::Downgrade => return self.downgrade(op, now),
-            Action::Withdraw { mark } => return self.withdraw(op, now, mark),
+            Action::Extend { lease } => self.extend(op, now, lease),
+            Action::Confirm { number } => self.confirm(op, now, number),
+            Action::Release { min_hold } => return self.release(op, now, min_hold, notified),
+            Action::Downgrade => self.downgrade(op, now, notified),
+            Action::Withdraw { mark } => {
+                self.withdraw(op, now, mark, notified);
+                Ok(())
+            }
         };
-        (reply, Vec::new())
+        executed.err().unwrap_or(Vote::Granted).into()
     }
 
-    /// Returns the lock of this name if it lives.
-    fn living(&mut self, name: &str, now: Moment) -> Option<&mut StoredLock> {
-        let is_living = self.by_name.get_mut(name).is_some_and(|lock| lock.settle(now));
+    /// Returns the lock at this key if it lives.
+    fn living(&mut self, key: &LockKey, now: Moment) -> Option<&mut StoredLock> {
+        let is_living = self.by_name.get_mut(key.name()).is_some_and(|lock| lock.settle(now));
         if !is_living {
-            self.by_name.remove(name);
+            self.by_name.remove(key.name());
         }
-        self.by_name.get_mut(name)
+        self.by_name.get_mut(key.name())
     }
 
-    /// Returns the part of a key that the token of the operation holds, or the vote if it holds nothing. A reader may hold
-    /// the whole key: a downgrade has not reached this node.
-    fn own(&mut self, op: &Op, name: &str, now: Moment) -> Result<Own, Vote> {
-        match self.living(name, now) {
-            Some(lock) if lock.is_foreign(op.spec.dialect()) => Err(FOREIGN),
-            Some(StoredLock::Exclusive { token, end, .. }) if *token == op.token => {
-                Ok(Own::Key(*end))
-            }
-            Some(StoredLock::Shared(set)) if op.spec.mode().is_shared() => {
-                set.end_of(op.token).map(Own::Entry).ok_or(Vote::NotHeld)
-            }
-            Some(_) | None => Err(Vote::NotHeld),
+    /// Returns the lock at a key that the token of the operation holds, and its end for this token. Returns the vote if
+    /// the token does not hold the key.
+    fn own(
+        &mut self,
+        op: &Op,
+        key: &LockKey,
+        now: Moment,
+    ) -> Result<(&mut StoredLock, Moment), Vote> {
+        let lock = self.living(key, now).ok_or(Vote::NotHeld)?;
+        if lock.is_foreign(op.spec.dialect()) {
+            return Err(FOREIGN);
         }
+        // A reader may hold an exclusive lock: a downgrade has not reached this node.
+        let is_own = lock.is_exclusive() || op.spec.mode().is_shared();
+        let end = lock.end_of(op.token).filter(|_| is_own).ok_or(Vote::NotHeld)?;
+        Ok((lock, end))
     }
 
-    /// Sets the end of the part of a key that the token of the operation holds.
-    fn set_end(&mut self, op: &Op, name: &str, own_end: Moment) {
-        match self.by_name.get_mut(name) {
-            Some(StoredLock::Exclusive { end, .. }) => *end = own_end,
-            Some(StoredLock::Shared(set)) => set.set(op.token, own_end),
-            None => {}
-        }
+    /// Checks that the token of the operation holds all of its keys.
+    fn check_own(&mut self, op: &Op, now: Moment) -> Result<(), Vote> {
+        op.spec.keys().iter().try_for_each(|key| self.own(op, key, now).map(drop))
     }
 
     /// Acquires an exclusive lock. Sets all keys or none. Marks of waiting writers refuse nobody. If shared holders are the
@@ -139,48 +92,41 @@ impl LockTable {
         fenced: bool,
         mark: Option<Mark>,
     ) -> Reply {
+        let (token, dialect) = (op.token, op.spec.dialect());
         let (mut refused, mut marked, mut until) = (None, Vec::new(), now.plus(lease));
-        for (index, name) in op.spec.names().enumerate() {
-            let vote = match self.living(name, now) {
-                None => continue,
-                Some(lock) if lock.is_foreign(op.spec.dialect()) => FOREIGN,
-                // An acquisition that comes again never shortens the lease.
-                Some(StoredLock::Exclusive { token, end, .. }) if *token == op.token => {
-                    until = until.max(*end);
-                    continue;
+        let held = |end| Reply::new(Vote::Held { remaining: Some(now.time_until(end)) });
+        for (index, key) in op.spec.keys().iter().enumerate() {
+            let Some(lock) = self.living(key, now) else { continue };
+            if lock.is_foreign(dialect) {
+                return Reply::new(FOREIGN).with_refused_key(index);
+            }
+            let Some(end) = lock.obstacle_to_writers() else {
+                if mark.is_some_and(|mark| lock.marks.contains_key(&mark)) {
+                    marked.push(key);
                 }
-                Some(StoredLock::Exclusive { end, .. }) => {
-                    Vote::Held { remaining: Some(now.time_until(*end)) }
-                }
-                Some(StoredLock::Shared(set)) => {
-                    match set.obstacle_to_writers() {
-                        None if mark.is_some_and(|mark| set.has_mark(mark)) => marked.push(name),
-                        Some(end) if refused.is_none() => {
-                            refused = Some((index, end));
-                            marked.push(name);
-                        }
-                        None | Some(_) => {}
-                    }
-                    continue;
-                }
+                continue;
             };
-            return Reply::new(vote).with_refused_key(index);
+            if lock.is_exclusive() {
+                if lock.end_of(token).is_none() {
+                    return held(end).with_refused_key(index);
+                }
+                // An acquisition that comes again never shortens the lease.
+                until = until.max(end);
+            } else if refused.is_none() {
+                refused = Some((index, end));
+                marked.push(key);
+            }
         }
         if let Some((index, end)) = refused {
-            for name in marked {
-                if let (Some(StoredLock::Shared(set)), Some(mark)) =
-                    (self.by_name.get_mut(name), mark)
-                {
-                    set.set_mark(mark, now.plus(Mark::LIFE_TIME));
+            for key in marked {
+                if let (Some(lock), Some(mark)) = (self.by_name.get_mut(key.name()), mark) {
+                    lock.marks.insert(mark, now.plus(Mark::LIFE_TIME));
                 }
             }
-            let refused = Reply::new(Vote::Held { remaining: Some(now.time_until(end)) });
-            return refused.with_refused_key(index).with_marks();
+            return held(end).with_refused_key(index).with_marks();
         }
-        self.sweep(now);
-        let (token, dialect, end) = (op.token, op.spec.dialect(), until);
         for key in op.spec.keys() {
-            let lock = StoredLock::Exclusive { token, dialect, end };
+            let lock = StoredLock::exclusive(token, dialect, until);
             self.by_name.insert(key.stored_name().clone(), lock);
         }
         let granted = Reply::new(Vote::Granted);
@@ -189,140 +135,98 @@ impl LockTable {
     }
 
     /// Acquires a shared lock.
-    fn share(&mut self, op: &Op, now: Moment, lease: Duration) -> Reply {
-        let name = op.spec.name();
-        let vote = match self.living(name, now) {
-            Some(lock) if lock.is_foreign(op.spec.dialect()) => FOREIGN,
-            Some(StoredLock::Exclusive { end, .. }) => {
-                Vote::Held { remaining: Some(now.time_until(*end)) }
-            }
-            living => {
-                let is_new = living.is_none();
-                if is_new {
-                    self.sweep(now);
-                }
-                let new = || StoredLock::Shared(SharedSet::default());
-                let name = op.spec.key().stored_name().clone();
-                let lock = self.by_name.entry(name).or_insert_with(new);
-                let StoredLock::Shared(set) = lock else { return FOREIGN.into() };
-                match set.enter(op.token, op.spec.mode(), now.plus(lease)) {
-                    Ok(()) => Vote::Granted,
-                    Err(end) => Vote::Held { remaining: Some(now.time_until(end)) },
-                }
-            }
-        };
-        vote.into()
+    fn share(&mut self, op: &Op, now: Moment, lease: Duration) -> Result<(), Vote> {
+        let key = op.spec.key();
+        self.living(key, now);
+        let lock = self.by_name.entry(key.stored_name().clone()).or_default();
+        if lock.is_foreign(op.spec.dialect()) {
+            return Err(FOREIGN);
+        }
+        let entered = lock.enter(op.token, op.spec.mode(), now.plus(lease));
+        entered.map_err(|end| Vote::Held { remaining: Some(now.time_until(end)) })
     }
 
-    fn extend(&mut self, op: &Op, now: Moment, lease: Duration) -> Vote {
-        let mut ends = Vec::new();
-        for name in op.spec.names() {
-            match self.own(op, name, now) {
-                Ok(Own::Key(end) | Own::Entry(end)) => ends.push(end.max(now.plus(lease))),
-                Err(vote) => return vote,
-            }
+    fn extend(&mut self, op: &Op, now: Moment, lease: Duration) -> Result<(), Vote> {
+        self.check_own(op, now)?;
+        for key in op.spec.keys() {
+            let (lock, end) = self.own(op, key, now)?;
+            lock.set(op.token, end.max(now.plus(lease)));
         }
-        for (name, end) in op.spec.names().zip(ends) {
-            self.set_end(op, name, end);
-        }
-        Vote::Granted
+        Ok(())
     }
 
-    fn confirm(&mut self, op: &Op, now: Moment, number: i64) -> Vote {
-        for name in op.spec.names() {
-            if let Err(vote) = self.own(op, name, now) {
-                return vote;
-            }
-        }
+    fn confirm(&mut self, op: &Op, now: Moment, number: i64) -> Result<(), Vote> {
+        self.check_own(op, now)?;
         let count = self.counters.entry(op.spec.key().prefix().to_owned()).or_default();
         *count = number.max(*count);
-        Vote::Granted
+        Ok(())
     }
 
-    /// Releases the keys that the token of the operation holds, even if it has lost others.
+    /// Releases the keys that the token of the operation holds, even if it has lost others. The release of an exclusive
+    /// lock gives the readers a turn if one of them asks for it.
     fn release(
         &mut self,
         op: &Op,
         now: Moment,
         min_hold: Option<Duration>,
-    ) -> (Reply, Vec<Notify>) {
-        let (mut vote, mut most, mut notified) = (Vote::Granted, 0, Vec::new());
-        for name in op.spec.names() {
-            let audience = match (self.own(op, name, now), min_hold) {
+        notified: &mut Vec<Notify>,
+    ) -> Reply {
+        let dialect = op.spec.dialect();
+        let (mut vote, mut most) = (Vote::Granted, 0);
+        for key in op.spec.keys() {
+            let wants_turn = !self.subscribers.of(key, dialect, &[Topic::Turn]).is_empty();
+            let topics = match (self.own(op, key, now), min_hold) {
                 (Err(reason), _) => {
                     if vote == Vote::Granted {
                         vote = reason;
                     }
-                    None
+                    continue;
                 }
-                (Ok(Own::Key(end) | Own::Entry(end)), Some(time)) => {
-                    self.set_end(op, name, end.min(now.plus(time)));
-                    Some(Audience::All)
+                (Ok((lock, end)), Some(time)) => {
+                    lock.set(op.token, end.min(now.plus(time)));
+                    ANY_MODE
                 }
-                (Ok(Own::Key(_)), None) => {
-                    self.free(name, now);
-                    Some(Audience::All)
+                (Ok((lock, end)), None) => {
+                    if lock.is_exclusive() && wants_turn {
+                        (lock.kind, lock.turn) = (LockKind::Readers, Some(now.plus(TURN)));
+                    }
+                    let topics = lock.leave(op.token, end);
+                    if lock.is_empty() {
+                        self.by_name.remove(key.name());
+                    }
+                    topics
                 }
-                (Ok(Own::Entry(end)), None) => self.leave(op, name, end),
             };
-            if let Some(audience) = audience {
-                let subscribers = self.subscribers.of(name, op.spec.dialect(), audience);
-                most = most.max(subscribers.len());
-                notified.extend(subscribers);
-            }
+            let subscribers = self.subscribers.of(key, dialect, topics);
+            most = most.max(subscribers.len());
+            notified.extend(subscribers);
         }
         let is_released = vote == Vote::Granted;
         let reply = Reply::new(vote);
-        (if is_released { reply.with_subscribers(most) } else { reply }, notified)
-    }
-
-    /// Removes an exclusive lock. Gives the readers a turn if one of them asks for it.
-    fn free(&mut self, name: &str, now: Moment) {
-        self.by_name.remove(name);
-        if self.subscribers.wants_turn(name) {
-            let turn = SharedSet::of_turn(now.plus(TURN));
-            self.by_name.insert(name.into(), StoredLock::Shared(turn));
-        }
-    }
-
-    /// Removes the entry of a shared holder.
-    fn leave(&mut self, op: &Op, name: &str, end: Moment) -> Option<Audience> {
-        let Some(StoredLock::Shared(set)) = self.by_name.get_mut(name) else { return None };
-        let audience = set.leave(op.token, end);
-        if set.is_empty() {
-            self.by_name.remove(name);
-        }
-        audience
+        if is_released { reply.with_subscribers(most) } else { reply }
     }
 
     /// Turns an exclusive lock into that of a reader.
-    fn downgrade(&mut self, op: &Op, now: Moment) -> (Reply, Vec<Notify>) {
-        let name = op.spec.name();
-        match self.own(op, name, now) {
-            Ok(Own::Key(end)) => {
-                let reader = StoredLock::Shared(SharedSet::of_reader(op.token, end));
-                self.by_name.insert(name.into(), reader);
-                let readers = self.subscribers.of(name, op.spec.dialect(), Audience::Readers);
-                (Vote::Granted.into(), readers)
-            }
-            Ok(Own::Entry(_)) => (Vote::Granted.into(), Vec::new()),
-            Err(vote) => (vote.into(), Vec::new()),
+    fn downgrade(&mut self, op: &Op, now: Moment, notified: &mut Vec<Notify>) -> Result<(), Vote> {
+        let (lock, _) = self.own(op, op.spec.key(), now)?;
+        if lock.is_exclusive() {
+            lock.kind = LockKind::Readers;
+            let readers = self.subscribers.of(op.spec.key(), op.spec.dialect(), &[Topic::Shared]);
+            notified.extend(readers);
         }
+        Ok(())
     }
 
-    fn withdraw(&mut self, op: &Op, now: Moment, mark: Mark) -> (Reply, Vec<Notify>) {
-        let mut notified = Vec::new();
-        for name in op.spec.names() {
-            let Some(StoredLock::Shared(set)) = self.living(name, now) else { continue };
-            if set.remove_mark(mark) {
-                if set.is_empty() {
-                    self.by_name.remove(name);
+    fn withdraw(&mut self, op: &Op, now: Moment, mark: Mark, notified: &mut Vec<Notify>) {
+        for key in op.spec.keys() {
+            let Some(lock) = self.living(key, now) else { continue };
+            if lock.marks.remove(&mark).is_some() && lock.marks.is_empty() {
+                if lock.is_empty() {
+                    self.by_name.remove(key.name());
                 }
-                let readers = self.subscribers.of(name, op.spec.dialect(), Audience::Readers);
-                notified.extend(readers);
+                notified.extend(self.subscribers.of(key, op.spec.dialect(), &[Topic::Shared]));
             }
         }
-        (Vote::Granted.into(), notified)
     }
 
     /// Returns the next fencing number. It is never below the time in microseconds since 1970, so that
@@ -342,13 +246,5 @@ impl LockTable {
             self.by_name.retain(|_, lock| lock.settle(now));
             self.sweep_at = self.by_name.len() * 2;
         }
-    }
-}
-
-#[cfg(test)]
-impl LockTable {
-    /// Returns the subscribers that a release of the lock would notify.
-    pub(super) fn subscribers_of(&self, spec: &LockSpec) -> Vec<Notify> {
-        self.subscribers.of(spec.name(), spec.dialect(), Audience::All)
     }
 }

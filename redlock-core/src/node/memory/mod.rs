@@ -2,7 +2,7 @@
 
 mod locks;
 mod queue;
-mod shared_set;
+mod stored_lock;
 mod subscribers;
 
 use std::fmt;
@@ -13,13 +13,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{
-    Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, ReplyFuture,
-    StatusReceiver, StatusSender, Subscription,
+    Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, QueueReply, Reply,
+    ReplyFuture, StatusReceiver, StatusSender, Subscription,
 };
-use crate::clock::{Clock, Moment, SystemClock};
+use crate::clock::{Clock, SystemClock};
 use crate::lock::LockSpec;
 use locks::LockTable;
 use queue::MemoryQueues;
+use subscribers::{Topic, notify_all};
 
 /// A node in the memory of this process, for examples, tests and services that run as one copy.
 ///
@@ -51,11 +52,9 @@ pub struct MemoryNode {
 struct Store {
     name: Arc<str>,
     clock: Arc<dyn Clock>,
-    /// The time from which the fair queues count.
-    created: Moment,
     status: StatusSender,
     locks: Mutex<LockTable>,
-    queues: MemoryQueues,
+    queues: Mutex<MemoryQueues>,
 }
 
 impl MemoryNode {
@@ -68,14 +67,12 @@ impl MemoryNode {
         // The number distinguishes several memory nodes in votes.
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("memory-{}", COUNT.fetch_add(1, Ordering::Relaxed)).into();
-        let status = StatusSender::new(NodeStatus::Up);
         let store = Store {
             name,
-            created: clock.now(),
             clock,
-            status,
+            status: StatusSender::new(NodeStatus::Up),
             locks: Mutex::default(),
-            queues: MemoryQueues::default(),
+            queues: Mutex::default(),
         };
         Self { store: Arc::new(store) }
     }
@@ -85,7 +82,7 @@ impl MemoryNode {
     pub fn time_to_live(&self, name: &str) -> Option<Duration> {
         let now = self.store.clock.now();
         let locks = self.store.locks.lock();
-        let left = locks.by_name.get(name)?.time_to_live(now);
+        let left = now.time_until(locks.by_name.get(name)?.end()?);
         (!left.is_zero()).then_some(left)
     }
 
@@ -105,16 +102,42 @@ impl MemoryNode {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Executes an operation at once.
+    pub(crate) fn execute(&self, op: &Op) -> Reply {
+        let mut notified = Vec::new();
+        let mut locks = self.store.locks.lock();
+        // Read under the mutex, so that operations read the clock in the order in which they are executed.
+        let now = self.store.clock.now();
+        let reply = locks.execute(op, now, &mut notified);
+        drop(locks);
+        notify_all(notified);
+        reply
+    }
+
+    /// Executes an operation on a fair queue at once.
+    pub(crate) fn execute_queue(&self, op: &QueueOp) -> QueueReply {
+        let (reply, processes) = self.store.queues.lock().execute(op, self.store.clock.now());
+        let topics: Vec<_> = processes.into_iter().map(Topic::Queue).collect();
+        let (key, dialect) = (op.spec.key(), op.spec.dialect());
+        let notified = self.store.locks.lock().subscribers.of(key, dialect, &topics);
+        notify_all(notified);
+        reply
+    }
+
+    fn subscribe_to(&self, spec: &LockSpec, topic: Topic, notify: Notify) -> Subscription {
+        self.store.locks.lock().subscribers.subscribe(spec, topic, notify)
+    }
 }
 
 #[cfg(feature = "test-util")]
 impl MemoryNode {
-    /// Forgets all locks and fencing counters, without notifying subscribers.
+    /// Forgets all locks, fencing counters and fair queues, without notifying subscribers.
     pub(crate) fn forget(&self) {
         let mut locks = self.store.locks.lock();
         locks.by_name.clear();
         locks.counters.clear();
-        self.store.queues.clear();
+        self.store.queues.lock().clear();
     }
 }
 
@@ -122,10 +145,9 @@ impl MemoryNode {
 impl MemoryNode {
     /// Notifies the subscribers of a lock, as if it was released.
     pub(crate) fn publish_release(&self, spec: &LockSpec) {
-        let subscribers = self.store.locks.lock().subscribers_of(spec);
-        for notify in subscribers {
-            notify();
-        }
+        let (key, dialect) = (spec.key(), spec.dialect());
+        let notified = self.store.locks.lock().subscribers.of(key, dialect, subscribers::ANY_MODE);
+        notify_all(notified);
     }
 
     /// Removes a key, as an operator does.
@@ -136,13 +158,12 @@ impl MemoryNode {
 
     /// Forgets all fair queues.
     pub(crate) fn forget_queues(&self) {
-        self.store.queues.clear();
+        self.store.queues.lock().clear();
     }
 
     /// Returns whether no caller waits in a fair queue.
     pub(crate) fn has_empty_queues(&self) -> bool {
-        let now = self.store.clock.now().since(self.store.created);
-        self.store.queues.is_empty(now)
+        self.store.queues.lock().is_empty(self.store.clock.now())
     }
 
     /// Returns the number of subscriptions to all locks.
@@ -174,38 +195,24 @@ impl Node for MemoryNode {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        let mut locks = self.store.locks.lock();
-        // Read under the mutex, so that operations read the clock in the order in which they are executed.
-        let now = self.store.clock.now();
-        let (reply, notified) = locks.execute(&op, now);
-        drop(locks);
-        for notify in notified {
-            notify();
-        }
-        ReplyFuture::ready(reply)
+        ReplyFuture::ready(self.execute(&op))
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        let id = self.store.locks.lock().subscribers.add(spec, notify);
-        let (store, spec) = (Arc::clone(&self.store), spec.clone());
-        Subscription::new(move || store.locks.lock().subscribers.remove(&spec, id))
+        let topic = if spec.mode().is_shared() { Topic::Shared } else { Topic::Exclusive };
+        self.subscribe_to(spec, topic, notify)
     }
 
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        self.store.locks.lock().subscribers.request_turn(spec.name());
-        let (store, spec) = (Arc::clone(&self.store), spec.clone());
-        Subscription::new(move || store.locks.lock().subscribers.withdraw_turn(spec.name()))
+        self.subscribe_to(spec, Topic::Turn, Arc::new(|| {}))
     }
 
-    /// Executes the operation at once.
     fn queue(&self, op: QueueOp) -> QueueFuture {
-        let now = self.store.clock.now().since(self.store.created);
-        let reply = self.store.queues.execute(&op, now);
-        Box::pin(std::future::ready(Ok(reply)))
+        Box::pin(std::future::ready(Ok(self.execute_queue(&op))))
     }
 
     fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        self.store.queues.subscribe(spec, process, notify)
+        self.subscribe_to(spec, Topic::Queue(process), notify)
     }
 
     fn status(&self) -> StatusReceiver {

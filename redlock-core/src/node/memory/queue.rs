@@ -1,164 +1,109 @@
 //! Fair queues in memory.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use smol_str::SmolStr;
 
-use crate::lock::{Dialect, LockSpec};
-use crate::node::{FirstTicket, Notify, ProcessId, QueueAction, QueueOp, QueueReply, Subscription};
+use crate::clock::{Moment, nanos};
+use crate::lock::Dialect;
+use crate::node::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
 
-/// The fair queues of a store in memory, and their subscribers. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct MemoryQueues(Arc<Mutex<FairQueueTable>>);
-
-/// The name of a lock and its dialect.
-type QueueName = (SmolStr, Dialect);
-
+/// The fair queues of a store in memory, by the name of the lock and its dialect.
 #[derive(Default)]
-struct FairQueueTable {
-    by_name: HashMap<QueueName, TicketQueue>,
-    /// The subscribers of each process, each with its number.
-    subscribers: HashMap<(QueueName, ProcessId), Vec<(u64, Notify)>>,
-    next_subscriber: u64,
+pub(super) struct MemoryQueues(HashMap<(SmolStr, Dialect), TicketQueue>);
+
+/// The fair queue of one lock.
+#[derive(Default)]
+struct TicketQueue {
+    /// The tickets in their order.
+    tickets: BTreeSet<StoredTicket>,
+    /// The end of the presence of each process.
+    present_until: HashMap<ProcessId, Moment>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct StoredTicket {
+    /// In nanoseconds on the clock of the node. It may be before the start of the clock.
+    arrival: i128,
+    process: ProcessId,
+    number: u64,
 }
 
 impl MemoryQueues {
-    /// Executes an operation, and notifies the processes that it concerns.
-    pub(super) fn execute(&self, op: &QueueOp, now: Duration) -> QueueReply {
-        let mut table = self.0.lock();
-        let (reply, processes) = table.execute(op, now);
-        let name = queue_name(&op.spec);
-        let subscribers = processes
-            .into_iter()
-            .filter_map(|process| table.subscribers.get(&(name.clone(), process)))
-            .flatten();
-        let notified: Vec<Notify> = subscribers.map(|(_, notify)| Arc::clone(notify)).collect();
-        drop(table);
-        for notify in notified {
-            notify();
-        }
-        reply
-    }
-
-    pub(super) fn subscribe(
-        &self,
-        spec: &LockSpec,
-        process: ProcessId,
-        notify: Notify,
-    ) -> Subscription {
-        let channel = (queue_name(spec), process);
-        let mut table = self.0.lock();
-        let id = table.next_subscriber;
-        table.next_subscriber += 1;
-        table.subscribers.entry(channel.clone()).or_default().push((id, notify));
-        drop(table);
-        let queues = self.clone();
-        Subscription::new(move || {
-            let subscribers = &mut queues.0.lock().subscribers;
-            if let Some(of_process) = subscribers.get_mut(&channel) {
-                of_process.retain(|(other, _)| *other != id);
-                if of_process.is_empty() {
-                    subscribers.remove(&channel);
-                }
-            }
-        })
-    }
-
-    /// Removes all queues.
-    #[cfg(any(test, feature = "test-util"))]
-    pub(super) fn clear(&self) {
-        self.0.lock().by_name.clear();
-    }
-
-    /// Returns whether no caller waits in any queue.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self, now: Duration) -> bool {
-        let table = self.0.lock();
-        !table.by_name.values().any(|queue| queue.present_until.values().any(|until| *until > now))
-    }
-}
-
-fn queue_name(spec: &LockSpec) -> QueueName {
-    (spec.key().stored_name().clone(), spec.dialect())
-}
-
-/// The fair queue of one lock.
-#[derive(Debug, Default)]
-struct TicketQueue {
-    /// Arrival, process and number of each ticket. The arrival is in nanoseconds, and may be before the start of the
-    /// clock.
-    tickets: BTreeSet<(i128, ProcessId, u64)>,
-    /// The end of the presence of each process.
-    present_until: BTreeMap<ProcessId, Duration>,
-}
-
-impl FairQueueTable {
     /// Executes an operation. Also returns the processes that have to be notified: the process that has the first ticket
     /// now, and the process that had it before.
-    pub(super) fn execute(&mut self, op: &QueueOp, now: Duration) -> (QueueReply, Vec<ProcessId>) {
+    pub(super) fn execute(&mut self, op: &QueueOp, now: Moment) -> (QueueReply, Vec<ProcessId>) {
         // The queue of a lock that no process uses any more must not stay.
-        self.by_name.retain(|_, queue| queue.present_until.values().any(|until| *until > now));
-        let name = queue_name(&op.spec);
-        let queue = self.by_name.entry(name.clone()).or_default();
+        self.0.retain(|_, queue| queue.is_used(now));
+        let name = (op.spec.key().stored_name().clone(), op.spec.dialect());
+        let queue = self.0.entry(name.clone()).or_default();
         let before = queue.first();
         let was_present = queue.execute(op, now);
         let first = queue.first();
-        let reply = QueueReply::new(now, was_present);
+        let reply = QueueReply::new(now.since(Moment::default()), was_present);
         let Some((process, number)) = first else {
-            self.by_name.remove(&name);
+            self.0.remove(&name);
             return (reply, Vec::new());
         };
-        let present_for = queue
-            .present_until
-            .get(&process)
-            .map_or(Duration::ZERO, |until| until.saturating_sub(now));
+        let until = queue.present_until.get(&process);
+        let present_for = until.map_or(Duration::ZERO, |until| now.time_until(*until));
         let mut notified = vec![process];
         notified.extend(before.map(|(process, _)| process).filter(|before| *before != process));
         notified.retain(|process| *process != op.process && first != before);
         (reply.with_first(FirstTicket { process, number, present_for }), notified)
     }
+
+    /// Removes all queues.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Returns whether no caller waits in any queue.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self, now: Moment) -> bool {
+        !self.0.values().any(|queue| queue.is_used(now))
+    }
 }
 
 impl TicketQueue {
+    fn is_used(&self, now: Moment) -> bool {
+        self.present_until.values().any(|until| !now.has_reached(*until))
+    }
+
     fn first(&self) -> Option<(ProcessId, u64)> {
-        self.tickets.first().map(|(_, process, number)| (*process, *number))
+        self.tickets.first().map(|ticket| (ticket.process, ticket.number))
     }
 
     /// Executes an operation. Returns whether its process was present before.
-    fn execute(&mut self, op: &QueueOp, now: Duration) -> bool {
+    fn execute(&mut self, op: &QueueOp, now: Moment) -> bool {
         let Self { tickets, present_until } = self;
-        present_until.retain(|_, until| *until > now);
-        tickets.retain(|(_, process, _)| present_until.contains_key(process));
+        present_until.retain(|_, until| !now.has_reached(*until));
+        tickets.retain(|ticket| present_until.contains_key(&ticket.process));
         let process = op.process;
         let was_present = present_until.contains_key(&process);
+        let is_own = |ticket: &StoredTicket| ticket.process == process;
         match &op.action {
             QueueAction::Enter { tickets: entered } => {
-                present_until.insert(process, now + op.presence);
+                present_until.insert(process, now.plus(op.presence));
                 for ticket in &**entered {
-                    let is_there = |(_, other, number): &(i128, ProcessId, u64)| {
-                        *other == process && *number == ticket.number
-                    };
-                    if !tickets.iter().any(is_there) {
-                        let arrival = nanos(now) - nanos(ticket.waited);
-                        tickets.insert((arrival, process, ticket.number));
+                    let number = ticket.number;
+                    if !tickets.iter().any(|other| is_own(other) && other.number == number) {
+                        let now = now.since(Moment::default());
+                        let arrival = i128::from(nanos(now)) - i128::from(nanos(ticket.waited));
+                        tickets.insert(StoredTicket { arrival, process, number });
                     }
                 }
             }
             QueueAction::Refresh if was_present => {
-                present_until.insert(process, now + op.presence);
+                present_until.insert(process, now.plus(op.presence));
             }
             QueueAction::Leave { numbers } => {
-                tickets.retain(|(_, other, number)| *other != process || !numbers.contains(number));
+                tickets.retain(|ticket| !is_own(ticket) || !numbers.contains(&ticket.number));
             }
             QueueAction::Refresh | QueueAction::Inspect => {}
         }
         was_present
     }
-}
-
-fn nanos(duration: Duration) -> i128 {
-    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
 }

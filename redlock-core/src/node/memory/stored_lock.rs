@@ -1,33 +1,37 @@
-//! The value of a shared lock in memory: the entries of the sorted set that a server has.
+//! The value of a lock in memory: what a server stores at the key.
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::subscribers::{ANY_MODE, Topic};
 use crate::clock::Moment;
-use crate::lock::{Mark, Mode, Token};
+use crate::lock::{Dialect, Mark, Mode, Token};
 
-/// The holders of a shared lock, the marks of waiting writers, and the turn of the readers. Each has its own end.
+/// The holders of a lock, the marks of waiting writers, and the turn of the readers. Each has its own end. An exclusive
+/// lock has one holder, and nothing else.
 #[derive(Debug, Default)]
-pub(super) struct SharedSet {
+pub(super) struct StoredLock {
+    pub(super) kind: LockKind,
     ends: HashMap<Token, Moment>,
     /// The same holders in the order of their ends.
     by_end: BTreeSet<(Moment, Token)>,
-    /// Whether the holders have permits. Readers and holders of permits exclude each other.
-    has_permits: bool,
-    marks: HashMap<Mark, Moment>,
-    turn: Option<Moment>,
+    pub(super) marks: HashMap<Mark, Moment>,
+    pub(super) turn: Option<Moment>,
 }
 
-impl SharedSet {
-    /// Returns the lock of one reader.
-    pub(super) fn of_reader(token: Token, end: Moment) -> Self {
-        let mut set = Self::default();
-        set.set(token, end);
-        set
-    }
+/// The kind of the holders. Holders of different kinds exclude each other.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockKind {
+    Exclusive(Dialect),
+    #[default]
+    Readers,
+    Permits,
+}
 
-    /// Returns a lock without holders in which only readers enter.
-    pub(super) fn of_turn(end: Moment) -> Self {
-        Self { turn: Some(end), ..Self::default() }
+impl StoredLock {
+    pub(super) fn exclusive(token: Token, dialect: Dialect, end: Moment) -> Self {
+        let mut lock = Self { kind: LockKind::Exclusive(dialect), ..Self::default() };
+        lock.set(token, end);
+        lock
     }
 
     /// Removes the entries that have ended. Returns whether any is left.
@@ -35,8 +39,7 @@ impl SharedSet {
         while let Some((end, token)) = self.by_end.first().copied()
             && now.has_reached(end)
         {
-            self.by_end.pop_first();
-            self.ends.remove(&token);
+            self.remove(token);
         }
         self.marks.retain(|_, end| !now.has_reached(*end));
         self.turn = self.turn.filter(|end| !now.has_reached(*end));
@@ -45,6 +48,20 @@ impl SharedSet {
 
     pub(super) fn is_empty(&self) -> bool {
         self.ends.is_empty() && self.marks.is_empty() && self.turn.is_none()
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        matches!(self.kind, LockKind::Exclusive(_))
+    }
+
+    /// Returns whether the lock was acquired in another dialect. On a server, its key would have another type. There are
+    /// no shared locks in the Redisson dialect.
+    pub(super) fn is_foreign(&self, wanted: Dialect) -> bool {
+        let dialect = match self.kind {
+            LockKind::Exclusive(dialect) => dialect,
+            LockKind::Readers | LockKind::Permits => Dialect::Plain,
+        };
+        dialect != wanted
     }
 
     /// Returns the end of the last entry.
@@ -71,7 +88,7 @@ impl SharedSet {
         self.ends.get(&token).copied()
     }
 
-    /// Sets the end of a holder.
+    /// Adds a holder, or changes its end.
     pub(super) fn set(&mut self, token: Token, end: Moment) {
         self.remove(token);
         self.ends.insert(token, end);
@@ -84,22 +101,11 @@ impl SharedSet {
         }
     }
 
-    pub(super) fn has_mark(&self, mark: Mark) -> bool {
-        self.marks.contains_key(&mark)
-    }
-
-    pub(super) fn set_mark(&mut self, mark: Mark, end: Moment) {
-        self.marks.insert(mark, end);
-    }
-
-    /// Removes a mark. Returns whether it was the last one.
-    pub(super) fn remove_mark(&mut self, mark: Mark) -> bool {
-        self.marks.remove(&mark).is_some() && self.marks.is_empty()
-    }
-
-    /// Adds a holder, or prolongs its entry. Returns the end for which it has to wait if others keep it out.
+    /// Adds a shared holder, or prolongs its entry. Returns the end for which it has to wait if others keep it out.
     pub(super) fn enter(&mut self, token: Token, mode: Mode, end: Moment) -> Result<(), Moment> {
-        if let Some(old_end) = self.end_of(token) {
+        if let Some(old_end) = self.end_of(token)
+            && !self.is_exclusive()
+        {
             self.set(token, old_end.max(end));
             return Ok(());
         }
@@ -110,8 +116,9 @@ impl SharedSet {
             Mode::Shared { permits } => permits,
             Mode::Exclusive => None,
         };
+        let kind = if permits.is_some() { LockKind::Permits } else { LockKind::Readers };
         if let Some(last) = self.last_holder()
-            && self.has_permits != permits.is_some()
+            && self.kind != kind
         {
             return Err(last);
         }
@@ -122,32 +129,23 @@ impl SharedSet {
                 return Err(*taken);
             }
         }
-        self.has_permits = permits.is_some();
+        self.kind = kind;
         self.set(token, end);
         Ok(())
     }
 
-    /// Removes a holder whose entry would have ended at `end`. Returns the subscribers that this concerns.
-    pub(super) fn leave(&mut self, token: Token, end: Moment) -> Option<Audience> {
+    /// Removes a holder whose entry would have ended at `end`. Returns the topics of the subscribers that this concerns.
+    pub(super) fn leave(&mut self, token: Token, end: Moment) -> &'static [Topic] {
         self.remove(token);
         let last = self.last_holder();
         if !self.marks.is_empty() {
             // A waiting writer sleeps until the last holder ends. It keeps all others out.
-            return (last < Some(end)).then_some(Audience::Writers);
+            return if last < Some(end) { &[Topic::Exclusive] } else { &[] };
         }
         match last {
-            None => Some(Audience::All),
-            Some(_) => self.has_permits.then_some(Audience::Readers),
+            None => ANY_MODE,
+            Some(_) if self.kind == LockKind::Permits => &[Topic::Shared],
+            Some(_) => &[],
         }
     }
-}
-
-/// The subscribers that a release concerns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Audience {
-    All,
-    /// The subscribers that wait for a shared lock.
-    Readers,
-    /// The subscribers that wait for an exclusive lock.
-    Writers,
 }
