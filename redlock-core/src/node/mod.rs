@@ -172,6 +172,15 @@
 //! # Ok(()) }
 //! ```
 
+/// Implements methods of [`Node`] by the same methods of the node in a field.
+macro_rules! delegate {
+    ($field:ident; $(fn $method:ident(&self $(, $argument:ident: $type:ty)*) -> $result:ty;)+) => {
+        $(fn $method(&self, $($argument: $type),*) -> $result {
+            self.$field.$method($($argument),*)
+        })+
+    };
+}
+
 mod capabilities;
 #[cfg(test)]
 pub(crate) mod deferring;
@@ -199,6 +208,8 @@ pub use crate::key::LockKey;
 pub use crate::lock::{LockSpec, Mark, Mode, Token};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
+#[cfg(feature = "test-util")]
+pub(crate) use delegate;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
 pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};

@@ -1,8 +1,6 @@
 //! Keeps the order of operations on stores that do not keep it.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,9 +36,8 @@ pub struct Ordered<N> {
     pending_ops: PendingOps,
 }
 
-/// The acquisitions and extensions without a reply.
-#[derive(Clone, Default)]
-struct PendingOps(Arc<Mutex<HashMap<Token, Vec<WeakShared<ReplyFuture>>>>>);
+/// The operations without a reply that a release with the same token waits for.
+type PendingOps = Arc<Mutex<HashMap<Token, Vec<WeakShared<ReplyFuture>>>>>;
 
 /// An operation without a reply. A release with the same token polls the reply, too.
 struct PendingOp {
@@ -56,45 +53,34 @@ impl<N: Node> Ordered<N> {
     }
 }
 
-impl PendingOps {
-    fn begin(&self, token: Token, reply: ReplyFuture) -> PendingOp {
-        let reply = reply.shared();
-        self.0.lock().entry(token).or_default().extend(reply.downgrade());
-        PendingOp { pending_ops: self.clone(), token, reply }
-    }
-
-    /// Waits for the replies to all operations with this token that are in flight at the first poll.
-    async fn await_replies(&self, token: &Token) {
-        let earlier = self.0.lock().get(token).cloned().unwrap_or_default();
-        let replies: Vec<_> = earlier.iter().filter_map(WeakShared::upgrade).collect();
-        join_all(replies).await;
-    }
-}
-
 impl Drop for PendingOp {
     fn drop(&mut self) {
-        let mut pending_ops = self.pending_ops.0.lock();
-        let Entry::Occupied(mut operations) = pending_ops.entry(self.token) else { return };
-        operations
-            .get_mut()
-            .retain(|other| !other.upgrade().is_none_or(|other| other.ptr_eq(&self.reply)));
-        if operations.get().is_empty() {
-            operations.remove();
+        let mut pending_ops = self.pending_ops.lock();
+        let Some(of_token) = pending_ops.get_mut(&self.token) else { return };
+        let is_other = |other: Shared<ReplyFuture>| !other.ptr_eq(&self.reply);
+        of_token.retain(|other| other.upgrade().is_some_and(is_other));
+        if of_token.is_empty() {
+            pending_ops.remove(&self.token);
         }
     }
 }
 
 impl<N: Node> Node for Ordered<N> {
-    fn name(&self) -> &Arc<str> {
-        self.node.name()
+    delegate! { node;
+        fn name(&self) -> &Arc<str>;
+        fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption>;
+        fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
+        fn request_turn(&self, spec: &LockSpec) -> Subscription;
+        // The order of these operations is not kept: a ticket that enters after it has left is removed as soon as it is
+        // the first one.
+        fn queue(&self, op: QueueOp) -> QueueFuture;
+        fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription;
+        fn status(&self) -> StatusReceiver;
+        fn silence(&self, limit: Duration, waited: Duration) -> Silence;
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { ordered: true, ..self.node.capabilities() }
-    }
-
-    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
-        self.node.check_keys(keys)
     }
 
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
@@ -102,7 +88,7 @@ impl<N: Node> Node for Ordered<N> {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        let (pending_ops, token) = (self.pending_ops.clone(), op.token);
+        let (pending_ops, token) = (Arc::clone(&self.pending_ops), op.token);
         match op.action {
             Action::Acquire { .. } | Action::Extend { .. } | Action::Downgrade => {
                 let reply = self.node.call(op);
@@ -111,51 +97,22 @@ impl<N: Node> Node for Ordered<N> {
                     return reply;
                 }
                 ReplyFuture::new(async move {
-                    let pending_op = pending_ops.begin(token, reply);
+                    let reply = reply.shared();
+                    pending_ops.lock().entry(token).or_default().extend(reply.downgrade());
+                    let pending_op = PendingOp { pending_ops, token, reply };
                     pending_op.reply.clone().await
                 })
             }
             Action::Release { .. } => {
                 let node = Arc::clone(&self.node);
                 ReplyFuture::new(async move {
-                    pending_ops.await_replies(&token).await;
+                    let earlier = pending_ops.lock().get(&token).cloned().unwrap_or_default();
+                    join_all(earlier.iter().filter_map(WeakShared::upgrade)).await;
                     node.call(op).await
                 })
             }
             Action::Confirm { .. } | Action::Withdraw { .. } => self.node.call(op),
         }
-    }
-
-    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        self.node.subscribe(spec, notify)
-    }
-
-    fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        self.node.request_turn(spec)
-    }
-
-    /// The order of these operations is not kept: a ticket that enters after it has left is removed as soon as it is the
-    /// first one.
-    fn queue(&self, op: QueueOp) -> QueueFuture {
-        self.node.queue(op)
-    }
-
-    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        self.node.subscribe_queue(spec, process, notify)
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.node.status()
-    }
-
-    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        self.node.silence(limit, waited)
-    }
-}
-
-impl fmt::Debug for PendingOps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PendingOps").field(&self.0.lock().len()).finish()
     }
 }
 
@@ -235,7 +192,7 @@ mod tests {
         release.execute();
         assert!(!is_pending(&mut slow_release));
         assert_eq!(store.time_to_live("slow"), None);
-        assert!(node.pending_ops.0.lock().is_empty());
+        assert!(node.pending_ops.lock().is_empty());
     }
 
     /// When the manager is shut down or its last runtime ends, no task polls the acquisition any
@@ -250,7 +207,7 @@ mod tests {
         drop(acquisition);
         let _release = attempt.release(&node);
         assert!(sent.try_recv().unwrap().is_release());
-        assert!(node.pending_ops.0.lock().is_empty());
+        assert!(node.pending_ops.lock().is_empty());
     }
 
     #[test]

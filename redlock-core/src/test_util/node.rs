@@ -12,8 +12,8 @@ use super::TestClock;
 use crate::error::{NodeError, Vote};
 use crate::node::memory::MemoryNode;
 use crate::node::{
-    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reply,
-    ReplyFuture, StatusReceiver, StatusSender, Subscription,
+    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    ReplyFuture, StatusReceiver, StatusSender, Subscription, delegate,
 };
 
 /// A node in memory that fails, freezes, slows down or forgets when the test demands it.
@@ -31,11 +31,13 @@ use crate::node::{
 /// Cloning is cheap, and the clones are the same node: managers over clones exclude each other, like
 /// copies of a service on one Redis.
 #[derive(Clone)]
-pub struct TestNode(Arc<SharedNode>);
+pub struct TestNode {
+    store: MemoryNode,
+    clock: TestClock,
+    shared: Arc<SharedNode>,
+}
 
 struct SharedNode {
-    clock: TestClock,
-    store: MemoryNode,
     status: StatusSender,
     state: Mutex<NodeState>,
 }
@@ -43,7 +45,7 @@ struct SharedNode {
 struct NodeState {
     behaviour: Behaviour,
     /// The operations that were sent to the node while it is frozen.
-    unread: Vec<QueuedOp>,
+    unread: Vec<UnreadOp>,
     /// Cancelled when the node fails, so that pending replies do not arrive.
     connection: CancellationToken,
 }
@@ -55,17 +57,8 @@ enum Behaviour {
     Frozen,
 }
 
-/// An operation that a frozen node has not read yet.
-struct QueuedOp {
-    op: Op,
-    reply: oneshot::Sender<Delayed>,
-}
-
-/// A reply, and the time after which it arrives.
-struct Delayed {
-    reply: Reply,
-    delay: Duration,
-}
+/// Executes an operation that a frozen node has not read yet. The reply arrives after a delay.
+type UnreadOp = Box<dyn FnOnce(Duration) + Send>;
 
 impl TestNode {
     /// Creates an empty node. Its leases are measured on the clock of the test.
@@ -75,12 +68,12 @@ impl TestNode {
             unread: Vec::new(),
             connection: CancellationToken::new(),
         };
-        Self(Arc::new(SharedNode {
-            clock: clock.clone(),
+        let status = StatusSender::new(NodeStatus::Up);
+        Self {
             store: MemoryNode::with_clock(Arc::new(clock.clone())),
-            status: StatusSender::new(NodeStatus::Up),
-            state: Mutex::new(state),
-        }))
+            clock: clock.clone(),
+            shared: Arc::new(SharedNode { status, state: Mutex::new(state) }),
+        }
     }
 
     /// Disconnects the node: every operation fails at once, as if no process listened on the server's
@@ -89,11 +82,11 @@ impl TestNode {
     /// Operations whose reply is pending fail with [`NodeError::ConnectionBroke`]. The node keeps its
     /// locks, whose leases continue to run out.
     pub fn fail(&self) {
-        let mut state = self.0.state.lock();
+        let mut state = self.shared.state.lock();
         state.behaviour = Behaviour::Failing;
         state.unread.clear();
         std::mem::take(&mut state.connection).cancel();
-        self.0.status.send(NodeStatus::Down(not_connected()));
+        self.shared.status.send(NodeStatus::Down(not_connected()));
     }
 
     /// Freezes the node: it sends no replies, like a stopped server process or a network that drops all
@@ -107,9 +100,9 @@ impl TestNode {
     /// `Down` afterwards: [`is_available`](crate::LockManager::is_available) reports the outage later than it
     /// does in a test.
     pub fn freeze(&self) {
-        let mut state = self.0.state.lock();
+        let mut state = self.shared.state.lock();
         state.behaviour = Behaviour::Frozen;
-        self.0.status.send(NodeStatus::Connecting);
+        self.shared.status.send(NodeStatus::Connecting);
     }
 
     /// Makes the node slow: it executes every operation at once, and its reply arrives after `delay`.
@@ -130,123 +123,90 @@ impl TestNode {
     /// A holder loses its lock when the next renewal or extension finds that a quorum of nodes has
     /// forgotten the lock. Once a quorum has forgotten it, another caller can acquire it at once.
     pub fn forget(&self) {
-        self.0.store.forget();
+        self.store.forget();
     }
 
     /// Returns the rest of a lock's lease by the name of the lock on the node (with the manager's
     /// prefix, if any); `None` if the lock is free.
     pub fn time_to_live(&self, name: &str) -> Option<Duration> {
-        self.0.store.time_to_live(name)
+        self.store.time_to_live(name)
     }
 
     /// Returns the number of locks on the node.
     pub fn len(&self) -> usize {
-        self.0.store.len()
+        self.store.len()
     }
 
     /// Returns whether no lock is on the node.
     pub fn is_empty(&self) -> bool {
-        self.0.store.is_empty()
+        self.store.is_empty()
     }
 
     fn answer(&self, delay: Duration) {
-        let mut state = self.0.state.lock();
+        let mut state = self.shared.state.lock();
         state.behaviour = Behaviour::Answering { delay };
         // The mutex of the state is held, so that no later operation overtakes these operations.
-        for QueuedOp { op, reply } in std::mem::take(&mut state.unread) {
-            // The operation is executed even if no caller waits for its reply.
-            let _ = reply.send(Delayed { reply: self.0.execute(op), delay });
+        for execute in std::mem::take(&mut state.unread) {
+            execute(delay);
         }
-        self.0.status.send(NodeStatus::Up);
-    }
-}
-
-impl SharedNode {
-    /// Executes an operation. The memory store executes it inside `call`, so that its reply is ready at
-    /// once.
-    fn execute(&self, op: Op) -> Reply {
-        let reply = self.store.call(op);
-        reply.as_ready().cloned().unwrap_or_else(|| Vote::Failed(connection_broke()).into())
+        self.shared.status.send(NodeStatus::Up);
     }
 
     /// Sends an operation and waits for its reply. The first poll executes or queues the operation, so that
     /// operations keep the order of their first polls.
-    async fn send(&self, op: Op) -> Reply {
-        let (reply, replied) = oneshot::channel();
+    async fn send<R: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&MemoryNode) -> R + Send + 'static,
+    ) -> Result<R, NodeError> {
+        let (sender, replied) = oneshot::channel();
+        let store = self.store.clone();
+        // The operation is executed even if no caller waits for its reply.
+        let execute = move |delay: Duration| drop(sender.send((operation(&store), delay)));
         let connection = {
-            let mut state = self.state.lock();
+            let mut state = self.shared.state.lock();
             match state.behaviour {
-                Behaviour::Failing => return Vote::Failed(not_connected()).into(),
-                Behaviour::Frozen => state.unread.push(QueuedOp { op, reply }),
-                Behaviour::Answering { delay } => {
-                    let _ = reply.send(Delayed { reply: self.execute(op), delay });
-                }
+                Behaviour::Failing => return Err(not_connected()),
+                Behaviour::Frozen => state.unread.push(Box::new(execute)),
+                Behaviour::Answering { delay } => execute(delay),
             }
             state.connection.clone()
         };
         let arrived = connection.run_until_cancelled(async {
-            let Delayed { reply, delay } = replied.await.ok()?;
+            let (reply, delay) = replied.await.ok()?;
             if !delay.is_zero() {
                 self.clock.sleep(delay).await;
             }
             Some(reply)
         });
-        arrived.await.flatten().unwrap_or_else(|| Vote::Failed(connection_broke()).into())
+        let broke = || NodeError::ConnectionBroke("the test has cut the node off".into());
+        arrived.await.flatten().ok_or_else(broke)
     }
 }
 
 impl Node for TestNode {
-    fn name(&self) -> &Arc<str> {
-        self.0.store.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.store.capabilities()
+    delegate! { store;
+        fn name(&self) -> &Arc<str>;
+        fn capabilities(&self) -> Capabilities;
+        fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
+        fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription;
+        fn request_turn(&self, spec: &LockSpec) -> Subscription;
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        let shared = Arc::clone(&self.0);
-        ReplyFuture::new(async move { shared.send(op).await })
-    }
-
-    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        self.0.store.subscribe(spec, notify)
-    }
-
-    /// A frozen node does not execute the operation, even when it recovers.
-    fn queue(&self, op: QueueOp) -> QueueFuture {
-        let shared = Arc::clone(&self.0);
-        Box::pin(async move {
-            let (behaviour, connection) = {
-                let state = shared.state.lock();
-                (state.behaviour, state.connection.clone())
-            };
-            let delay = match behaviour {
-                Behaviour::Failing => return Err(not_connected()),
-                Behaviour::Frozen => {
-                    connection.cancelled().await;
-                    return Err(connection_broke());
-                }
-                Behaviour::Answering { delay } => delay,
-            };
-            let reply = shared.store.queue(op);
-            if !delay.is_zero() {
-                shared.clock.sleep(delay).await;
-            }
-            reply.await
+        let node = self.clone();
+        ReplyFuture::new(async move {
+            let sent = node.send(move |store| store.execute(&op)).await;
+            sent.unwrap_or_else(|error| Vote::Failed(error).into())
         })
     }
 
-    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        self.0.store.subscribe_queue(spec, process, notify)
-    }
-
-    fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        self.0.store.request_turn(spec)
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        let node = self.clone();
+        Box::pin(async move { node.send(move |store| store.execute_queue(&op)).await })
     }
 
     fn status(&self) -> StatusReceiver {
-        self.0.status.subscribe()
+        self.shared.status.subscribe()
     }
 }
 
@@ -254,7 +214,7 @@ impl fmt::Debug for TestNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestNode")
             .field("name", self.name())
-            .field("behaviour", &self.0.state.lock().behaviour)
+            .field("behaviour", &self.shared.state.lock().behaviour)
             .field("len", &self.len())
             .finish_non_exhaustive()
     }
@@ -262,8 +222,4 @@ impl fmt::Debug for TestNode {
 
 fn not_connected() -> NodeError {
     NodeError::NotConnected("the test has cut the node off".into())
-}
-
-fn connection_broke() -> NodeError {
-    NodeError::ConnectionBroke("the test has cut the node off".into())
 }

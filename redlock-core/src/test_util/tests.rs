@@ -11,7 +11,7 @@ use crate::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, Keys, LockSpec, Mode, Token};
-use crate::node::{Action, Node, NodeStatus, Op};
+use crate::node::{Action, Node, NodeStatus, Op, ProcessId, QueueAction, QueueOp, Ticket};
 
 const LEASE: Duration = Duration::from_secs(30);
 const ACQUIRE: Action =
@@ -240,6 +240,39 @@ async fn operations_without_an_answer_fail_when_the_node_does() {
     assert!(broke(reply.await.vote));
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!(slow.len(), 1, "it was executed");
+}
+
+/// As a server that is stopped and continued: a process that was late with its ticket has it then.
+#[tokio::test]
+async fn a_fair_queue_follows_the_behaviour_of_its_node() {
+    let node = TestNode::new(&TestClock::new());
+    let process = ProcessId::random();
+    let send = |action| node.queue(QueueOp::new(&op(ACQUIRE).spec, process, action));
+    let first = async || send(QueueAction::Inspect).await.unwrap().first.map(|first| first.number);
+    let enter = |number| QueueAction::Enter { tickets: [Ticket::new(number, LEASE)].into() };
+
+    node.freeze();
+    let mut entering = send(enter(7));
+    assert!((&mut entering).now_or_never().is_none());
+    node.recover();
+    assert_eq!(entering.await.unwrap().first.unwrap().number, 7);
+    assert_eq!(first().await, Some(7));
+
+    node.freeze();
+    let mut leaving = send(QueueAction::Leave { numbers: [7].into() });
+    assert!((&mut leaving).now_or_never().is_none());
+    node.fail();
+    assert!(matches!(leaving.await, Err(NodeError::ConnectionBroke(_))));
+    assert!(matches!(send(enter(8)).await, Err(NodeError::NotConnected(_))));
+    node.recover();
+    assert_eq!(first().await, Some(7), "what was not read is gone");
+
+    node.delay(LEASE);
+    let begun = Instant::now();
+    send(QueueAction::Leave { numbers: [7].into() }).await.unwrap();
+    assert!(begun.elapsed() >= LEASE);
+    node.recover();
+    assert_eq!(first().await, None);
 }
 
 #[tokio::test]
