@@ -10,7 +10,7 @@ use crate::error::InvalidOption;
 use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, LockSpec, Mode};
 use crate::log_limit::LogLimit;
-use crate::node::{Capabilities, LeaseRange};
+use crate::node::{Capabilities, Fencing, LeaseRange};
 use crate::queue::{FairQueues, Queues};
 use crate::validity;
 
@@ -42,6 +42,16 @@ impl Context {
         check_restart_guard(expire, self.restart_guard)
     }
 
+    /// Refuses options of the manager that a node does not support.
+    pub(crate) fn check_manager(&self) -> Result<(), InvalidOption> {
+        if let Some(longest) = self.restart_guard {
+            let value = format!("{longest:?}");
+            let is_safe = |node: Capabilities| node.kept || node.restart_guard;
+            self.require("restart_guard", &value, "unset", "the restart guard", is_safe)?;
+        }
+        self.check_expire(self.expire)
+    }
+
     /// Refuses a lock that its dialect or a node does not have: a mode, several keys, a place in a fair queue, or a number of
     /// its holder.
     pub(crate) fn check_lock(
@@ -60,7 +70,12 @@ impl Context {
                 let message = "fenced cannot be combined with a shared lock: only exclusive holders have numbers";
                 return Err(InvalidOption::conflict("fenced", message));
             }
-            self.require("fenced", "true", "unset", "fencing", |node| node.fencing)?;
+            let has_numbers = |node: Capabilities| node.fencing != Fencing::None;
+            self.require("fenced", "true", "unset", "fencing", has_numbers)?;
+            if self.ballot.nodes.len() > 1 {
+                let joins = |node: Capabilities| node.fencing == Fencing::Quorum;
+                self.require("fenced", "true", "unset", "fencing beside other nodes", joins)?;
+            }
             self.check_prefix("fenced")?;
         }
         if spec.has_several_keys() {

@@ -90,7 +90,7 @@ impl LockManagerBuilder {
         let connect_timeout = self.connect_timeout;
         let settings = self.node_settings(&clock);
         let manager = self.build(nodes, clock);
-        manager.context.check_expire(manager.context.expire)?;
+        manager.context.check_manager()?;
         for node in &*manager.context.ballot.nodes {
             node.start(&Handle::current(), &settings);
         }

@@ -9,7 +9,7 @@ use super::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::node::deferring::DeferringNode;
 use crate::node::memory::MemoryNode;
-use crate::node::{Node, NodeStatus};
+use crate::node::{Fencing, Node, NodeStatus};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -61,7 +61,7 @@ async fn an_ordered_node_is_sent_operations_without_delay() {
 #[tokio::test]
 async fn fenced_locks_need_nodes_that_can_number_holders() {
     let (mut node, mut sent) = DeferringNode::new();
-    node.capabilities.fencing = false;
+    node.capabilities.fencing = Fencing::None;
     let name = node.name().to_string();
     let locks = LockManager::builder().node(node).connect().await.unwrap();
     let error = locks.lock("order:42").fenced().try_acquire().await.unwrap_err();
@@ -69,6 +69,34 @@ async fn fenced_locks_need_nodes_that_can_number_holders() {
     assert_eq!(invalid.option(), "fenced");
     assert!(error.to_string().contains(&name), "{error}");
     sent.try_recv().unwrap_err();
+}
+
+/// The counter of such a node cannot be raised to the number that another node has given.
+#[tokio::test]
+async fn a_node_that_gives_numbers_alone_gives_none_beside_other_nodes() {
+    let node = || {
+        let (mut node, sent) = DeferringNode::new();
+        node.capabilities.fencing = Fencing::Alone;
+        (node, sent)
+    };
+    let (first, mut sent) = node();
+    let name = first.name().to_string();
+    let locks = LockManager::builder().node(first).node(MemoryNode::new()).connect().await.unwrap();
+    let error = locks.lock("order:42").fenced().try_acquire().await.unwrap_err();
+    let LockError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
+    assert_eq!(invalid.option(), "fenced");
+    assert!(
+        error.to_string().ends_with(&format!(
+            "unset: the node {name} does not support fencing beside other nodes"
+        ))
+    );
+    sent.try_recv().unwrap_err();
+
+    let (alone, mut sent) = node();
+    let locks = LockManager::builder().node(alone).connect().await.unwrap();
+    let acquisition = tokio::spawn(locks.lock("order:42").fenced().try_acquire());
+    tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
+    assert!(acquisition.await.unwrap().unwrap().fencing_token().is_some());
 }
 
 #[tokio::test]
@@ -95,6 +123,30 @@ async fn a_lease_that_a_node_does_not_grant_is_an_invalid_option() {
     let error = guard.extend(longer).await.unwrap_err();
     assert!(matches!(error, HoldError::InvalidOption(_)), "{error:?}");
     sent.try_recv().unwrap_err();
+}
+
+/// Without an error, a restarted node would vote at once, and nobody would know.
+#[tokio::test]
+async fn a_restart_guard_needs_nodes_that_support_it_or_keep_their_locks() {
+    let guard = Duration::from_secs(60);
+    let connect = |restart_guard, kept| {
+        let mut node = DeferringNode::new().0;
+        (node.capabilities.restart_guard, node.capabilities.kept) = (restart_guard, kept);
+        let name = node.name().to_string();
+        let builder = LockManager::builder().memory_node(&MemoryNode::new()).node(node);
+        async move { (name, builder.restart_guard(guard).connect().await) }
+    };
+    let (name, connected) = connect(false, false).await;
+    let error = connected.unwrap_err();
+    let ConnectError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
+    assert_eq!(invalid.option(), "restart_guard");
+    let expected = format!(
+        "restart_guard is 60s, but must be unset: the node {name} does not support the restart guard"
+    );
+    assert_eq!(error.to_string(), expected);
+    for (restart_guard, kept) in [(true, false), (false, true)] {
+        connect(restart_guard, kept).await.1.unwrap();
+    }
 }
 
 /// A manager grants the leases that all of its nodes grant.

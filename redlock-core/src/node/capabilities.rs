@@ -20,9 +20,9 @@ pub struct Capabilities {
     /// The longest lease that the node grants. Defaults to 7 days, which is also the longest lease of a
     /// request.
     pub longest_lease: Duration,
-    /// Whether the node can issue fencing numbers, see [`Reply::number`](super::Reply::number). Defaults to
-    /// `true`.
-    pub fencing: bool,
+    /// Whether the node gives holders fencing numbers, see [`Reply::number`](super::Reply::number). Defaults to
+    /// [`Fencing::None`].
+    pub fencing: Fencing,
     /// Whether the node can hold [shared](crate::node::Mode::Shared) locks. Defaults to `false`.
     pub shared: bool,
     /// Whether the node can hold a lock of several [keys](super::LockSpec::keys): all of them or none.
@@ -30,6 +30,15 @@ pub struct Capabilities {
     pub several_keys: bool,
     /// Whether the node has fair queues, see [`Node::queue`](super::Node::queue). Defaults to `false`.
     pub fair: bool,
+    /// Whether the store keeps its locks until their leases end, also when it is restarted, when its clock is stepped,
+    /// and when a replica takes its place. Such a node needs no
+    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard). Defaults to `false`.
+    pub kept: bool,
+    /// Whether the node supports the [`restart_guard`](crate::LockManagerBuilder::restart_guard): a node whose store may
+    /// have forgotten locks votes [`Vote::Failed`](crate::Vote::Failed) for the longest lease, and only then grants
+    /// locks again. If a node neither supports it nor [keeps](Self::kept) its locks, a manager with a `restart_guard`
+    /// does not connect. Defaults to `false`.
+    pub restart_guard: bool,
     /// Whether the node executes operations in the order in which their futures were first polled.
     /// Defaults to `true`. If it is `false`,
     /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps the node in
@@ -37,18 +46,48 @@ pub struct Capabilities {
     pub ordered: bool,
 }
 
+impl Capabilities {
+    /// Returns the capabilities that the nodes of this library have in common.
+    pub(crate) fn of_library() -> Self {
+        Self {
+            fencing: Fencing::Quorum,
+            shared: true,
+            several_keys: true,
+            fair: true,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Capabilities {
     fn default() -> Self {
         Self {
             shortest_lease: validity::MIN_EXPIRE,
             longest_lease: validity::MAX_EXPIRE,
-            fencing: true,
+            fencing: Fencing::None,
             shared: false,
             several_keys: false,
             fair: false,
+            kept: false,
+            restart_guard: false,
             ordered: true,
         }
     }
+}
+
+/// Whether a node gives holders fencing numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// The node gives no numbers. Requests with [`fenced`](crate::LockRequest::fenced) are refused.
+    None,
+    /// The numbers of the node grow by themselves, and the node cannot raise them above the number of another node.
+    /// Requests with `fenced` are refused if the manager has other nodes. [`Confirm`](super::Action::Confirm) has a number
+    /// that the node has returned.
+    Alone,
+    /// The node gives numbers, and raises its counter to the number of another node, see
+    /// [`Confirm`](super::Action::Confirm).
+    Quorum,
 }
 
 /// The range of leases that all nodes of a manager grant.

@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::memory::MemoryNode;
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription,
+    Action, Capabilities, Fencing, Node, NodeStatus, Notify, Op, Reply, ReplyFuture,
+    StatusReceiver, StatusSender, Subscription,
 };
 use crate::lock::LockSpec;
 
@@ -33,7 +33,8 @@ impl DeferringNode {
     /// Returns a node that does not keep the order, and the operations that are sent to its store.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Sent>) {
         let (sent, operations) = mpsc::unbounded_channel();
-        let capabilities = Capabilities { ordered: false, ..Capabilities::default() };
+        let (fencing, defaults) = (Fencing::Quorum, Capabilities::default());
+        let capabilities = Capabilities { fencing, ordered: false, ..defaults };
         let (store, status) = (MemoryNode::new(), StatusSender::new(NodeStatus::Up));
         (Self { store, capabilities, sent, status }, operations)
     }

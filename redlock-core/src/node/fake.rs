@@ -336,7 +336,7 @@ impl Node for FakeNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { several_keys: true, fair: true, ..Capabilities::default() }
+        Capabilities { shared: false, ..Capabilities::of_library() }
     }
 
     /// A node that is not up fails, or does not reply and never executes the operation.

@@ -16,11 +16,26 @@
 //! If the store also notifies [subscribers](Node::subscribe) of releases, waiters acquire a released lock
 //! without delay. Otherwise waiters poll.
 //!
-//! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers. A node gets
-//! locks of several keys only if its [capabilities](Capabilities::several_keys) say so. Otherwise every lock
-//! is an exclusive lock of one key, and the node needs only [`LockSpec::name`]. A node finds its locks by their names:
-//! keys are compared without the prefix of their manager, and several managers may share a store. A node may ignore the
-//! [dialect](LockSpec::dialect) if no other library uses its store.
+//! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers.
+//!
+//! A node finds its locks by their names: keys are compared without the prefix of their manager, and several managers
+//! may share a store. A node may ignore the [dialect](LockSpec::dialect) if no other library uses its store.
+//!
+//! ## Capabilities
+//!
+//! With [`Capabilities::default`], a node gets only exclusive locks of one key without fencing numbers, and needs only
+//! [`LockSpec::name`]. A node claims what it can do beyond that. The manager refuses what one of its nodes does not claim
+//! before it asks any node, with an [`InvalidOption`](crate::InvalidOption) that names the node: options of a request
+//! when the lock is requested, options of the manager when it [connects](crate::LockManagerBuilder::connect).
+//!
+//! | capability | without it, these are refused |
+//! |---|---|
+//! | [`shortest_lease`](Capabilities::shortest_lease), [`longest_lease`](Capabilities::longest_lease) | leases outside of this range; at `connect`, the manager's default lease |
+//! | [`fencing`](Capabilities::fencing) | `fenced` |
+//! | [`shared`](Capabilities::shared) | `shared`, `permits` |
+//! | [`several_keys`](Capabilities::several_keys) | `lock_all` with several keys |
+//! | [`fair`](Capabilities::fair) | `fair` |
+//! | [`kept`](Capabilities::kept) or [`restart_guard`](Capabilities::restart_guard) | at `connect`: `restart_guard` |
 //!
 //! ## Order
 //!
@@ -100,7 +115,7 @@
 //! };
 //! use redlock_core::{LockManager, Vote};
 //!
-//! /// Locks in a map. Waiters poll, and there are no fencing tokens.
+//! /// Locks in a map. Waiters poll.
 //! #[derive(Debug)]
 //! struct MapNode {
 //!     name: Arc<str>,
@@ -115,7 +130,8 @@
 //!
 //!     fn capabilities(&self) -> Capabilities {
 //!         let mut capabilities = Capabilities::default();
-//!         capabilities.fencing = false;
+//!         // No holder outlives the map.
+//!         capabilities.kept = true;
 //!         capabilities
 //!     }
 //!
@@ -206,8 +222,8 @@ use tokio::runtime::Handle;
 use crate::error::{InvalidOption, NodeError};
 pub use crate::key::LockKey;
 pub use crate::lock::{LockSpec, Mark, Mode, Token};
-pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
+pub use capabilities::{Capabilities, Fencing};
 #[cfg(feature = "test-util")]
 pub(crate) use delegate;
 pub use op::{Action, Op, Reply};
@@ -230,6 +246,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the capabilities of the node. They do not change during its lifetime.
     fn capabilities(&self) -> Capabilities;
+
+    /// Returns an ID of the store. Two nodes with the same ID are the same store, whose vote would count twice: the
+    /// manager then does not [connect](crate::LockManagerBuilder::connect), and returns
+    /// [`ConnectError::SameServer`](crate::ConnectError::SameServer).
+    ///
+    /// The ID begins with the kind of the store, so that it differs from the IDs of other kinds. It comes from the store,
+    /// and not from its address, because a store may have several addresses. A node that learns the ID from its store
+    /// returns `None` until its status is [`Up`](NodeStatus::Up). The manager compares the IDs only while it connects.
+    ///
+    /// The provided method returns `None`: then nothing is compared.
+    fn store_id(&self) -> Option<Arc<str>> {
+        None
+    }
 
     /// Returns an error if the node can never hold a lock of all these keys together, although it supports locks of
     /// [several keys](Capabilities::several_keys). The manager then refuses the request before it asks any node.

@@ -68,6 +68,7 @@ impl Drop for PendingOp {
 impl<N: Node> Node for Ordered<N> {
     delegate! { node;
         fn name(&self) -> &Arc<str>;
+        fn store_id(&self) -> Option<Arc<str>>;
         fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
         fn request_turn(&self, spec: &LockSpec) -> Subscription;

@@ -28,7 +28,7 @@ const MILLI: Duration = Duration::from_millis(1);
 fn deferring() -> (DeferringNode, UnboundedReceiver<Sent>) {
     let (mut node, sent) = DeferringNode::new();
     (node.capabilities.ordered, node.capabilities.shared) = (true, true);
-    (node.capabilities.several_keys, node.capabilities.fencing) = (true, true);
+    node.capabilities.several_keys = true;
     (node, sent)
 }
 

@@ -187,6 +187,7 @@ impl Node for TestNode {
     delegate! { store;
         fn name(&self) -> &Arc<str>;
         fn capabilities(&self) -> Capabilities;
+        fn store_id(&self) -> Option<Arc<str>>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
         fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription;
         fn request_turn(&self, spec: &LockSpec) -> Subscription;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redlock_core::node::{
-    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
+    Capabilities, Fencing, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
     StatusSender, Subscription,
 };
 use redlock_core::{NodeError, Vote};
@@ -103,7 +103,9 @@ impl Node for ActorNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        let mut capabilities = Capabilities::default();
+        capabilities.fencing = Fencing::Quorum;
+        capabilities
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

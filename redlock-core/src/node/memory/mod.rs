@@ -190,8 +190,12 @@ impl Node for MemoryNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let defaults = Capabilities::default();
-        Capabilities { shared: true, several_keys: true, fair: true, ..defaults }
+        // The locks and their holders are in the same process.
+        Capabilities { kept: true, ..Capabilities::of_library() }
+    }
+
+    fn store_id(&self) -> Option<Arc<str>> {
+        Some(Arc::clone(&self.store.name))
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

@@ -190,8 +190,7 @@ impl Node for RedisNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let defaults = Capabilities::default();
-        Capabilities { shared: true, several_keys: true, fair: true, ..defaults }
+        Capabilities { restart_guard: true, ..Capabilities::of_library() }
     }
 
     /// A script may use keys of one slot only.
