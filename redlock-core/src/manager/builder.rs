@@ -127,7 +127,8 @@ impl LockManagerBuilder {
     /// Adds a custom node, see [`node`](crate::node). A node that is not
     /// [ordered](crate::node::Capabilities::ordered) is wrapped in [`Ordered`].
     ///
-    /// Do not add a store twice: its vote would count twice, and the manager cannot detect it.
+    /// Do not add a store twice: its vote would count twice. [`connect`](Self::connect) notices it only if the node knows
+    /// the [ID of its store](Node::store_id).
     pub fn node(mut self, node: impl Node) -> Self {
         self.nodes.push(NodeConfig::Node(if node.capabilities().ordered {
             Arc::new(node)

@@ -1,13 +1,10 @@
 //! The checks of a manager's configuration.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::builder::{LockManagerBuilder, NodeConfig};
+use super::builder::LockManagerBuilder;
 use crate::context::{check_expire, check_restart_guard};
 use crate::error::{ConnectError, InvalidOption};
-use crate::node::Node;
-use crate::node::memory::MemoryNode;
 use crate::validity;
 
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -103,22 +100,4 @@ pub(super) fn check_timeout(option: &'static str, timeout: Duration) -> Result<(
     } else {
         Err(InvalidOption::new(option, format!("{timeout:?}"), "from 1 ms to 60 s"))
     }
-}
-
-/// Checks that no node in memory was added twice.
-pub(super) fn check_memory_nodes(nodes: &[NodeConfig]) -> Result<(), ConnectError> {
-    let mut seen: Vec<&MemoryNode> = Vec::new();
-    for config in nodes {
-        let NodeConfig::Memory(node) = config else {
-            continue;
-        };
-        if let Some(first) = seen.iter().find(|first| first.is_same(node)) {
-            return Err(ConnectError::SameServer {
-                first: Arc::clone(first.name()),
-                second: Arc::clone(node.name()),
-            });
-        }
-        seen.push(node);
-    }
-    Ok(())
 }

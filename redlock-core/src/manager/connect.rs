@@ -1,5 +1,6 @@
 //! Creates a manager, and waits for its nodes at the start.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,6 @@ use super::LockManager;
 use super::builder::LockManagerBuilder;
 #[cfg(not(feature = "redis"))]
 use super::builder::NodeConfig;
-use super::check::check_memory_nodes;
 use crate::ballot::Ballot;
 use crate::clock::{Clock, SystemClock};
 use crate::context::Context;
@@ -86,7 +86,6 @@ impl LockManagerBuilder {
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
     ) -> Result<LockManager, ConnectError> {
-        check_memory_nodes(&self.nodes)?;
         let connect_timeout = self.connect_timeout;
         let settings = self.node_settings(&clock);
         let manager = self.build(nodes, clock);
@@ -175,12 +174,7 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
     let (mut waits_for_slow_nodes, mut is_over) = (false, false);
     loop {
         let statuses: Vec<_> = ballot.statuses.iter().map(StatusReceiver::get).collect();
-        for (node, status) in ballot.nodes.iter().zip(&statuses) {
-            if let NodeStatus::Down(NodeError::SameServer(other)) = status {
-                let (first, second) = (Arc::clone(other), Arc::clone(node.name()));
-                return Err(ConnectError::SameServer { first, second });
-            }
-        }
+        check_stores(&ballot.nodes, &statuses)?;
         let connected = statuses.iter().filter(|status| status.is_up()).count();
         let quorum = quorum(statuses.len());
         if connecting.is_empty() || is_over {
@@ -201,6 +195,22 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
             () = &mut timer => is_over = true,
         }
     }
+}
+
+/// Checks that no two nodes have the same store, as far as the nodes know.
+fn check_stores(nodes: &[Arc<dyn Node>], statuses: &[NodeStatus]) -> Result<(), ConnectError> {
+    let mut seen = HashMap::new();
+    for (node, status) in nodes.iter().zip(statuses) {
+        let first = match status {
+            NodeStatus::Down(NodeError::SameServer(first)) => Some(first),
+            _ => node.store_id().and_then(|id| seen.insert(id, node.name())),
+        };
+        if let Some(first) = first {
+            let (first, second) = (Arc::clone(first), Arc::clone(node.name()));
+            return Err(ConnectError::SameServer { first, second });
+        }
+    }
+    Ok(())
 }
 
 fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes {

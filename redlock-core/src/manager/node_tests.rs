@@ -46,6 +46,28 @@ async fn a_node_that_never_decides_whether_it_is_up_does_not_delay_a_start_forev
     assert_eq!(vote, Some(&Vote::Failed(NodeError::NoReply(waited))));
 }
 
+/// Its vote would count twice.
+#[tokio::test]
+async fn a_store_that_is_added_twice_is_noticed_by_its_id() {
+    let (store, other) = (MemoryNode::new(), MemoryNode::new());
+    let over_store = || {
+        let mut node = DeferringNode::new().0;
+        node.store = store.clone();
+        node
+    };
+    let builder = || LockManager::builder().memory_node(&other);
+    for twice in [
+        builder().memory_node(&store).memory_node(&store),
+        builder().node(over_store()).node(over_store()),
+        builder().node(over_store()).memory_node(&store),
+    ] {
+        let error = twice.connect().await.unwrap_err();
+        let ConnectError::SameServer { first, second } = &error else { panic!("{error:?}") };
+        assert_eq!([first, second], [store.name(); 2]);
+    }
+    builder().node(over_store()).connect().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_ordered_node_is_sent_operations_without_delay() {
     let (mut node, mut sent) = DeferringNode::new();

@@ -68,6 +68,10 @@ impl Node for DeferringNode {
         self.capabilities.clone()
     }
 
+    fn store_id(&self) -> Option<Arc<str>> {
+        self.store.store_id()
+    }
+
     fn call(&self, op: Op) -> ReplyFuture {
         let (store, sent) = (self.store.clone(), self.sent.clone());
         ReplyFuture::new(async move {

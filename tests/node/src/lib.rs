@@ -29,6 +29,8 @@ pub struct ActorNode(Arc<Connection>);
 #[derive(Debug)]
 struct Connection {
     name: Arc<str>,
+    /// Identifies the store, whatever the names of its nodes.
+    store_id: Arc<str>,
     messages: mpsc::UnboundedSender<Message>,
     status: StatusSender,
     next_subscriber: AtomicU64,
@@ -44,10 +46,12 @@ impl ActorNode {
 
     /// Starts an empty store that cannot be reached before [`bring_up`](Self::bring_up).
     pub fn start_unconnected(name: &str) -> Self {
+        static STORES: AtomicU64 = AtomicU64::new(0);
         let (messages, inbox) = mpsc::unbounded_channel();
         tokio::spawn(Store::default().run(inbox));
         Self(Arc::new(Connection {
             name: name.into(),
+            store_id: format!("actor:{}", STORES.fetch_add(1, Ordering::Relaxed)).into(),
             messages,
             status: StatusSender::new(NodeStatus::Connecting),
             next_subscriber: AtomicU64::new(0),
@@ -106,6 +110,11 @@ impl Node for ActorNode {
         let mut capabilities = Capabilities::default();
         capabilities.fencing = Fencing::Quorum;
         capabilities
+    }
+
+    /// A node that is not connected has not learned the ID of its store.
+    fn store_id(&self) -> Option<Arc<str>> {
+        self.status().get().is_up().then(|| Arc::clone(&self.0.store_id))
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

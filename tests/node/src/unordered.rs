@@ -43,6 +43,10 @@ impl Node for UnorderedNode {
         capabilities
     }
 
+    fn store_id(&self) -> Option<Arc<str>> {
+        self.node.store_id()
+    }
+
     fn call(&self, op: Op) -> ReplyFuture {
         let (reply, runtime) = (self.node.call(op), self.runtime.clone());
         // The same sequence in each run: the multiples of the golden ratio spread evenly.

@@ -141,6 +141,22 @@ async fn connect_fails_with_the_reasons_of_a_quorum_of_nodes_that_are_down() {
     }
 }
 
+/// Its vote would count twice.
+#[tokio::test]
+async fn connect_refuses_a_store_that_turns_out_to_be_that_of_another_node() {
+    let nodes = start_unconnected(2);
+    let [first, other] = &nodes[..] else { panic!("two nodes") };
+    let twice = builder(&nodes).node(UnorderedNode::new(first));
+    let mut connecting = pin!(twice.connect());
+    assert!(connecting.as_mut().now_or_never().is_none());
+    other.bring_up();
+    assert!(connecting.as_mut().now_or_never().is_none());
+    first.bring_up();
+    let error = timeout(SOON, connecting).await.unwrap().unwrap_err();
+    let ConnectError::SameServer { first, second, .. } = &error else { panic!("{error}") };
+    assert_eq!([&**first, &**second], ["actor-1"; 2]);
+}
+
 /// A notified waiter needs only the time of its tasks. Paused time advances only while all tasks are idle, so
 /// hardly any time passes.
 #[tokio::test(start_paused = true)]

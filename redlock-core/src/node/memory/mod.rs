@@ -86,11 +86,6 @@ impl MemoryNode {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Returns whether both nodes share their locks.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.store, &other.store)
-    }
-
     /// Returns the number of holders of all locks.
     pub fn len(&self) -> usize {
         let now = self.store.clock.now();
