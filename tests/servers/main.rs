@@ -6,6 +6,7 @@
 mod cluster_mode;
 mod connect;
 mod foreign_keys;
+mod hostile_texts;
 mod kind;
 mod lost_keys;
 mod measured;

@@ -163,8 +163,11 @@ impl ConnectError {
 /// Returns the end of the message about nodes that were not reached. A server that has refused the client,
 /// because of a wrong password for instance, was reached.
 fn question(votes: &Votes) -> String {
-    let is_unreached =
-        |vote: Option<&Vote>| matches!(vote, Some(Vote::Failed(NodeError::NotConnected(_))));
+    let is_unreached = |vote: Option<&Vote>| match vote {
+        // The reason names another address than the name of the node.
+        Some(Vote::Failed(NodeError::NotConnected(reason))) => !reason.contains("(announced by "),
+        _ => false,
+    };
     let unreached = votes.iter().filter(|(_, vote)| is_unreached(*vote));
     let names: Vec<_> = unreached.map(|(name, _)| name).collect();
     // Without the feature there are custom nodes only.

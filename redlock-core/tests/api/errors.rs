@@ -192,6 +192,10 @@ fn a_failed_connect_asks_whether_redis_runs_at_the_nodes_that_were_not_reached()
     let text = unavailable([refused(), no_password(), refused()]);
     let question = "; is Redis running at a:1, c:1?";
     assert_eq!(text.ends_with(question), cfg!(feature = "redis"), "{text}");
+    // Redis may well run at the sentinels of the node.
+    let reason = "10.0.0.9:6379 (announced by the sentinels): Connection refused";
+    let announced = Some(Vote::Failed(NodeError::NotConnected(reason.into())));
+    assert!(unavailable([announced, Some(Vote::Granted), None]).ends_with("no vote yet"));
     let text = unavailable([no_password(), Some(Vote::Granted), None]);
     assert!(
         text.ends_with("a:1 failed: not permitted: NOAUTH, b:1 granted, c:1 no vote yet"),

@@ -1,12 +1,20 @@
 //! Converts the errors of a server, and keeps their messages.
 
+use std::collections::VecDeque;
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, make_extension_error};
+use parking_lot::Mutex;
 
 use crate::error::NodeError;
+
+/// The longest text of a server in bytes. Each error, vote and log line repeats it.
+const MAX_TEXT: usize = 512;
+/// Stands for the rest of a text that was cut.
+const ELLIPSIS: char = '…';
 
 /// The reason to refuse a server, or a proxy in front of it, that is too old.
 const NO_RESP3: &str =
@@ -82,14 +90,18 @@ fn inside(error: &RedisError) -> Option<NodeError> {
     let inner = source.downcast_ref::<io::Error>()?.get_ref()?;
     #[cfg(feature = "tls")]
     if let Some(error) = inner.downcast_ref::<rustls::Error>() {
-        return Some(NodeError::Tls(escape_control_characters(&error.to_string()).into()));
+        let words = match error {
+            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+                "the server does not speak TLS: use redis://".to_owned()
+            }
+            error => error.to_string(),
+        };
+        return Some(NodeError::Tls(legible(&words).into()));
     }
     Some(match inner.downcast_ref().cloned()? {
         // The text may contain parts of a certificate, or the error of an application.
-        NodeError::Tls(reason) => NodeError::Tls(escape_control_characters(&reason).into()),
-        NodeError::Credentials(reason) => {
-            NodeError::Credentials(escape_control_characters(&reason).into())
-        }
+        NodeError::Tls(reason) => NodeError::Tls(legible(&reason).into()),
+        NodeError::Credentials(reason) => NodeError::Credentials(legible(&reason).into()),
         other => other,
     })
 }
@@ -99,22 +111,81 @@ fn inside(error: &RedisError) -> Option<NodeError> {
 pub(super) fn server_message(error: &RedisError) -> String {
     let message = raw_message(error);
     // A server repeats the arguments of an unknown command, with tokens and passwords (secrets stay in).
-    escape_control_characters(
-        message.split_once(", with args").map_or(message.as_str(), |(before, _)| before),
-    )
+    legible(message.split_once(", with args").map_or(message.as_str(), |(before, _)| before))
 }
 
 /// Escapes control characters and other unprintable characters, so that the text of a server cannot forge
-/// lines of a log. Escaping twice changes nothing.
-pub(super) fn escape_control_characters(message: &str) -> String {
-    let mut escaped = String::with_capacity(message.len());
-    for character in message.chars() {
+/// lines of a log, and cuts a long text. A second call changes nothing.
+pub(super) fn legible(text: &str) -> String {
+    let mut legible = String::with_capacity(text.len().min(MAX_TEXT));
+    for character in text.chars() {
         match character {
-            '\\' | '"' | '\'' => escaped.push(character),
-            _ => escaped.extend(character.escape_debug()),
+            '\\' | '"' | '\'' => legible.push(character),
+            _ => legible.extend(character.escape_debug()),
+        }
+        if legible.len() > MAX_TEXT {
+            let mut end = MAX_TEXT - ELLIPSIS.len_utf8();
+            while !legible.is_char_boundary(end) {
+                end -= 1;
+            }
+            legible.truncate(end);
+            legible.push(ELLIPSIS);
+            break;
         }
     }
-    escaped
+    legible
+}
+
+/// The passwords that were sent over a link, which its server may repeat in an error. `Debug` shows none of them.
+#[derive(Default)]
+pub(super) struct Secrets(Mutex<VecDeque<String>>);
+
+impl Secrets {
+    /// The number of passwords that are remembered: the one in use, and those that the server has refused last.
+    const REMEMBERED: usize = 8;
+
+    /// Masks this password from now on.
+    pub(super) fn add(&self, password: &str) {
+        let mut secrets = self.0.lock();
+        if !password.is_empty() && !secrets.iter().any(|known| known == password) {
+            secrets.push_front(password.to_owned());
+            secrets.truncate(Self::REMEMBERED);
+        }
+    }
+
+    /// Masks the passwords in an error of the server.
+    pub(super) fn mask(&self, error: RedisError) -> RedisError {
+        let mut secrets: Vec<_> = self.0.lock().iter().cloned().collect();
+        let is_shown = |text: &str| secrets.iter().any(|secret| text.contains(secret));
+        if !is_shown(&raw_message(&error)) || is_redirect(&error) {
+            return error;
+        }
+        // A short password may be a part of a longer one.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        let mask = |text: &str| {
+            secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+        };
+        match (error.kind(), error.code(), error.detail().map(mask)) {
+            (ErrorKind::Extension, Some(code), detail) => make_extension_error(mask(code), detail),
+            (kind, _, Some(detail)) => (kind, "an error of the server", detail).into(),
+            (_, _, None) => error,
+        }
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets")
+    }
+}
+
+/// Returns whether the error is only a slot and an address. A short password may occur in them by chance, and the redirect
+/// would lead elsewhere.
+fn is_redirect(error: &RedisError) -> bool {
+    error.redirect_node().is_some_and(|(address, slot)| {
+        let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        matches!(port, Some(Ok(_))) && error.detail() == Some(&format!("{slot} {address}"))
+    })
 }
 
 fn raw_message(error: &RedisError) -> String {
@@ -148,34 +219,90 @@ mod tests {
             ),
             ("ERR unknown command 'SET'", false),
         ] {
-            let reply = bb8_redis::redis::parse_redis_value(format!("-{message}\r\n").as_bytes());
-            let error = reply.unwrap().extract_error().unwrap_err();
-            let error = node_error(&error);
+            let error = node_error(&sent(message));
             assert_eq!(matches!(error, NodeError::NotPermitted(_)), denied, "{error:?}");
+        }
+    }
+
+    fn sent(text: &str) -> RedisError {
+        let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+        reply.unwrap().extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn a_long_text_of_a_server_is_cut_between_two_characters() {
+        let longest = "a".repeat(MAX_TEXT);
+        assert_eq!(legible(&longest), longest);
+        for (text, kept) in [
+            ("a".repeat(MAX_TEXT + 1), MAX_TEXT - 3),
+            ("é".repeat(100_000), MAX_TEXT - 4),
+            ("\n".repeat(100_000), MAX_TEXT - 3),
+        ] {
+            let cut = legible(&text);
+            assert!(cut.len() == kept + 3 && cut.ends_with('…'), "{} {cut}", cut.len());
+            assert_eq!(legible(&cut), cut);
+            let vote = Vote::Failed(node_error(&sent(&format!("ERR {text}").replace('\n', "\t"))));
+            // `Debug` escapes backslashes.
+            assert!(vote.to_string().len() < MAX_TEXT + 10, "{vote}");
+            assert!(format!("{vote:?}").len() < 2 * MAX_TEXT, "{vote:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_repeats_a_password_does_not_show_it() {
+        let secrets = Secrets::default();
+        for secret in ["s3cret", "s3cret-of-the-app", "6381", ""] {
+            secrets.add(secret);
+        }
+        for (text, shown) in [
+            ("WRONGPASS bad password 's3cret'", "WRONGPASS bad password '***'"),
+            ("ERR s3cret s3cret-of-the-app", "ERR *** ***"),
+            ("UNKNOWN s3cret", "UNKNOWN ***"),
+            ("S3CRET no", "S3CRET no"),
+            ("s3cret no", "*** no"),
+            ("s3cret", "***"),
+            // A redirect that is followed has to lead to its address.
+            ("MOVED 6381 10.0.0.1:6381", "MOVED 6381 10.0.0.1:6381"),
+            ("MOVED 1 s3cret", "MOVED 1 ***"),
+            ("ASK 1 10.0.0.1:6379 s3cret", "ASK 1 10.0.0.1:6379 ***"),
+        ] {
+            let (error, masked) = (sent(text), secrets.mask(sent(text)));
+            assert_eq!(server_message(&masked), shown);
+            assert_eq!(masked.kind(), error.kind(), "{text}");
+        }
+        assert!(!format!("{secrets:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_link_remembers_the_last_passwords() {
+        let secrets = Secrets::default();
+        for number in 0..=Secrets::REMEMBERED {
+            secrets.add(&format!("token-{number}"));
+            secrets.add(&format!("token-{number}"));
+        }
+        for number in 0..=Secrets::REMEMBERED {
+            let text = server_message(&secrets.mask(sent(&format!("ERR token-{number}."))));
+            assert_eq!(text == "ERR ***.", number > 0, "{text}");
         }
     }
 
     #[test]
     fn control_characters_in_the_message_of_a_server_are_escaped() {
-        let error = |text: &str| {
-            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
-            reply.unwrap().extract_error().unwrap_err()
-        };
         let said =
             "ERR it's \"full\"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}.";
         let escaped =
             r#"ERR it's "full"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}."#;
-        assert_eq!(server_message(&error(said)), escaped);
-        assert_eq!(node_error(&error(said)), NodeError::Server(escaped.into()));
-        assert_eq!(not_connected(&error(said)), NodeError::Server(escaped.into()));
-        let vote = Vote::Failed(node_error(&error(said)));
+        assert_eq!(server_message(&sent(said)), escaped);
+        assert_eq!(node_error(&sent(said)), NodeError::Server(escaped.into()));
+        assert_eq!(not_connected(&sent(said)), NodeError::Server(escaped.into()));
+        let vote = Vote::Failed(node_error(&sent(said)));
         assert_eq!(vote.to_string(), format!("failed: {escaped}"));
         let broke = RedisError::from((ErrorKind::Io, "it broke", "a\nb".to_owned()));
         assert_eq!(node_error(&broke), NodeError::ConnectionBroke(r"a\nb".into()));
         // The message of a script error is read, completed, and becomes an error again.
         let denied = "ERR The user executing the script can't\nrun this command";
         let named =
-            server_message(&name_commands(&["get".to_owned(), "del".to_owned()], error(denied)));
+            server_message(&name_commands(&["get".to_owned(), "del".to_owned()], sent(denied)));
         assert!(named.contains(r"can't\nrun this command; it calls get, del"), "{named}");
     }
 }

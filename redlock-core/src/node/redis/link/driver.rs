@@ -222,7 +222,9 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             // A server that rejects a client says why before it reads a command.
             None => {
                 let reason = match frame {
-                    Value::ServerError(error) => server_message(&error.into()),
+                    Value::ServerError(error) => {
+                        server_message(&self.life.0.secrets.mask(error.into()))
+                    }
                     _ => "the server sent a reply to no command".to_owned(),
                 };
                 return Err(ended(&reason));

@@ -27,7 +27,7 @@ use driver::{Command, Driver, Recipient};
 use socket::Socket;
 use traffic::Traffic;
 
-use super::error::server_message;
+use super::error::{Secrets, server_message};
 use super::url::Login;
 
 #[cfg(test)]
@@ -56,6 +56,8 @@ struct Life {
     driver: AbortHandle,
     /// Cancelled when the driver has stopped.
     stopped: CancellationToken,
+    /// The passwords that were sent over the link.
+    secrets: Secrets,
 }
 
 impl Life {
@@ -101,8 +103,8 @@ impl Link {
             socket.descriptor,
         ));
         let (driver, end) = AbortHandle::new_pair();
-        let (error, ended, stopped) = Default::default();
-        let life = Arc::new(Life { error, ended, driver, stopped });
+        let (error, ended, stopped, secrets) = Default::default();
+        let life = Arc::new(Life { error, ended, driver, stopped, secrets });
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
         tokio::spawn(driver.run(socket.stream, receiver, end));
         Self { commands, life, traffic, renewal: None }
@@ -172,7 +174,9 @@ impl Link {
             }
             // A reply that has arrived before the end is lost with the link.
             match (reply.await, self.life.error.get()) {
-                (Ok(reply), None) => reply.extract_error(),
+                (Ok(reply), None) => {
+                    reply.extract_error().map_err(|error| self.life.secrets.mask(error))
+                }
                 (_, error) => Err(error.cloned().unwrap_or_else(|| ended(RUNTIME_ENDED))),
             }
         }

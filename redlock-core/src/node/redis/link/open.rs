@@ -1,10 +1,12 @@
 //! Opens links: connects, logs in, and logs in again before the credentials expire.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, RedisError, cmd};
+use bb8_redis::redis::{Cmd, cmd};
+use futures_util::TryFutureExt;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::socket::{Socket, connect_tcp};
@@ -32,6 +34,8 @@ pub(crate) struct Endpoint {
     name: Arc<str>,
     /// A URL with only this server.
     url: RedisUrl,
+    /// The server that has named this address. `None` if the address is configured.
+    announcer: Option<Arc<str>>,
     /// Replaces the operating system's network.
     #[cfg(feature = "unstable-simulation")]
     dial: Option<Arc<dyn Dial>>,
@@ -51,11 +55,18 @@ impl Endpoint {
 
     fn new(url: RedisUrl) -> Self {
         Self {
-            name: url.name().into(),
+            // A server may have named any text as the host.
+            name: error::legible(&url.name()).into(),
             url,
+            announcer: None,
             #[cfg(feature = "unstable-simulation")]
             dial: None,
         }
+    }
+
+    /// Names the server that has announced this address, for errors.
+    pub(crate) fn announced_by(self, announcer: impl Into<Arc<str>>) -> Self {
+        Self { announcer: Some(announcer.into()), ..self }
     }
 
     /// Replaces the operating system's network on the way to this server.
@@ -79,47 +90,62 @@ impl Endpoint {
         in_slices: bool,
         on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<Link, NodeError> {
-        let end = Instant::now() + limit * 7 / 8;
-        let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
-        let credentials = self.url.login.credentials(limit * 3 / 4).await?;
-        let socket = timeout_at(end, self.connect()).await.map_err(late)?;
-        let socket = socket.map_err(|error| error::not_connected(&error.into()))?;
-        let mut link = Link::start(socket, in_slices, on_event);
-        let greeted = timeout_at(end, self.greet(&link, credentials.as_ref())).await;
-        greeted.map_err(late)?.map_err(|error| error::not_connected(&error))?;
-        let life = credentials.and_then(|credentials| credentials.expires_in);
-        link.renewal = life.map(|life| (self.url.login.clone(), life));
-        Ok(link)
+        let open = async {
+            let deadline = Deadline { end: Instant::now() + limit * 7 / 8, limit };
+            let credentials = self.url.login.credentials(limit * 3 / 4).await?;
+            let socket = self.connect(&deadline).await?;
+            let mut link = Link::start(socket, in_slices, on_event);
+            deadline.wait(self.greet(&link, credentials.as_ref())).await?;
+            let life = credentials.and_then(|credentials| credentials.expires_in);
+            link.renewal = life.map(|life| (self.url.login.clone(), life));
+            Ok(link)
+        };
+        open.await.map_err(|error| self.explain(error))
     }
 
-    async fn connect(&self) -> std::io::Result<Socket> {
+    /// Adds the address to the error of a server that was announced. The name of its node says nothing about it.
+    pub(crate) fn explain(&self, error: NodeError) -> NodeError {
+        let Some(announcer) = &self.announcer else { return error };
+        let explained = |reason: &dyn fmt::Display| {
+            format!("{} (announced by {announcer}): {reason}", self.name).into()
+        };
+        match error {
+            NodeError::NotConnected(reason) => NodeError::NotConnected(explained(&reason)),
+            NodeError::ConnectionBroke(reason) => NodeError::ConnectionBroke(explained(&reason)),
+            NodeError::Server(reason) => NodeError::Server(explained(&reason)),
+            NodeError::NotPermitted(reason) => NodeError::NotPermitted(explained(&reason)),
+            NodeError::Tls(reason) => NodeError::Tls(explained(&reason)),
+            other => other,
+        }
+    }
+
+    async fn connect(&self, deadline: &Deadline) -> Result<Socket, NodeError> {
         #[cfg(feature = "unstable-simulation")]
         if let Some(dial) = &self.dial {
-            return dial.open().await.map(Socket::played);
+            return deadline.wait(dial.open().map_err(failed)).await.map(Socket::played);
         }
         match &self.url.servers {
             Servers::Tcp(server) => {
-                let stream = connect_tcp(server).await?;
-                Socket::over_tcp(stream, &server.host, self.url.tls.as_ref()).await
+                let stream = deadline.wait(connect_tcp(server).map_err(failed)).await?;
+                let socket = Socket::over_tcp(stream, &server.host, self.url.tls.as_ref());
+                // Redis waits for the end of a line, which the client's first message may not contain.
+                let socket = deadline.wait(socket.map_err(failed)).await;
+                socket.map_err(|error| hint(error, "the server may not speak TLS: use redis://"))
             }
             #[cfg(unix)]
-            Servers::Unix(path) => Socket::connect_unix(path).await,
+            Servers::Unix(path) => deadline.wait(Socket::connect_unix(path).map_err(failed)).await,
             // No endpoint has several servers.
-            _ => Err(std::io::ErrorKind::Unsupported.into()),
+            _ => Err(failed(io::ErrorKind::Unsupported.into())),
         }
     }
 
     /// Switches to RESP3, logs in, names the library, and selects the database, in one round trip.
-    async fn greet(
-        &self,
-        link: &Link,
-        credentials: Option<&Credentials>,
-    ) -> Result<(), RedisError> {
+    async fn greet(&self, link: &Link, credentials: Option<&Credentials>) -> Result<(), NodeError> {
         // The push messages of RESP3 come beside the replies.
         let mut hello = cmd("HELLO");
         hello.arg(3);
         if let Some(credentials) = credentials {
-            add_auth(&mut hello, credentials);
+            link.add_auth(&mut hello, credentials);
         }
         let hello = link.send(&hello);
         let db = self.url.db;
@@ -127,9 +153,14 @@ impl Endpoint {
         let name = [("LIB-NAME", env!("CARGO_PKG_NAME")), ("LIB-VER", env!("CARGO_PKG_VERSION"))];
         let named = name
             .map(|(field, value)| link.send(cmd("CLIENT").arg("SETINFO").arg(field).arg(value)));
-        hello.await?;
+        if let Err(error) = hello.await {
+            let is_plain = matches!(self.url.servers, Servers::Tcp(_)) && self.url.tls.is_none();
+            let error = error::not_connected(&error);
+            let words = "the server may expect TLS: use rediss://";
+            return Err(if is_plain { hint(error, words) } else { error });
+        }
         if let Some(select) = select {
-            select.await?;
+            select.await.map_err(|error| error::not_connected(&error))?;
         }
         for named in named {
             // Redis before 7.2 does not know the command, and a user may be denied it.
@@ -139,10 +170,37 @@ impl Endpoint {
     }
 }
 
-/// Adds the arguments that log a user in.
-fn add_auth(command: &mut Cmd, credentials: &Credentials) {
-    let username = credentials.username.as_deref().unwrap_or("default");
-    command.arg("AUTH").arg(username).arg(&credentials.password);
+/// The time at which an attempt to connect ends.
+struct Deadline {
+    end: Instant,
+    /// The time that the caller has set.
+    limit: Duration,
+}
+
+impl Deadline {
+    /// Returns the result of a step, or an error if it takes too long.
+    async fn wait<T>(
+        &self,
+        step: impl Future<Output = Result<T, NodeError>>,
+    ) -> Result<T, NodeError> {
+        let late =
+            |_| NodeError::NotConnected(format!("no connection within {:?}", self.limit).into());
+        timeout_at(self.end, step).await.map_err(late)?
+    }
+}
+
+fn failed(error: io::Error) -> NodeError {
+    error::not_connected(&error.into())
+}
+
+/// Adds a probable cause to the error of a connection that the server does not use, or has closed.
+fn hint(error: NodeError, words: &str) -> NodeError {
+    match error {
+        NodeError::NotConnected(reason) => {
+            NodeError::NotConnected(format!("{reason}; {words}").into())
+        }
+        other => other,
+    }
 }
 
 impl Login {
@@ -183,13 +241,20 @@ impl Link {
                 }
                 Err(error) => {
                     telemetry::authenticated_again(node, "failed");
-                    let error = error::escape_control_characters(&error.to_string());
+                    let error = error::legible(&error.to_string());
                     tracing::warn!(%node, error, "cannot renew the credentials of a connection");
                     pause = pause_after_failure.mul_f64(jitter(0.75..1.25));
                     pause_after_failure = (pause_after_failure * 2).min(LONGEST_PAUSE);
                 }
             }
         }
+    }
+
+    /// Adds the arguments that log a user in. The link masks the password from now on.
+    fn add_auth(&self, command: &mut Cmd, credentials: &Credentials) {
+        self.life.secrets.add(&credentials.password);
+        let username = credentials.username.as_deref().unwrap_or("default");
+        command.arg("AUTH").arg(username).arg(&credentials.password);
     }
 
     /// Logs in with new credentials, in order with the other commands. Returns how long they last.
@@ -204,7 +269,7 @@ impl Link {
             return Ok(None);
         };
         let mut command = Cmd::new();
-        add_auth(&mut command, &credentials);
+        self.add_auth(&mut command, &credentials);
         let reply = timeout(limit, self.send(&command)).await;
         let reply = reply.map_err(|_| NodeError::NoReply(limit))?;
         reply.map_err(|error| error::not_connected(&error))?;
@@ -226,17 +291,19 @@ impl Endpoint {
     }
 
     /// Connects the socket alone, without the Redis handshake.
-    pub(crate) async fn socket(&self) -> std::io::Result<Socket> {
-        self.connect().await
+    pub(crate) async fn socket(&self) -> Result<Socket, NodeError> {
+        let limit = Duration::from_secs(60);
+        self.connect(&Deadline { end: Instant::now() + limit, limit }).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::net::TcpListener;
 
     use super::*;
-    use crate::access::Provider;
+    use crate::access::{Provider, ProviderFn};
     use crate::node::redis::server::played_server::serve;
 
     /// Returns a link whose login is to be repeated, and the end of its server.
@@ -322,5 +389,117 @@ mod tests {
         }
         assert_eq!(pauses.len(), 8);
         assert!(link.is_alive());
+    }
+
+    /// Opens a link to a server that sends these bytes after the first bytes of each client, and returns the error.
+    /// Without bytes the server closes the connection.
+    async fn refused_by(
+        reply: &[u8],
+        endpoint: impl FnOnce(HostPort) -> Endpoint,
+        limit: Duration,
+    ) -> NodeError {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let endpoint = endpoint(HostPort { host: "127.0.0.1".to_owned(), port: address.port() });
+        let serve = async {
+            let (mut client, _) = listener.accept().await.unwrap();
+            assert!(client.read(&mut [0; 4096]).await.unwrap() > 0);
+            client.write_all(reply).await.unwrap();
+            if !reply.is_empty() {
+                // Until the client closes the connection.
+                while client.read(&mut [0; 4096]).await.is_ok_and(|count| count > 0) {}
+            }
+        };
+        tokio::join!(endpoint.open(limit, false, |_| {}), serve).0.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_repeats_the_password_of_a_login_does_not_show_it() {
+        let provider: ProviderFn = Arc::new(|_| Box::pin(async { Ok(Credentials::new("s3cret")) }));
+        let provider = Some(Provider::Function(provider, "cache:6379".into()));
+        let password = Some("s3cret".to_owned());
+        for login in
+            [Login { provider, ..Login::default() }, Login { password, ..Login::default() }]
+        {
+            let endpoint = |server| {
+                let url = RedisUrl::parse("redis://localhost").unwrap();
+                Endpoint::of(&RedisUrl { login, ..url }, &server)
+            };
+            let error = refused_by(b"-WRONGPASS bad password 's3cret'\r\n", endpoint, HOUR).await;
+            assert_eq!(error, NodeError::NotPermitted("WRONGPASS bad password '***'".into()));
+        }
+    }
+
+    /// The server repeats the new password.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_repeats_a_renewed_password_does_not_show_it() {
+        let provider: ProviderFn = Arc::new(|_| Box::pin(async { Ok(Credentials::new("s3cret")) }));
+        let provider = Provider::Function(provider, "cache:6379".into());
+        let (link, mut server) = played_link(provider, None);
+        let (login, _) = link.renewal.as_ref().unwrap();
+        let reply = serve(&mut server, "s3cret", "-WRONGPASS bad password 's3cret'\r\n", || {});
+        let (error, ()) = tokio::join!(link.authenticate(login, HOUR), reply);
+        assert_eq!(error, Err(NodeError::NotPermitted("WRONGPASS bad password '***'".into())));
+    }
+
+    /// The server repeats the password in an error that no command has asked for.
+    #[tokio::test]
+    async fn the_end_of_a_link_does_not_show_its_password() {
+        let (client, mut server) = tokio::io::duplex(4096);
+        let link = Link::start(Socket::played(client), true, |_| {});
+        link.life.secrets.add("s3cret");
+        server.write_all(b"-ERR no s3cret\r\n").await.unwrap();
+        assert_eq!(*link.ended().await, *"ERR no ***");
+    }
+
+    fn endpoint(scheme: &str) -> impl FnOnce(HostPort) -> Endpoint {
+        move |server| Endpoint::parse(&format!("{scheme}://{server}"))
+    }
+
+    /// Redis closes a connection whose client speaks no TLS. Other servers send an alert first.
+    #[tokio::test]
+    async fn the_error_of_a_server_that_may_expect_tls_says_so() {
+        for reply in [&b""[..], b"\x15\x03\x01\x00\x02\x02\x46"] {
+            let error = refused_by(reply, endpoint("redis"), HOUR).await;
+            let NodeError::NotConnected(reason) = &error else { panic!("{error:?}") };
+            assert!(reason.ends_with("; the server may expect TLS: use rediss://"), "{reason}");
+        }
+        let error = refused_by(b"-ERR max number of clients reached\r\n", endpoint("redis"), HOUR);
+        assert_eq!(error.await, NodeError::Server("ERR max number of clients reached".into()));
+    }
+
+    #[cfg(feature = "tls")]
+    #[tokio::test]
+    async fn the_error_of_a_server_that_may_not_speak_tls_says_so() {
+        let url = || endpoint("rediss");
+        let error = refused_by(b"-ERR unknown command\r\n", url(), HOUR).await;
+        assert_eq!(error.to_string(), "TLS: the server does not speak TLS: use redis://");
+        // Redis waits for the end of a line.
+        let error = refused_by(b"\x16", url(), Duration::from_secs(1)).await;
+        let NodeError::NotConnected(reason) = &error else { panic!("{error:?}") };
+        let words = "no connection within 1s; the server may not speak TLS: use redis://";
+        assert_eq!(**reason, *words);
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_server_that_was_announced_has_its_address_and_who_announced_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let endpoint = Endpoint::parse(&format!("redis://{address}"));
+        let error = endpoint.open(HOUR, false, |_| {}).await.unwrap_err().to_string();
+        assert!(!error.contains("127.0.0.1"), "the name of the node has it: {error}");
+        let endpoint = endpoint.announced_by("sentinel 10.0.0.1:26379");
+        let error = endpoint.open(HOUR, false, |_| {}).await.unwrap_err().to_string();
+        let begin =
+            format!("not connected: {address} (announced by sentinel 10.0.0.1:26379): Connection");
+        assert!(error.starts_with(&begin), "{error}");
+    }
+
+    #[test]
+    fn an_announced_name_cannot_forge_lines_of_a_log() {
+        let server = HostPort { host: "a\n2026 WARN a lock was lost".to_owned(), port: 1 };
+        let endpoint = Endpoint::of(&RedisUrl::parse("redis://h").unwrap(), &server);
+        assert_eq!(**endpoint.name(), *r"a\n2026 WARN a lock was lost:1");
     }
 }

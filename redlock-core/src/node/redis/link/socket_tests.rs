@@ -4,9 +4,10 @@ use bb8_redis::redis::io::tcp::socket2::SockRef;
 
 use super::open::Endpoint;
 use super::socket::Socket;
+use crate::error::NodeError;
 
 /// Connects as the pool does: to the address of a URL, with the settings of the endpoint.
-async fn connect(url: &str) -> std::io::Result<Socket> {
+async fn connect(url: &str) -> Result<Socket, NodeError> {
     Endpoint::parse(url).socket().await
 }
 
@@ -135,7 +136,8 @@ mod tls {
     async fn a_socket_with_tls_has_the_options_of_tcp_and_sends_the_host_name() {
         let server = Server::start(true).await;
         let url = server.url("localhost");
-        let (connected, accepted) = tokio::try_join!(connect(&url), server.accept()).unwrap();
+        let (connected, accepted) = tokio::join!(connect(&url), server.accept());
+        let (connected, accepted) = (connected.unwrap(), accepted.unwrap());
         assert_options(&connected);
         assert_eq!(accepted.get_ref().1.server_name(), Some("localhost"));
     }

@@ -337,7 +337,7 @@ impl Map {
             }
             return None;
         }
-        let endpoint = Endpoint::of(&self.url, address);
+        let endpoint = Endpoint::of(&self.url, address).announced_by("the cluster");
         let name = Arc::clone(endpoint.name());
         let server =
             self.new_server(name, endpoint, Role::Member(Arc::clone(&self.promotions)), None);

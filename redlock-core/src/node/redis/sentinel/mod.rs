@@ -83,7 +83,7 @@ impl SentinelGroup {
 
     /// Returns the endpoint of a server of this group.
     pub(crate) fn endpoint(&self, server: &HostPort) -> Endpoint {
-        Endpoint::of(&self.url, server)
+        Endpoint::of(&self.url, server).announced_by("the sentinels")
     }
 
     /// Watches the sentinels in this runtime until the node is dropped.

@@ -409,7 +409,8 @@ impl bb8::ManageConnection for Connector {
             let link = endpoint.open(limit, settings.in_slices, on_event).await?;
             let identity = Identity::ask(&link, &*settings.clock, admission.lag_setting());
             let prepare = try_join(identity, connection::load_scripts(&link));
-            let (identity, shas) = prepare.await.map_err(|error| error::not_connected(&error))?;
+            let (identity, shas) =
+                prepare.await.map_err(|error| endpoint.explain(error::not_connected(&error)))?;
             Ok(Arc::new(Opened { connection: Arc::new(Connection::new(link, shas)), identity }))
         };
         let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
