@@ -9,6 +9,7 @@
 //! * [`RedisCluster`] is a cluster of such servers, whose slots a test can move.
 //! * [`Proxy`] is a network between client and server that delays data, holds it back, cuts connections, or
 //!   never answers.
+//! * [`PlayedServer`] is a server in front of a real one, whose replies a test replaces.
 //! * [`Probe`] reads a server's state over a connection of its own.
 //! * [`History`] records which process believed to hold which lock at what time. [`Findings`] checks the
 //!   record for violations.
@@ -43,6 +44,7 @@ mod manager;
 mod measured;
 mod nodes;
 mod peer;
+mod played_server;
 mod port;
 mod postgres;
 mod probe;
@@ -77,6 +79,7 @@ pub use manager::{builder, connect};
 pub use measured::best_of_five;
 pub use nodes::Nodes;
 pub use peer::Peer;
+pub use played_server::{Command, Play, PlayedServer};
 pub use postgres::Postgres;
 pub use probe::{Monitor, Probe};
 pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
