@@ -4,6 +4,7 @@ mod failover;
 mod links;
 mod modes;
 mod moving;
+mod played;
 mod rights;
 mod slots;
 
