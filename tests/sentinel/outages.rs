@@ -2,20 +2,10 @@
 
 use std::time::Instant;
 
-use redlock_core::{ConnectError, LockManager, NodeError, Vote};
+use redlock_core::{ConnectError, LockManager, NodeError};
 use redlock_tests::{FailoverGroup, Logs, eventually};
 
-use super::{KEY, QUIET, SOON, builder};
-
-/// Returns the error of a manager with this URL as its only node.
-async fn refused(url: &str) -> NodeError {
-    let error = builder(url).connect().await.unwrap_err();
-    let ConnectError::Unavailable { votes, .. } = &error else { panic!("{error}") };
-    match votes.iter().next() {
-        Some((_, Some(Vote::Failed(reason)))) => reason.clone(),
-        other => panic!("{other:?}"),
-    }
-}
+use super::{KEY, QUIET, SOON, builder, refused};
 
 async fn lock_and_release(locks: &LockManager) -> bool {
     match locks.lock(KEY).try_acquire().await {
@@ -57,12 +47,23 @@ async fn locks_go_on_while_all_sentinels_are_down() {
     probe.command::<()>(["REPLICAOF", "NO", "ONE"]).await;
     eventually("the master is back", SOON, async || lock_and_release(&locks).await.then_some(()))
         .await;
-    group.sentinels[1].restart().await;
-    eventually("the end of the outage is logged", SOON, async || {
-        (logs.count("INFO", "a sentinel names the master again") > 0).then_some(())
+    // The last reply of the frozen sentinel counts until a question to it has no reply.
+    let frozen = format!("sentinel=127.0.0.1:{} reason", group.sentinels[0].port());
+    eventually("the frozen sentinel is noticed", SOON, async || {
+        (logs.count("WARN", &frozen) > 0).then_some(())
     })
     .await;
-    // A manager that connects now needs a sentinel, and one is enough. The frozen one costs no time-out.
+    // One sentinel is not enough.
+    group.sentinels[1].restart().await;
+    let error = refused(&group.url()).await.to_string();
+    assert!(error.contains("no majority of the sentinels names a master"), "{error}");
+    assert_eq!(logs.count("INFO", "names the master again"), 0);
+    group.sentinels[2].restart().await;
+    eventually("the end of the outage is logged", SOON, async || {
+        (logs.count("INFO", "a majority of the sentinels names the master again") > 0).then_some(())
+    })
+    .await;
+    // Two sentinels are enough for a manager that connects now. The frozen one costs no time-out.
     let begun = Instant::now();
     let late = builder(&group.url()).connect_timeout(SOON).connect().await.unwrap();
     assert!(lock_and_release(&late).await);

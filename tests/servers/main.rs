@@ -6,8 +6,8 @@
 mod cluster_mode;
 mod connect;
 mod foreign_keys;
-mod hostile_texts;
 mod hostile;
+mod hostile_texts;
 mod kind;
 mod lost_keys;
 mod measured;

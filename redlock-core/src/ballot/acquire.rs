@@ -190,7 +190,8 @@ fn may_hold(vote: &Vote) -> bool {
             // The node has set the lock, but the vote does not count.
             | NodeError::Restarted { .. }
             | NodeError::ClockStepped { .. }
-            | NodeError::Promoted { .. },
+            | NodeError::Promoted { .. }
+            | NodeError::Disputed(_),
         ) => true,
         // The node left the existing key alone, was not asked after all, or refused before it set the lock.
         Vote::Held { .. } | Vote::NotHeld | Vote::Foreign { .. } | Vote::Failed(_) => false,

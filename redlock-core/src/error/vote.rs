@@ -144,6 +144,11 @@ pub enum NodeError {
         /// locks.
         votes_in: Duration,
     },
+    /// One sentinel of a group names another master than the others, by a later failover, and no majority has decided
+    /// yet. The other master may not know a lock that this server grants, so that its grants do not count. Nothing was
+    /// sent to it, or the vote does not count. Only with a [`restart_guard`](crate::LockManagerBuilder::restart_guard).
+    #[error("the sentinels disagree about the master: {0}")]
+    Disputed(Arc<str>),
     /// TLS failed, and no operation was sent to the server. The text has the words of rustls, such as `invalid peer
     /// certificate: UnknownIssuer`, or names the file that cannot be used.
     #[error("TLS: {0}")]

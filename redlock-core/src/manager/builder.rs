@@ -294,7 +294,8 @@ impl LockManagerBuilder {
     /// vote on extensions for the margin. Its vote is [`NodeError::Promoted`](crate::NodeError::Promoted).
     /// A manager that connects later learns the time of the promotion from the sentinels. A sentinel that
     /// was restarted counts from its start, so a manager that connects after a restart of all sentinels
-    /// waits too.
+    /// waits too. As soon as one sentinel names another master by a later failover, the present one does not vote on new
+    /// locks until a majority of the sentinels decides ([`NodeError::Disputed`](crate::NodeError::Disputed)).
     ///
     /// The same times apply to a promoted master of a Redis Cluster. No server of a cluster reports the time
     /// of a promotion. So these times begin when the manager first connects to the server as a master, and a manager

@@ -37,7 +37,7 @@ impl LockManagerBuilder {
     /// replicate each other.
     ///
     /// A Sentinel group is one node: `redis+sentinel://[user][:password@]host[:port][,host..]/service[/database]`
-    /// with the addresses of the sentinels, or `rediss+sentinel://...`. The user and the password are those of the
+    /// with the addresses of all sentinels, or `rediss+sentinel://...`. A majority of them names the master. The user and the password are those of the
     /// servers; the sentinels have the parameters `sentinel_username` and `sentinel_password`. A failover may
     /// forget locks, see [`restart_guard`](Self::restart_guard).
     ///

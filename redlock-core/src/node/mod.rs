@@ -87,7 +87,7 @@
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
 //! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
 //! | `UnexpectedReply` | got an unexpected reply | may have been executed |
-//! | `Restarted`, `ClockStepped`, `Promoted` | has a store that may have forgotten locks, so that its grants do not count | may have been executed |
+//! | `Restarted`, `ClockStepped`, `Promoted`, `Disputed` | has a store that may have forgotten locks, or may be replaced by one that does not know them, so that its grants do not count | may have been executed |
 //!
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
 //!

@@ -26,10 +26,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::link::open::Endpoint;
-use super::sentinel::SentinelGroup;
+use super::sentinel::{Promoted, SentinelGroup};
 use super::server::gate::Closures;
 use super::server::promotions::Promotions;
-use super::server::{Observer, Role, Server, ServerSettings};
+use super::server::{Observer, Promotion, Role, Server, ServerSettings};
 use super::url::{HostPort, RedisUrl, Servers};
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
@@ -136,35 +136,51 @@ impl Map {
         }
     }
 
-    /// Keeps the map at the master that the sentinels name.
-    async fn follow_sentinels(self: Arc<Self>, group: Arc<SentinelGroup>) {
+    /// Keeps the map at the master that the sentinels name. Never completes.
+    pub(super) async fn follow_sentinels(self: Arc<Self>, group: Arc<SentinelGroup>) {
+        let mut choice = group.choice();
+        let mut present: Option<HostPort> = None;
         loop {
-            let address = match group.master().await {
-                Ok(master) => {
-                    let former = self.owners.load().owner(0).cloned();
-                    let role = Role::Master {
-                        since: master.since,
-                        is_confirmed: master.is_confirmed,
-                        is_successor: former.is_some(),
-                    };
-                    let endpoint = group.endpoint(&master.address);
-                    let name = master.address.to_string().into();
-                    let server = self.new_server(name, endpoint, role, former.as_deref());
-                    self.owners.store(Arc::new(Owners::of_one(Some(Arc::clone(&server)))));
-                    // Grants that are on their way count no more.
-                    if let Some(former) = former {
-                        former.end("another server was promoted");
+            let chosen = choice.borrow_and_update().clone();
+            if let Some(master) = &chosen.master {
+                let is_new = present.as_ref() != Some(&master.address);
+                if is_new {
+                    self.promote(master);
+                    present = Some(master.address.clone());
+                }
+                if let Some(server) = self.owner_of(0) {
+                    server
+                        .set_promotion(Promotion { since: master.since, is_kept: master.is_kept });
+                    let dispute = chosen.check_dispute().err();
+                    server.gate.dispute(dispute.filter(|_| self.settings.restart_guard.is_some()));
+                    if is_new {
+                        server.start(&self.runtime);
+                        self.changed();
                     }
-                    server.start(&self.runtime);
-                    Some(master.address)
                 }
-                Err(reason) => {
-                    *self.problem.lock() = reason;
-                    None
-                }
-            };
-            self.changed();
-            group.differs_from(address.as_ref()).await;
+            } else if chosen.is_complete() {
+                *self.problem.lock() = chosen.failure();
+                self.changed();
+            }
+            // The group lives as long as this future.
+            let _ = choice.changed().await;
+        }
+    }
+
+    /// Replaces the master of a Sentinel group.
+    fn promote(&self, master: &Promoted) {
+        let former = self.owner_of(0);
+        let plural = if master.announced_by.len() == 1 { "" } else { "s" };
+        let sentinels = format!("sentinel{plural} {}", master.announced_by.join(", "));
+        let endpoint = Endpoint::of(&self.url, &master.address).announced_by(sentinels);
+        let name = master.address.to_string().into();
+        let role = Role::Master { promotion: Mutex::default(), is_successor: former.is_some() };
+        let server = self.new_server(name, endpoint, role, former.as_deref());
+        self.owners.store(Arc::new(Owners::of_one(Some(server))));
+        *self.problem.lock() = NodeError::NotConnected("not connected yet".into());
+        // Grants that are on their way count no more.
+        if let Some(former) = former {
+            former.end("another server was promoted");
         }
     }
 

@@ -1,64 +1,56 @@
 //! The master of a Sentinel group.
 //!
-//! A [watch] of each sentinel asks which server is the master, once per second and whenever the sentinel
-//! announces a new master, and reports the reply as a [`MasterView`](view::MasterView). [`SentinelGroup`] chooses among these views. A
-//! connection leads to the chosen master, and ends when another master is chosen.
+//! A task for each sentinel asks which server is the master, once per second and whenever the sentinel announces a new
+//! master. The replies [choose](choice) the master. A connection leads to this master, and ends when another one is
+//! chosen.
 
 mod choice;
-mod view;
-mod watch;
+#[cfg(test)]
+mod tests;
 
-use std::fmt;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Value};
+use futures_util::future::try_join;
 use tokio::runtime::Handle;
-use tokio::sync::watch::{Receiver, Sender};
-use tokio::time::{Instant, timeout};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::error;
 use super::link::open::Endpoint;
+use super::link::{Event, Link};
 use super::url::{HostPort, Login, RedisUrl, Servers};
 use crate::error::NodeError;
+use crate::jitter::jitter;
 use crate::log_limit::LogLimit;
-use crate::telemetry;
+use crate::{log_limited, telemetry};
 
-use choice::{Choice, Report, Views};
+pub(crate) use choice::{Choice, Promoted};
+use choice::{MasterView, Report};
 
-/// How long the first connection waits for the other sentinels once one of them has named a master. A sentinel that
-/// was cut off from the others may name a former master.
-const SETTLING_TIME: Duration = Duration::from_millis(100);
+/// The channel on which a sentinel announces a new master.
+const CHANNEL: &str = "+switch-master";
+/// The time between two questions, if the sentinel announces nothing, and before a new connection to it.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A Sentinel group: a service name, and the sentinels that know its master.
+#[derive(Debug)]
 pub(crate) struct SentinelGroup {
     name: Arc<str>,
     service: String,
-    /// The URL of the node: the credentials, TLS and database of the servers.
-    url: RedisUrl,
     sentinels: Vec<Endpoint>,
     connect_timeout: Duration,
-    views: Mutex<Views>,
-    choice: Sender<Choice>,
+    choice: watch::Sender<Choice>,
     log_limit: LogLimit,
 }
 
-/// The master to which a connection leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Master {
-    pub(crate) address: HostPort,
-    /// The number of the failover that made it the master, by which the sentinels order their failovers.
-    pub(crate) epoch: u64,
-    /// The latest time at which it can have been promoted.
-    pub(crate) since: Instant,
-    /// Whether `since` is final. Until then, further replies of sentinels may change it.
-    is_settled: bool,
-    /// Whether a sentinel names this master now. Otherwise it was the last one, and a failover would not be noticed.
-    pub(crate) is_confirmed: bool,
-}
-
 impl SentinelGroup {
-    /// Creates the group of a URL, in which these sentinels watch `service`. The `login` is for the sentinels.
+    /// Creates the group of a URL, in which these sentinels watch `service`. The `login` is for the sentinels. A sentinel
+    /// that is listed twice counts once.
     pub(crate) fn new(
         url: &RedisUrl,
         sentinels: &[HostPort],
@@ -67,23 +59,23 @@ impl SentinelGroup {
         connect_timeout: Duration,
         log_limit: LogLimit,
     ) -> Self {
-        let sentinels: Vec<_> =
-            sentinels.iter().map(|sentinel| sentinel_endpoint(url, sentinel, login)).collect();
+        let mut seen = HashSet::new();
+        let sentinels =
+            sentinels.iter().filter(|sentinel| seen.insert(*sentinel)).map(|sentinel| {
+                // Sentinels have their own credentials, and no databases.
+                let servers = Servers::Tcp(sentinel.clone());
+                let url = RedisUrl { servers, tls: url.tls.clone(), login: login.clone(), db: 0 };
+                Endpoint::of(&url, sentinel)
+            });
+        let sentinels: Vec<_> = sentinels.collect();
         Self {
             name: url.name().into(),
             service: service.to_owned(),
-            url: url.clone(),
-            views: Mutex::new(Views::of(sentinels.iter().map(Endpoint::name))),
+            choice: watch::Sender::new(Choice::among(sentinels.iter().map(Endpoint::name))),
             sentinels,
             connect_timeout,
-            choice: Sender::default(),
             log_limit,
         }
-    }
-
-    /// Returns the endpoint of a server of this group.
-    pub(crate) fn endpoint(&self, server: &HostPort) -> Endpoint {
-        Endpoint::of(&self.url, server).announced_by("the sentinels")
     }
 
     /// Watches the sentinels in this runtime until the node is dropped.
@@ -91,103 +83,157 @@ impl SentinelGroup {
         for index in 0..self.sentinels.len() {
             let (group, dropped) = (Arc::clone(self), dropped.clone());
             runtime.spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = dropped.cancelled() => {}
-                    () = watch::watch(&group, index) => {}
-                }
+                dropped.run_until_cancelled(group.watch(index)).await;
             });
         }
     }
 
-    /// Returns the master. Waits until a sentinel has named it, or all of them have failed.
-    pub(crate) async fn master(&self) -> Result<Master, NodeError> {
-        let mut choice = self.choice.subscribe();
-        wait_until(&mut choice, |choice| choice.master.is_some()).await;
-        let settled = wait_until(&mut choice, |choice| choice.is_complete);
-        // The next line handles both outcomes.
-        let _ = timeout(SETTLING_TIME, settled).await;
-        let chosen = choice.borrow().master.clone();
-        chosen.unwrap_or_else(|| Err(NodeError::NotConnected("no sentinel has replied".into())))
+    /// Returns the choice of the master, and its changes.
+    pub(crate) fn choice(&self) -> watch::Receiver<Choice> {
+        self.choice.subscribe()
     }
 
-    /// Waits until the chosen master has another address.
-    pub(crate) async fn differs_from(&self, address: Option<&HostPort>) {
-        let mut choice = self.choice.subscribe();
-        wait_until(&mut choice, |choice| {
-            choice.address().is_some_and(|chosen| Some(chosen) != address)
-        })
-        .await;
+    /// Asks a sentinel for the master over and over again. Never completes.
+    async fn watch(&self, index: usize) {
+        loop {
+            let Err(error) = self.watch_connection(index).await;
+            self.report(index, Err(error));
+            pause().await;
+        }
+    }
+
+    /// Connects to a sentinel, and reports its replies until the connection breaks or a question has no reply.
+    async fn watch_connection(&self, index: usize) -> Result<Infallible, NodeError> {
+        let sentinel = &self.sentinels[index];
+        // A caller that waits for the connection to the master learns the reason before its own time is over.
+        let limit = self.connect_timeout / 2;
+        let announced = Arc::new(Notify::new());
+        let notify = Arc::clone(&announced);
+        let (sender, mut subscribed) = mpsc::unbounded_channel();
+        let on_event = move |event| match event {
+            Event::Push(..) => notify.notify_one(),
+            Event::Subscribed { result, .. } => drop(sender.send(result)),
+        };
+        let link = sentinel.open(limit, false, on_event).await?;
+        link.subscribe(&CHANNEL.into(), 0);
+        let closed = || Err((ErrorKind::Io, "the connection has ended").into());
+        let subscribed = async { subscribed.recv().await.unwrap_or_else(closed) };
+        match within(limit, subscribed).await {
+            Err(NodeError::NotPermitted(reason)) => log_limited!(
+                self.log_limit, "announcements", sentinel.name(), warn,
+                node = %self.name, sentinel = %sentinel.name(), %reason,
+                "a sentinel denies the subscription to +switch-master, so that a failover is noticed up to a second later"
+            ),
+            subscribed => subscribed?,
+        }
+        loop {
+            self.report(index, Ok(within(limit, MasterView::ask(&link, &self.service)).await?));
+            // The next question fails if the connection has ended.
+            tokio::select! {
+                () = pause() => {}
+                () = announced.notified() => {}
+                _ = link.ended() => {}
+            }
+        }
     }
 
     /// Records what a sentinel has replied, or why it has not, and chooses the master anew.
-    fn report(&self, index: usize, view: Report) {
-        let mut views = self.views.lock();
-        let reason = view.as_ref().err().map(ToString::to_string);
-        if views.record(index, view)
-            && let sentinel = self.sentinels[index].name()
-            && let Some(suppressed) = self.log_limit.admit("sentinel", sentinel)
-        {
-            tracing::warn!(
-                node = %self.name, %sentinel, reason, suppressed,
-                "a sentinel names no master; the others are asked"
-            );
-        }
-        let before = self.choice.borrow().clone();
-        let after = views.choose(&before);
-        self.log(&before, &after);
-        self.choice.send_if_modified(|choice| {
-            let is_modified = *choice != after;
-            *choice = after;
-            is_modified
+    fn report(&self, index: usize, report: Report) {
+        self.choice.send_modify(|choice| {
+            let before = choice.clone();
+            let has_promoted = choice.record(index, report);
+            self.log(index, has_promoted, &before, choice);
         });
     }
 
-    /// Logs a promotion, and that no sentinel names the master any more.
-    fn log(&self, before: &Choice, after: &Choice) {
-        let (Some(old), Some(new)) = (before.known(), after.known()) else { return };
-        if before.is_complete && (&old.address, old.epoch) != (&new.address, new.epoch) {
-            telemetry::promoted(&self.name);
-            if let Some(suppressed) = self.log_limit.admit("promotion", &self.name) {
-                tracing::warn!(
-                    node = %self.name, master = %new.address, former = %old.address, suppressed,
-                    "a server was promoted, which may not know all locks that are held; see restart_guard"
-                );
-            }
+    /// Logs the changes that one report has made.
+    fn log(&self, index: usize, has_promoted: bool, before: &Choice, after: &Choice) {
+        let (node, limit) = (&self.name, &self.log_limit);
+        if let Some(reason) = after.reason(index).filter(|_| before.reason(index).is_none()) {
+            let sentinel = self.sentinels[index].name();
+            log_limited!(
+                limit, "sentinel", sentinel, warn, %node, %sentinel, %reason,
+                "a sentinel names no master; the others are asked"
+            );
         }
-        if old.is_confirmed && !new.is_confirmed {
-            if let Some(suppressed) = self.log_limit.admit("unconfirmed", &self.name) {
-                tracing::warn!(
-                    node = %self.name, master = %new.address, suppressed,
-                    "no sentinel names the master; the node keeps the last one, and would not notice a failover"
-                );
+        let Some(Promoted { address: master, is_kept, .. }) = &after.master else { return };
+        match (before.check_dispute(), after.check_dispute()) {
+            (Ok(()), Err(reason)) => log_limited!(
+                limit, "dispute", node, warn, %node, %master, %reason,
+                "the node keeps the master until a majority of the sentinels names another one; with restart_guard, it grants no locks until the majority decides"
+            ),
+            (Err(_), Ok(())) => {
+                tracing::info!(%node, %master, "a majority of the sentinels has decided which server is the master");
             }
-        } else if !old.is_confirmed && new.is_confirmed {
-            tracing::info!(node = %self.name, master = %new.address, "a sentinel names the master again");
+            _ => {}
+        }
+        let Some(old) = &before.master else { return };
+        if has_promoted {
+            telemetry::promoted(node);
+            log_limited!(
+                limit, "promotion", node, warn, %node, %master, former = %old.address,
+                "a server was promoted, which may not know all locks that are held; see restart_guard"
+            );
+        }
+        match (old.is_kept, is_kept) {
+            (false, true) => log_limited!(
+                limit, "kept", node, warn, %node, %master, reason = %after.failure(),
+                "no majority of the sentinels names the master; the node keeps the last one, and would not notice a failover"
+            ),
+            (true, false) => {
+                tracing::info!(%node, %master, "a majority of the sentinels names the master again");
+            }
+            _ => {}
         }
     }
 }
 
-/// Waits until the choice meets a condition.
-async fn wait_until(choice: &mut Receiver<Choice>, condition: impl FnMut(&Choice) -> bool) {
-    if choice.wait_for(condition).await.is_err() {
-        // The group was dropped, and with it the task that would be woken.
-        std::future::pending::<()>().await;
+impl MasterView {
+    /// Asks a sentinel for the master of a service.
+    ///
+    /// Two commands are needed. Only `SENTINEL MASTER` has the epoch, and since when the server reports that it is a
+    /// master. But the sentinel that leads a failover names the former master in that reply until all replicas follow
+    /// the new one, and names the new one only in the reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+    async fn ask(sentinel: &Link, service: &str) -> Result<Self, RedisError> {
+        let [master, address] = ["MASTER", "GET-MASTER-ADDR-BY-NAME"].map(|subcommand| {
+            let mut question = Cmd::new();
+            question.arg("SENTINEL").arg(subcommand).arg(service);
+            sentinel.send(&question)
+        });
+        let (master, address) = try_join(master, address).await?;
+        Self::read(&master, &address, Instant::now()).ok_or_else(|| {
+            (ErrorKind::UnexpectedReturnType, "unexpected reply of a sentinel").into()
+        })
+    }
+
+    fn read(master: &Value, address: &Value, replied: Instant) -> Option<Self> {
+        let fields: HashMap<String, String> = HashMap::from_redis_value_ref(master).ok()?;
+        let (host, port) = <(String, u16)>::from_redis_value_ref(address).ok()?;
+        let has = |name: &str, value: &str| fields.get(name).is_some_and(|field| field == value);
+        // During a failover, the fields may be those of another server.
+        let is_same = has("ip", &host) && has("port", &port.to_string());
+        let age = match fields.get("role-reported-time") {
+            Some(age) if is_same && has("role-reported", "master") => age.parse().ok()?,
+            _ => 0,
+        };
+        Some(Self {
+            // The address is logged.
+            address: HostPort { host: error::legible(&host), port },
+            epoch: fields.get("config-epoch")?.parse().ok()?,
+            since: replied.checked_sub(Duration::from_millis(age)).unwrap_or(replied),
+            replied,
+        })
     }
 }
 
-/// Returns the endpoint of a sentinel, which has its own credentials and no databases.
-fn sentinel_endpoint(url: &RedisUrl, sentinel: &HostPort, login: &Login) -> Endpoint {
-    let servers = Servers::Tcp(sentinel.clone());
-    let url = RedisUrl { servers, tls: url.tls.clone(), login: login.clone(), db: 0 };
-    Endpoint::of(&url, sentinel)
+async fn pause() {
+    sleep(INTERVAL.mul_f64(jitter(0.75..1.25))).await;
 }
 
-impl fmt::Debug for SentinelGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SentinelGroup")
-            .field("name", &self.name)
-            .field("choice", &*self.choice.borrow())
-            .finish_non_exhaustive()
-    }
+async fn within<T>(
+    limit: Duration,
+    reply: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, NodeError> {
+    let reply = timeout(limit, reply).await.map_err(|_| NodeError::NoReply(limit))?;
+    reply.map_err(|error| error::not_connected(&error))
 }

@@ -31,15 +31,22 @@ pub(crate) enum Role {
     Alone,
     /// The sentinels name the server as the master.
     Master {
-        /// The latest time at which it can have been promoted.
-        since: Instant,
-        /// Whether the sentinels name the master now. Otherwise they named it last, and a failover would not be noticed.
-        is_confirmed: bool,
+        /// What the sentinels report. `None` until then.
+        promotion: Mutex<Option<Promotion>>,
         /// Whether the node has used another master before.
         is_successor: bool,
     },
     /// One of the masters of a cluster.
     Member(Arc<Promotions>),
+}
+
+/// The promotion of a master, as the sentinels report it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Promotion {
+    /// The latest time at which the server can have been promoted.
+    pub(crate) since: Instant,
+    /// Whether no majority names the master now, so that a failover would not be noticed.
+    pub(crate) is_kept: bool,
 }
 
 /// Maps voters to servers, so that no server votes twice, even if it returns later under another name.
@@ -129,6 +136,13 @@ impl Admission {
             None => self.warn_if_restarted(identity),
         }
         Ok(())
+    }
+
+    /// Sets what the sentinels report about the promotion of a master.
+    pub(super) fn set_promotion(&self, reported: Promotion) {
+        if let Role::Master { promotion, .. } = &self.role {
+            *promotion.lock() = Some(reported);
+        }
     }
 
     /// Records that a connection broke.
@@ -267,12 +281,14 @@ impl Admission {
         let margin = |default: Duration| self.settings.failover_margin.unwrap_or(default);
         let promoted = match &self.role {
             Role::Alone => None,
-            Role::Master { since, is_confirmed, .. } => {
+            Role::Master { promotion, .. } => {
                 let lag = identity.max_lag.unwrap_or(DEFAULT_MAX_LAG);
-                // Without a sentinel, another generation shows that the server was a replica in between.
+                let now = Instant::now();
+                let promotion = promotion.lock().unwrap_or(Promotion { since: now, is_kept: true });
+                // Without a majority of the sentinels, another generation shows that the server was a replica in between.
                 let since = match ended {
-                    Some(ended) if !is_confirmed => ended.max(*since),
-                    _ => *since,
+                    Some(ended) if promotion.is_kept => ended.max(promotion.since),
+                    _ => promotion.since,
                 };
                 Some((since, margin(lag + LAG_ROUNDING)))
             }

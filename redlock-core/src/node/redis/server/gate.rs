@@ -49,7 +49,14 @@ const ROUNDING: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     is_closed: AtomicBool,
-    closures: Mutex<Closures>,
+    state: Mutex<GateState>,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    closures: Closures,
+    /// The reason why it is open whether the server is still the master of its Sentinel group.
+    dispute: Option<NodeError>,
 }
 
 /// The closures of a gate.
@@ -84,15 +91,23 @@ enum Cause {
 impl Gate {
     /// Closes the gate. Of two closures of one kind, the one that ends later stays.
     pub(crate) fn close(&self, closures: Closures) {
-        let mut kept = self.closures.lock();
+        let mut state = self.state.lock();
         let later = |a: Option<Closure>, b| a.into_iter().chain(b).max_by_key(|one| one.until);
+        let kept = &mut state.closures;
         kept.grants = later(closures.grants, kept.grants);
         kept.extensions = later(closures.extensions, kept.extensions);
-        self.is_closed.store(kept.grants.is_some(), Ordering::Release);
+        self.publish(&state);
+    }
+
+    /// Closes the gate for grants as long as the sentinels disagree about the master.
+    pub(crate) fn dispute(&self, reason: Option<NodeError>) {
+        let mut state = self.state.lock();
+        state.dispute = reason;
+        self.publish(&state);
     }
 
     pub(crate) fn closures(&self) -> Closures {
-        *self.closures.lock()
+        self.state.lock().closures
     }
 
     /// Returns an error as long as the server may have forgotten a lock that is still held.
@@ -100,11 +115,11 @@ impl Gate {
         if !self.is_closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut kept = self.closures.lock();
-        kept.check_grants()?;
-        *kept = Closures::default();
-        self.is_closed.store(false, Ordering::Release);
-        Ok(())
+        let mut state = self.state.lock();
+        state.closures.check_grants()?;
+        state.closures = Closures::default();
+        self.publish(&state);
+        state.dispute.clone().map_or(Ok(()), Err)
     }
 
     /// Returns an error as long as another server may grant a lock although this server extends it.
@@ -112,7 +127,12 @@ impl Gate {
         if !self.is_closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.closures.lock().extensions.map_or(Ok(()), |closure| closure.check())
+        self.state.lock().closures.extensions.map_or(Ok(()), |closure| closure.check())
+    }
+
+    fn publish(&self, state: &GateState) {
+        let is_closed = state.closures.grants.is_some() || state.dispute.is_some();
+        self.is_closed.store(is_closed, Ordering::Release);
     }
 }
 
@@ -263,6 +283,17 @@ mod tests {
         assert_eq!(gate.check_grants(), Ok(()));
         gate.close(Closures::after_clock_step(LEASE, SECOND));
         assert!(gate.check_grants().is_err(), "a later closure counts");
+    }
+
+    #[test]
+    fn a_dispute_about_the_master_stops_grants_and_not_extensions() {
+        let gate = Gate::default();
+        gate.dispute(Some(NodeError::Disputed("one names another".into())));
+        assert!(matches!(gate.check_grants(), Err(NodeError::Disputed(_))));
+        assert!(gate.check_grants().is_err(), "until it is decided");
+        assert_eq!(gate.check_extensions(), Ok(()));
+        gate.dispute(None);
+        assert_eq!(gate.check_grants(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ use crate::node::{
     Action, NodeSettings, NodeStatus, QueueAction, Silence, StatusReceiver, StatusSender,
 };
 
-pub(crate) use admission::{Role, ServerRegistry};
+pub(crate) use admission::{Promotion, Role, ServerRegistry};
 
 use admission::Admission;
 use clock_watch::ClockWatch;
@@ -259,6 +259,11 @@ impl Inner {
         connection: impl FnOnce(&Self) -> Result<Arc<Connection>, NodeError>,
     ) -> Result<Arc<Connection>, NodeError> {
         connection(self).inspect_err(|_| self.wanted.notify_one())
+    }
+
+    /// Sets what the sentinels report about the promotion of this master.
+    pub(crate) fn set_promotion(&self, promotion: Promotion) {
+        self.admission.set_promotion(promotion);
     }
 
     /// Ends the present connection.

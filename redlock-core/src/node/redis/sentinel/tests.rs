@@ -1,0 +1,258 @@
+use redlock_logs::Logs;
+use tokio::io::DuplexStream;
+
+use super::*;
+use crate::error::Vote;
+use crate::key::LockKey;
+use crate::lock::{Dialect, LockSpec, Mode, Token};
+use crate::node::redis::played_node::{self, settings};
+use crate::node::redis::server::ConnectionState;
+use crate::node::redis::server::played_server::{played_connection, serve};
+use crate::node::redis::{RedisNode, Shared};
+use crate::node::{Action, Node, Op};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const ACQUIRE: Action =
+    Action::Acquire { lease: MINUTE, fenced: false, lookup: false, met_marks: false, mark: None };
+
+fn texts(texts: &[&str]) -> Value {
+    let texts = texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec()));
+    Value::Array(texts.collect())
+}
+
+fn master(port: &str, role: &str) -> Value {
+    texts(&[
+        "ip",
+        "10.0.0.1",
+        "port",
+        port,
+        "role-reported",
+        role,
+        "role-reported-time",
+        "60000",
+        "config-epoch",
+        "3",
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_of_a_master_counts_only_if_both_replies_name_it() {
+    tokio::time::advance(2 * MINUTE).await;
+    let now = Instant::now();
+    let since = |master: &Value, port: &str| {
+        let view = MasterView::read(master, &texts(&["10.0.0.1", port]), now).unwrap();
+        assert_eq!((view.epoch, view.address.to_string()), (3, format!("10.0.0.1:{port}")));
+        view.since
+    };
+    assert_eq!(since(&master("6379", "master"), "6379"), now - MINUTE);
+    // The sentinel leads a failover: the epoch is the new one, the rest describes the former master.
+    assert_eq!(since(&master("6379", "master"), "6380"), now);
+    assert_eq!(since(&master("6379", "slave"), "6379"), now, "it was demoted");
+}
+
+#[tokio::test]
+async fn an_unexpected_reply_is_no_view() {
+    let address = texts(&["10.0.0.1", "6379"]);
+    let now = Instant::now();
+    for (master, address) in [
+        (Value::Nil, address.clone()),
+        (master("6379", "master"), Value::Nil),
+        (master("6379", "master"), texts(&["10.0.0.1"])),
+        (master("6379", "master"), texts(&["10.0.0.1", "x"])),
+        (texts(&["ip", "10.0.0.1"]), address),
+    ] {
+        assert_eq!(MasterView::read(&master, &address, now), None);
+    }
+}
+
+/// Secrets and log lines of others must not be forged by the host that a sentinel names.
+#[tokio::test]
+async fn the_host_that_a_sentinel_names_cannot_forge_lines_of_the_log() {
+    let address = texts(&["a\n2026 WARN b", "6379"]);
+    let view = MasterView::read(&master("6379", "master"), &address, Instant::now()).unwrap();
+    assert_eq!(view.address.host, r"a\n2026 WARN b");
+}
+
+fn group(sentinels: &str) -> Arc<SentinelGroup> {
+    let url = RedisUrl::parse(&format!("redis+sentinel://{sentinels}/shop")).unwrap();
+    let Servers::Sentinel { sentinels, service, login } = &url.servers else { panic!("{url:?}") };
+    let limit = LogLimit::default();
+    Arc::new(SentinelGroup::new(&url, sentinels, service, login, MINUTE, limit))
+}
+
+/// Makes a sentinel name a master with this port by this epoch.
+fn name(group: &SentinelGroup, index: usize, port: u16, epoch: u64) {
+    let (address, now) = (HostPort { host: "10.0.0.9".into(), port }, Instant::now());
+    group.report(index, Ok(MasterView { address, epoch, since: now, replied: now }));
+}
+
+fn fail(group: &SentinelGroup, index: usize) {
+    group.report(index, Err(NodeError::NotConnected("refused".into())));
+}
+
+/// Returns a node whose first master is played by the test, and the port of its present master.
+async fn node(
+    group: &Arc<SentinelGroup>,
+    restart_guard: Option<Duration>,
+) -> (RedisNode, Arc<Shared>, DuplexStream) {
+    for index in 0..3 {
+        name(group, index, 1, 1);
+    }
+    let node = played_node::node("redis+sentinel://s1,s2,s3/shop");
+    let shared = node.prepare(&settings(restart_guard));
+    tokio::spawn(Arc::clone(&shared.map).follow_sentinels(Arc::clone(group)));
+    settle().await;
+    let (connection, server) = played_connection();
+    shared.map.owner_of(0).unwrap().set(ConnectionState::Up(Arc::new(connection)));
+    (node, shared, server)
+}
+
+/// Lets the node notice the reports.
+async fn settle() {
+    sleep(Duration::from_millis(1)).await;
+}
+
+fn present(group: &SentinelGroup) -> Option<Promoted> {
+    group.choice().borrow().master.clone()
+}
+
+fn op(action: Action) -> Op {
+    let key = LockKey::new("order:42").unwrap();
+    let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
+    Op::new(&spec, Token::random(Dialect::Plain), action)
+}
+
+/// Otherwise one sentinel that is listed twice would be a majority of three.
+#[tokio::test]
+async fn a_sentinel_that_is_listed_twice_counts_once() {
+    let group = group("s1,s1:26379,s2,s3");
+    let names: Vec<_> = group.sentinels.iter().map(|sentinel| &**sentinel.name()).collect();
+    assert_eq!(names, ["s1:26379", "s2:26379", "s3:26379"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_master_needs_a_majority() {
+    let group = group("s1,s2,s3");
+    let choice = group.choice();
+    name(&group, 0, 1, 9);
+    fail(&group, 1);
+    assert!(choice.borrow().master.is_none() && !choice.borrow().is_complete());
+    fail(&group, 2);
+    assert!(choice.borrow().master.is_none() && choice.borrow().is_complete());
+    let error = choice.borrow().failure().to_string();
+    assert!(error.contains("no majority of the sentinels names a master"), "{error}");
+    assert!(error.contains("sentinel s1:26379 names 10.0.0.9:1"), "{error}");
+    assert!(error.contains("sentinel s3:26379: not connected: refused"), "{error}");
+    name(&group, 2, 1, 0);
+    assert_eq!(present(&group).unwrap().address.port, 1);
+}
+
+/// A sentinel that was restarted knows no age. If it is among the first to reply, the others may correct it.
+#[tokio::test(start_paused = true)]
+async fn a_late_sentinel_may_confirm_a_longer_age() {
+    tokio::time::advance(2 * MINUTE).await;
+    let group = group("s1,s2,s3");
+    let now = Instant::now();
+    let name = |index: usize, port: u16, age: Duration| {
+        let address = HostPort { host: "10.0.0.9".into(), port };
+        let view = MasterView { address, epoch: 1, since: now - age, replied: now };
+        group.report(index, Ok(view));
+    };
+    name(0, 1, MINUTE);
+    name(1, 1, Duration::ZERO);
+    assert_eq!(present(&group).unwrap().since, now);
+    name(2, 1, MINUTE);
+    assert_eq!(present(&group).unwrap().since, now - MINUTE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_says_once_why_a_master_is_kept() {
+    let logs = Logs::collect();
+    let group = group("kept1,kept2,kept3");
+    for index in 0..3 {
+        name(&group, index, 1, 1);
+    }
+    let lines = |words: &str| {
+        let lines = logs.lines().into_iter();
+        lines.filter(|line| line.contains("kept1") && line.contains(words)).collect::<Vec<_>>()
+    };
+    for _ in 0..5 {
+        fail(&group, 0);
+        fail(&group, 1);
+        name(&group, 2, 1, 1);
+        tokio::time::advance(INTERVAL).await;
+    }
+    let kept = lines("would not notice a failover");
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert!(kept[0].contains("sentinel kept2:26379: not connected: refused"), "{kept:?}");
+    assert_eq!(present(&group).unwrap().address.port, 1);
+    for _ in 0..5 {
+        name(&group, 0, 1, 1);
+    }
+    assert_eq!(lines("names the master again").len(), 1);
+}
+
+/// The other master may be promoted already. It would not know locks that the present one grants.
+#[tokio::test(start_paused = true)]
+async fn in_a_dispute_the_present_master_grants_no_locks() {
+    let logs = Logs::collect();
+    let group = group("disputed1,disputed2,disputed3");
+    let (node, shared, mut server) = node(&group, Some(MINUTE)).await;
+    let mut before = node.call(op(ACQUIRE));
+    assert!(futures_util::poll!(&mut before).is_pending());
+    name(&group, 0, 2, 2);
+    settle().await;
+    // A grant that arrives after the beginning counts no more.
+    serve(&mut server, "SET", "+OK\r\n", || {}).await;
+    let refused = [before.await.vote, node.call(op(ACQUIRE)).as_ready().unwrap().vote.clone()];
+    for vote in refused {
+        let Vote::Failed(NodeError::Disputed(reason)) = &vote else { panic!("{vote}") };
+        assert_eq!(&**reason, "sentinel disputed1:26379 names another master: 10.0.0.9:2");
+    }
+    for (action, reply, vote) in [
+        (Action::Extend { lease: MINUTE }, ":1\r\n", Vote::Granted),
+        (Action::Extend { lease: MINUTE }, ":0\r\n", Vote::NotHeld),
+        (Action::Release { min_hold: None }, ":1\r\n", Vote::Granted),
+    ] {
+        let reply = serve(&mut server, "EVALSHA", reply, || {});
+        assert_eq!(tokio::join!(node.call(op(action)), reply).0.vote, vote, "{action:?}");
+    }
+    assert_eq!(present(&group).unwrap().address.port, 1);
+    let count = |words: &str| {
+        let lines = logs.lines().into_iter();
+        lines.filter(|line| line.contains("disputed1") && line.contains(words)).count()
+    };
+    assert_eq!((count("it grants no locks"), count("has decided")), (1, 0));
+    // The majority decides for the other master.
+    let former = shared.map.owner_of(0).unwrap();
+    name(&group, 1, 2, 2);
+    settle().await;
+    let master = shared.map.owner_of(0).unwrap();
+    assert_eq!(**master.name(), *"10.0.0.9:2");
+    assert_eq!(master.gate.check_grants(), Ok(()));
+    assert!(former.connection().is_err(), "grants that are on their way count no more");
+    assert_eq!((count("has decided"), count("a server was promoted")), (1, 1));
+}
+
+/// A sentinel of another group disputes the master from the start.
+#[tokio::test(start_paused = true)]
+async fn a_dispute_about_the_first_master_is_logged() {
+    let logs = Logs::collect();
+    let group = group("stray1,stray2,stray3");
+    name(&group, 0, 2, 99);
+    name(&group, 1, 1, 1);
+    name(&group, 2, 1, 1);
+    let is_line = |line: &String| line.contains("stray1") && line.contains("it grants no locks");
+    assert_eq!(logs.lines().iter().filter(|line| is_line(line)).count(), 1);
+}
+
+/// Without the guard, a promoted server grants at once, so that the pause would protect nothing.
+#[tokio::test(start_paused = true)]
+async fn without_the_restart_guard_a_dispute_stops_nothing() {
+    let group = group("s1,s2,s3");
+    let (node, _shared, mut server) = node(&group, None).await;
+    name(&group, 0, 2, 2);
+    settle().await;
+    let granted = serve(&mut server, "SET", "+OK\r\n", || {});
+    assert_eq!(tokio::join!(node.call(op(ACQUIRE)), granted).0.vote, Vote::Granted);
+}
