@@ -184,3 +184,21 @@ async fn a_stray_sentinel_gets_neither_the_locks_nor_the_password() {
     // The stray sentinel itself connects.
     assert!(!received.contains(PASSWORD), "{received}");
 }
+
+/// Finding: the error asked whether Redis runs at the sentinels, and did not name the server that was not reached.
+#[tokio::test]
+async fn the_error_names_the_server_that_was_tried_and_the_sentinels_that_announced_it() {
+    let group = Disagreeing::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = listener.local_addr().unwrap().port();
+    drop(listener);
+    for sentinel in 0..2 {
+        group.learns(sentinel, closed, 2).await;
+    }
+    let error = refused(&group.url()).await.to_string();
+    let [first, second] = [0, 1].map(|index| group.sentinels[index].port());
+    let place = format!(
+        "not connected: 127.0.0.1:{closed} (announced by sentinels 127.0.0.1:{first}, 127.0.0.1:{second}): "
+    );
+    assert!(error.starts_with(&place), "{error}");
+}
