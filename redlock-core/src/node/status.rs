@@ -85,6 +85,24 @@ impl StatusReceiver {
     }
 }
 
+impl StatusReceiver {
+    /// Waits until the node is up, or has failed to connect in an attempt that began after this call. Returns whether it is
+    /// up.
+    pub(crate) async fn attempted(&self) -> bool {
+        // The first change may be the end of an attempt that has begun before.
+        for _ in 0..2 {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.get().is_up() {
+                return true;
+            }
+            changed.await;
+        }
+        self.get().is_up()
+    }
+}
+
 impl fmt::Debug for StatusSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("StatusSender").field(&*self.0.status.lock()).finish()

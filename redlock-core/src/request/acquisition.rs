@@ -10,6 +10,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -84,7 +85,23 @@ impl Acquisition {
             Some(WaitTime::Forever) => None,
         };
         // Boxed, because the future would enlarge the futures of requests that do not wait.
-        Box::pin(self.wait(deadline)).await
+        match Box::pin(self.wait(deadline)).await {
+            // A server that is back is used at once.
+            Err(LockError::Unavailable { votes, .. })
+                if Box::pin(self.reconnected(&votes, deadline)).await =>
+            {
+                Box::pin(self.wait(deadline)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Waits until the nodes that were not connected have tried to connect. Returns whether the caller may ask them again.
+    async fn reconnected(&self, votes: &Votes, deadline: Option<Instant>) -> bool {
+        let left =
+            deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        let limit = left.min(self.context.connect_timeout);
+        !limit.is_zero() && self.context.ballot.reconnected(votes, limit).await
     }
 
     /// Waits for the lock. `None` as deadline waits without a limit.
