@@ -163,9 +163,12 @@ impl Ballot {
     /// Waits for the nodes that had no connection in a round without a quorum: the round has made them try to connect at once.
     /// Returns whether another round may find a quorum. Waits for `limit` at most.
     pub(crate) async fn reconnected(&self, votes: &Votes, limit: Duration) -> bool {
-        use NodeError::{ConnectionBroke, NotConnected};
-        let lost = votes.iter().filter(|(_, vote)| {
-            matches!(vote, Some(Vote::Failed(NotConnected(_) | ConnectionBroke(_))))
+        use NodeError::{ConnectionBroke, NotConnected, Server};
+        let lost = votes.iter().zip(&*self.statuses).filter(|((_, vote), status)| match vote {
+            Some(Vote::Failed(NotConnected(_) | ConnectionBroke(_))) => true,
+            // A server that has just started is loading its data.
+            Some(Vote::Failed(Server(_))) => !status.get().is_up(),
+            _ => false,
         });
         let lost = lost.count();
         let failed = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Failed(_)))).count();
