@@ -5,57 +5,66 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use smol_str::SmolStr;
 
+use super::queue::MemoryQueues;
 use super::stored_lock::{LockKind, StoredLock};
 use super::subscribers::{ANY_MODE, Subscribers, Topic};
 use crate::clock::Moment;
 use crate::error::{ForeignKind, Vote};
 use crate::key::LockKey;
 use crate::lock::Mark;
-use crate::node::{Action, Notify, Op, Reply, TURN};
+use crate::node::{Action, Notify, Op, QueueOp, QueueReply, Reply, TURN};
 
 #[derive(Default)]
 pub(super) struct LockTable {
     pub(super) by_name: HashMap<SmolStr, StoredLock>,
+    pub(super) queues: MemoryQueues,
     pub(super) subscribers: Subscribers,
     /// The fencing counters, by prefix.
     pub(super) counters: HashMap<String, i64>,
-    /// The number of entries at which expired locks are removed. Without this removal, an expired lock that
+    /// The number of entries at which those are removed whose lock is free. Without this removal, the entry of a lock that
     /// no caller requests again would stay for ever.
     sweep_at: usize,
 }
 
 pub(super) const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
 
+/// The subscribers to notify, or the vote of a node that has not executed the operation.
+type Executed = Result<Vec<Notify>, Vote>;
+
 impl LockTable {
-    /// Executes an operation. Adds the subscribers to notify to `notified`.
-    pub(super) fn execute(&mut self, op: &Op, now: Moment, notified: &mut Vec<Notify>) -> Reply {
+    /// Executes an operation. Also returns the subscribers to notify.
+    pub(super) fn execute(&mut self, op: &Op, now: Moment) -> (Reply, Vec<Notify>) {
         self.sweep(now);
         let executed = match op.action {
             Action::Acquire { lease, .. } if op.spec.mode().is_shared() => {
                 self.share(op, now, lease)
             }
             Action::Acquire { lease, fenced, mark, .. } => {
-                return self.acquire(op, now, lease, fenced, mark);
+                return (self.acquire(op, now, lease, fenced, mark), Vec::new());
             }
             Action::Extend { lease } => self.extend(op, now, lease),
             Action::Confirm { number } => self.confirm(op, now, number),
-            Action::Release { min_hold } => return self.release(op, now, min_hold, notified),
-            Action::Downgrade => self.downgrade(op, now, notified),
-            Action::Withdraw { mark } => {
-                self.withdraw(op, now, mark, notified);
-                Ok(())
-            }
+            Action::Release { min_hold } => return self.release(op, now, min_hold),
+            Action::Downgrade => self.downgrade(op, now),
+            Action::Withdraw { mark } => Ok(self.withdraw(op, now, mark)),
         };
-        executed.err().unwrap_or(Vote::Granted).into()
+        match executed {
+            Ok(notified) => (Vote::Granted.into(), notified),
+            Err(vote) => (vote.into(), Vec::new()),
+        }
+    }
+
+    /// Executes an operation on a fair queue. Also returns the subscribers to notify.
+    pub(super) fn execute_queue(&mut self, op: &QueueOp, now: Moment) -> (QueueReply, Vec<Notify>) {
+        let (reply, processes) = self.queues.execute(op, now);
+        let topics: Vec<_> = processes.into_iter().map(Topic::Queue).collect();
+        (reply, self.subscribers.of(op.spec.key(), op.spec.dialect(), &topics))
     }
 
     /// Returns the lock at this key if it lives.
     fn living(&mut self, key: &LockKey, now: Moment) -> Option<&mut StoredLock> {
-        let is_living = self.by_name.get_mut(key.name()).is_some_and(|lock| lock.settle(now));
-        if !is_living {
-            self.by_name.remove(key.name());
-        }
-        self.by_name.get_mut(key.name())
+        let lock = self.by_name.get_mut(key.name())?;
+        lock.settle(now).then_some(lock)
     }
 
     /// Returns the lock at a key that the token of the operation holds, and its end for this token. Returns the vote if
@@ -135,31 +144,33 @@ impl LockTable {
     }
 
     /// Acquires a shared lock.
-    fn share(&mut self, op: &Op, now: Moment, lease: Duration) -> Result<(), Vote> {
+    fn share(&mut self, op: &Op, now: Moment, lease: Duration) -> Executed {
         let key = op.spec.key();
         self.living(key, now);
         let lock = self.by_name.entry(key.stored_name().clone()).or_default();
         if lock.is_foreign(op.spec.dialect()) {
             return Err(FOREIGN);
         }
-        let entered = lock.enter(op.token, op.spec.mode(), now.plus(lease));
-        entered.map_err(|end| Vote::Held { remaining: Some(now.time_until(end)) })
+        match lock.enter(op.token, op.spec.mode(), now.plus(lease)) {
+            Ok(()) => Ok(Vec::new()),
+            Err(end) => Err(Vote::Held { remaining: Some(now.time_until(end)) }),
+        }
     }
 
-    fn extend(&mut self, op: &Op, now: Moment, lease: Duration) -> Result<(), Vote> {
+    fn extend(&mut self, op: &Op, now: Moment, lease: Duration) -> Executed {
         self.check_own(op, now)?;
         for key in op.spec.keys() {
             let (lock, end) = self.own(op, key, now)?;
             lock.set(op.token, end.max(now.plus(lease)));
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
-    fn confirm(&mut self, op: &Op, now: Moment, number: i64) -> Result<(), Vote> {
+    fn confirm(&mut self, op: &Op, now: Moment, number: i64) -> Executed {
         self.check_own(op, now)?;
         let count = self.counters.entry(op.spec.key().prefix().to_owned()).or_default();
         *count = number.max(*count);
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Releases the keys that the token of the operation holds, even if it has lost others. The release of an exclusive
@@ -169,64 +180,54 @@ impl LockTable {
         op: &Op,
         now: Moment,
         min_hold: Option<Duration>,
-        notified: &mut Vec<Notify>,
-    ) -> Reply {
+    ) -> (Reply, Vec<Notify>) {
         let dialect = op.spec.dialect();
-        let (mut vote, mut most) = (Vote::Granted, 0);
+        let (mut lost, mut most, mut notified) = (None, 0, Vec::new());
         for key in op.spec.keys() {
             let wants_turn = !self.subscribers.of(key, dialect, &[Topic::Turn]).is_empty();
             let topics = match (self.own(op, key, now), min_hold) {
-                (Err(reason), _) => {
-                    if vote == Vote::Granted {
-                        vote = reason;
-                    }
-                    continue;
-                }
                 (Ok((lock, end)), Some(time)) => {
                     lock.set(op.token, end.min(now.plus(time)));
                     ANY_MODE
                 }
-                (Ok((lock, end)), None) => {
+                (Ok((lock, _)), None) => {
                     if lock.is_exclusive() && wants_turn {
                         (lock.kind, lock.turn) = (LockKind::Readers, Some(now.plus(TURN)));
                     }
-                    let topics = lock.leave(op.token, end);
-                    if lock.is_empty() {
-                        self.by_name.remove(key.name());
-                    }
-                    topics
+                    lock.leave(op.token)
+                }
+                (Err(reason), _) => {
+                    lost = lost.or(Some(reason));
+                    continue;
                 }
             };
             let subscribers = self.subscribers.of(key, dialect, topics);
             most = most.max(subscribers.len());
             notified.extend(subscribers);
         }
-        let is_released = vote == Vote::Granted;
-        let reply = Reply::new(vote);
-        if is_released { reply.with_subscribers(most) } else { reply }
+        let released = || Reply::new(Vote::Granted).with_subscribers(most);
+        (lost.map_or_else(released, Reply::new), notified)
     }
 
     /// Turns an exclusive lock into that of a reader.
-    fn downgrade(&mut self, op: &Op, now: Moment, notified: &mut Vec<Notify>) -> Result<(), Vote> {
+    fn downgrade(&mut self, op: &Op, now: Moment) -> Executed {
         let (lock, _) = self.own(op, op.spec.key(), now)?;
-        if lock.is_exclusive() {
-            lock.kind = LockKind::Readers;
-            let readers = self.subscribers.of(op.spec.key(), op.spec.dialect(), &[Topic::Shared]);
-            notified.extend(readers);
+        if !lock.is_exclusive() {
+            return Ok(Vec::new());
         }
-        Ok(())
+        lock.kind = LockKind::Readers;
+        Ok(self.subscribers.of(op.spec.key(), op.spec.dialect(), &[Topic::Shared]))
     }
 
-    fn withdraw(&mut self, op: &Op, now: Moment, mark: Mark, notified: &mut Vec<Notify>) {
+    fn withdraw(&mut self, op: &Op, now: Moment, mark: Mark) -> Vec<Notify> {
+        let mut notified = Vec::new();
         for key in op.spec.keys() {
             let Some(lock) = self.living(key, now) else { continue };
             if lock.marks.remove(&mark).is_some() && lock.marks.is_empty() {
-                if lock.is_empty() {
-                    self.by_name.remove(key.name());
-                }
                 notified.extend(self.subscribers.of(key, op.spec.dialect(), &[Topic::Shared]));
             }
         }
+        notified
     }
 
     /// Returns the next fencing number. It is never below the time in microseconds since 1970, so that
@@ -239,7 +240,7 @@ impl LockTable {
         *count
     }
 
-    /// Removes locks that have ended, from time to time.
+    /// Removes the entries of locks that are free, from time to time.
     fn sweep(&mut self, now: Moment) {
         const SMALLEST: usize = 64;
         if self.by_name.len() >= self.sweep_at.max(SMALLEST) {

@@ -16,11 +16,10 @@ use super::{
     Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, QueueReply, Reply,
     ReplyFuture, StatusReceiver, StatusSender, Subscription,
 };
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::LockSpec;
 use locks::LockTable;
-use queue::MemoryQueues;
-use subscribers::{Topic, notify_all};
+use subscribers::Topic;
 
 /// A node in the memory of this process, for examples, tests and services that run as one copy.
 ///
@@ -54,7 +53,6 @@ struct Store {
     clock: Arc<dyn Clock>,
     status: StatusSender,
     locks: Mutex<LockTable>,
-    queues: Mutex<MemoryQueues>,
 }
 
 impl MemoryNode {
@@ -72,7 +70,6 @@ impl MemoryNode {
             clock,
             status: StatusSender::new(NodeStatus::Up),
             locks: Mutex::default(),
-            queues: Mutex::default(),
         };
         Self { store: Arc::new(store) }
     }
@@ -100,23 +97,24 @@ impl MemoryNode {
 
     /// Executes an operation at once.
     pub(crate) fn execute(&self, op: &Op) -> Reply {
-        let mut notified = Vec::new();
-        let mut locks = self.store.locks.lock();
-        // Read under the mutex, so that operations read the clock in the order in which they are executed.
-        let now = self.store.clock.now();
-        let reply = locks.execute(op, now, &mut notified);
-        drop(locks);
-        notify_all(notified);
-        reply
+        self.run(|locks, now| locks.execute(op, now))
     }
 
     /// Executes an operation on a fair queue at once.
     pub(crate) fn execute_queue(&self, op: &QueueOp) -> QueueReply {
-        let (reply, processes) = self.store.queues.lock().execute(op, self.store.clock.now());
-        let topics: Vec<_> = processes.into_iter().map(Topic::Queue).collect();
-        let (key, dialect) = (op.spec.key(), op.spec.dialect());
-        let notified = self.store.locks.lock().subscribers.of(key, dialect, &topics);
-        notify_all(notified);
+        self.run(|locks, now| locks.execute_queue(op, now))
+    }
+
+    /// Executes an operation, and notifies the subscribers that it returns.
+    fn run<R>(&self, op: impl FnOnce(&mut LockTable, Moment) -> (R, Vec<Notify>)) -> R {
+        let mut locks = self.store.locks.lock();
+        // Read under the mutex, so that operations read the clock in the order in which they are executed.
+        let now = self.store.clock.now();
+        let (reply, notified) = op(&mut locks, now);
+        drop(locks);
+        for notify in notified {
+            notify();
+        }
         reply
     }
 
@@ -132,7 +130,7 @@ impl MemoryNode {
         let mut locks = self.store.locks.lock();
         locks.by_name.clear();
         locks.counters.clear();
-        self.store.queues.lock().clear();
+        locks.queues.clear();
     }
 }
 
@@ -141,8 +139,7 @@ impl MemoryNode {
     /// Notifies the subscribers of a lock, as if it was released.
     pub(crate) fn publish_release(&self, spec: &LockSpec) {
         let (key, dialect) = (spec.key(), spec.dialect());
-        let notified = self.store.locks.lock().subscribers.of(key, dialect, subscribers::ANY_MODE);
-        notify_all(notified);
+        self.run(|locks, _| ((), locks.subscribers.of(key, dialect, subscribers::ANY_MODE)));
     }
 
     /// Removes a key, as an operator does.
@@ -153,12 +150,12 @@ impl MemoryNode {
 
     /// Forgets all fair queues.
     pub(crate) fn forget_queues(&self) {
-        self.store.queues.lock().clear();
+        self.store.locks.lock().queues.clear();
     }
 
     /// Returns whether no caller waits in a fair queue.
     pub(crate) fn has_empty_queues(&self) -> bool {
-        self.store.queues.lock().is_empty(self.store.clock.now())
+        self.store.locks.lock().queues.is_empty(self.store.clock.now())
     }
 
     /// Returns the number of subscriptions to all locks.

@@ -34,7 +34,7 @@ impl StoredLock {
         lock
     }
 
-    /// Removes the entries that have ended. Returns whether any is left.
+    /// Removes the entries that have ended. Returns whether any is left. Without entries, the lock has no kind any more.
     pub(super) fn settle(&mut self, now: Moment) -> bool {
         while let Some((end, token)) = self.by_end.first().copied()
             && now.has_reached(end)
@@ -43,11 +43,11 @@ impl StoredLock {
         }
         self.marks.retain(|_, end| !now.has_reached(*end));
         self.turn = self.turn.filter(|end| !now.has_reached(*end));
-        !self.is_empty()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.ends.is_empty() && self.marks.is_empty() && self.turn.is_none()
+        let is_living = self.end().is_some();
+        if !is_living {
+            *self = Self::default();
+        }
+        is_living
     }
 
     pub(super) fn is_exclusive(&self) -> bool {
@@ -134,13 +134,14 @@ impl StoredLock {
         Ok(())
     }
 
-    /// Removes a holder whose entry would have ended at `end`. Returns the topics of the subscribers that this concerns.
-    pub(super) fn leave(&mut self, token: Token, end: Moment) -> &'static [Topic] {
+    /// Removes a holder. Returns the topics of the subscribers that this concerns.
+    pub(super) fn leave(&mut self, token: Token) -> &'static [Topic] {
+        let end = self.end_of(token);
         self.remove(token);
         let last = self.last_holder();
         if !self.marks.is_empty() {
             // A waiting writer sleeps until the last holder ends. It keeps all others out.
-            return if last < Some(end) { &[Topic::Exclusive] } else { &[] };
+            return if last < end { &[Topic::Exclusive] } else { &[] };
         }
         match last {
             None => ANY_MODE,

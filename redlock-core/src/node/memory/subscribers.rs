@@ -62,9 +62,3 @@ impl Subscribers {
         self.0.lock().values().map(Vec::len).sum()
     }
 }
-
-pub(super) fn notify_all(subscribers: Vec<Notify>) {
-    for notify in subscribers {
-        notify();
-    }
-}
