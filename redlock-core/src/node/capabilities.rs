@@ -81,9 +81,8 @@ impl Default for Capabilities {
 pub enum Fencing {
     /// The node gives no numbers. Requests with [`fenced`](crate::LockRequest::fenced) are refused.
     None,
-    /// The numbers of the node grow by themselves, and the node cannot raise them above the number of another node.
-    /// Requests with `fenced` are refused if the manager has other nodes. [`Confirm`](super::Action::Confirm) has a number
-    /// that the node has returned.
+    /// The numbers of the node grow by themselves, such as the IDs of transactions, and the node cannot raise them to the
+    /// number of another node. Requests with `fenced` are refused if the manager has other nodes.
     Alone,
     /// The node gives numbers, and raises its counter to the number of another node, see
     /// [`Confirm`](super::Action::Confirm).

@@ -25,7 +25,7 @@
 //!
 //! With [`Capabilities::default`], a node gets only exclusive locks of one key without fencing numbers, and needs only
 //! [`LockSpec::name`]. A node claims what it can do beyond that. The manager refuses what one of its nodes does not claim
-//! before it asks any node, with an [`InvalidOption`](crate::InvalidOption) that names the node: options of a request
+//! before it asks any node, with an [`InvalidOption`] that names the node: options of a request
 //! when the lock is requested, options of the manager when it [connects](crate::LockManagerBuilder::connect).
 //!
 //! | capability | without it, these are refused |
@@ -47,7 +47,7 @@
 //!
 //! * A node executes operations in the order in which their [futures](ReplyFuture) were first polled, by
 //!   any task on any thread. A single connection or channel keeps this order. A store in memory may
-//!   execute the operation inside [`call`](Node::call).
+//!   execute the operation inside [`call`](Node::call). Operations with different tokens need no order.
 //! * A pool of connections, or a client that sends each request in its own task, does not keep this order.
 //!   Such a node sets [`Capabilities::ordered`] to `false`, and the manager wraps it in [`Ordered`].
 //!
@@ -70,6 +70,9 @@
 //! tasks or uses timers keeps the [`Handle`](tokio::runtime::Handle) of a runtime, because there may be no
 //! current runtime. The first poll must send the operation: the next poll may come much later.
 //!
+//! The node is dropped after its manager, when the last guard and the last pending release are gone. It then ends its
+//! tasks and its connections.
+//!
 //! ## Failures
 //!
 //! A node that has no result for an operation votes [`Vote::Failed`](crate::Vote::Failed). After a failed
@@ -80,9 +83,9 @@
 //! | failure | for a node that | the operation |
 //! |---|---|---|
 //! | `NotConnected` | cannot reach its store, and has sent nothing | was not executed |
-//! | `Tls`, `Credentials` | cannot make a connection, because the certificates or the credentials are wrong | was not executed |
+//! | `Tls`, `Credentials` | cannot make a connection, because the certificates are wrong, or because it cannot get its credentials | was not executed |
 //! | `Server` | got an error from its store instead of a result | was not executed |
-//! | `NotPermitted` | lacks a permission; waiters do not expect this to change soon | was not executed |
+//! | `NotPermitted` | lacks a permission, or has the wrong password; waiters do not expect this to change soon | was not executed |
 //! | `SameServer` | has the same store as another node of the manager; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
 //! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
@@ -90,6 +93,10 @@
 //! | `Restarted`, `ClockStepped`, `Promoted`, `Disputed` | has a store that may have forgotten locks, or may be replaced by one that does not know them, so that its grants do not count | may have been executed |
 //!
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
+//!
+//! A caller waits for a reply no longer than the [`node_timeout`](crate::LockManagerBuilder::node_timeout). But the manager
+//! polls the future of an acquisition until it completes, and a release on an [`Ordered`] node waits for that. So a node
+//! must end a connection over which its store does not reply, and reply with `ConnectionBroke`.
 //!
 //! The manager repeats a failed release until the node confirms it or the lease has run out, but only while
 //! the [status](Node::status) is [`Up`](NodeStatus::Up). A failed extension is not a denial: the holder
@@ -299,7 +306,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// has one key. The release of a lock of several keys notifies the subscribers of each of them.
     ///
     /// Notifications may get lost, or come too often: a waiter also polls, and a notification only makes it
-    /// request the lock again. A node without notifications returns `Subscription::new(|| {})`. The end of a
+    /// request the lock again. If the manager has several nodes, a waiter requests the lock again when a quorum of them
+    /// has notified it. A node without notifications returns `Subscription::new(|| {})`. The end of a
     /// lease needs no notification: a [refusal](crate::Vote::Held) contains the remaining lease.
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
 
@@ -334,9 +342,9 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the status of the node.
     ///
-    /// [`connect`](crate::LockManagerBuilder::connect) waits for the status, and
-    /// [`LockManager::is_available`](crate::LockManager::is_available) reports it. Acquisitions do not read
-    /// it.
+    /// [`connect`](crate::LockManagerBuilder::connect) waits until each node is [`Up`](NodeStatus::Up) or
+    /// [`Down`](NodeStatus::Down): a node that is `Down` has failed to connect, and `connect` does not wait for it any longer.
+    /// [`LockManager::is_available`](crate::LockManager::is_available) reports the status. Acquisitions do not read it.
     fn status(&self) -> StatusReceiver;
 
     /// Returns whether the node owes a reply and has been silent for at least `limit`. The caller has waited

@@ -74,9 +74,13 @@ pub enum Action {
         lease: Duration,
     },
     /// Raises the fencing counter of the lock to this number, unless the counter is higher already.
+    ///
+    /// A manager with several nodes sends it after each fenced `Acquire`, with the greatest number of the nodes. Every
+    /// manager, also over one node, sends it when a waiter of this process takes a lock over, with the number of the
+    /// former holder plus one, and after it has set a lock again on a node that had lost it.
     #[non_exhaustive]
     Confirm {
-        /// A fencing number that another node, or an earlier operation, has returned.
+        /// The fencing number of the present holder.
         number: i64,
     },
     /// Removes the lock, and notifies its [subscribers](super::Node::subscribe).

@@ -25,7 +25,8 @@ impl Subscription {
 
     /// Sets the future that completes when the subscription is in effect. From then on the subscriber
     /// misses no release. If the store does not permit the subscription, `ready` completes as well, and the
-    /// subscriber is never notified.
+    /// subscriber is never notified. A waiter waits until a quorum of its subscriptions is in effect, but no longer than
+    /// the [`node_timeout`](crate::LockManagerBuilder::node_timeout).
     pub fn ready_after(mut self, ready: impl Future<Output = ()> + Send + Sync + 'static) -> Self {
         self.ready = Some(Box::pin(ready));
         self

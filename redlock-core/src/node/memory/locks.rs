@@ -146,6 +146,7 @@ impl LockTable {
     /// Acquires a shared lock.
     fn share(&mut self, op: &Op, now: Moment, lease: Duration) -> Executed {
         let key = op.spec.key();
+        // Removes the entries that have ended, and with them the kind of the lock.
         self.living(key, now);
         let lock = self.by_name.entry(key.stored_name().clone()).or_default();
         if lock.is_foreign(op.spec.dialect()) {

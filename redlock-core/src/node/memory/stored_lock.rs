@@ -1,4 +1,4 @@
-//! The value of a lock in memory: what a server stores at the key.
+//! The lock in memory, with its holders: the value that a server stores at the key.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -14,10 +14,10 @@ use crate::node::{Notify, ProcessId, Subscription};
 #[derive(Clone, Default)]
 pub(super) struct Subscribers(Arc<Mutex<HashMap<LockTopic, Vec<Notify>>>>);
 
-/// The name of a lock, its dialect, and what its subscribers wait for.
+/// The name of a lock, its dialect, and the event.
 type LockTopic = (SmolStr, Dialect, Topic);
 
-/// What a subscriber waits for.
+/// The event that a subscriber waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Topic {
     /// A shared lock.
