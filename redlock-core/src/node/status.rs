@@ -1,6 +1,5 @@
 //! The status of a node.
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -28,13 +27,16 @@ impl NodeStatus {
     }
 }
 
-/// Sets the status of a node. Each node has one, and hands out [receivers](Self::subscribe).
+/// Sets the status of a node, which hands out [receivers](Self::subscribe). Cloning is cheap, and the clones set the same
+/// status.
+#[derive(Debug, Clone)]
 pub struct StatusSender(Arc<SharedStatus>);
 
 /// Shows the status of a node. Cloning is cheap.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct StatusReceiver(Arc<SharedStatus>);
 
+#[derive(Debug)]
 struct SharedStatus {
     status: Mutex<NodeStatus>,
     /// Wakes waiters in the order of their arrival.
@@ -100,18 +102,6 @@ impl StatusReceiver {
             changed.await;
         }
         self.get().is_up()
-    }
-}
-
-impl fmt::Debug for StatusSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StatusSender").field(&*self.0.status.lock()).finish()
-    }
-}
-
-impl fmt::Debug for StatusReceiver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StatusReceiver").field(&*self.0.status.lock()).finish()
     }
 }
 

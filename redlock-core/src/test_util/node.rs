@@ -34,12 +34,8 @@ use crate::node::{
 pub struct TestNode {
     store: MemoryNode,
     clock: TestClock,
-    shared: Arc<SharedNode>,
-}
-
-struct SharedNode {
     status: StatusSender,
-    state: Mutex<NodeState>,
+    state: Arc<Mutex<NodeState>>,
 }
 
 struct NodeState {
@@ -68,11 +64,11 @@ impl TestNode {
             unread: Vec::new(),
             connection: CancellationToken::new(),
         };
-        let status = StatusSender::new(NodeStatus::Up);
         Self {
             store: MemoryNode::with_clock(Arc::new(clock.clone())),
             clock: clock.clone(),
-            shared: Arc::new(SharedNode { status, state: Mutex::new(state) }),
+            status: StatusSender::new(NodeStatus::Up),
+            state: Arc::new(Mutex::new(state)),
         }
     }
 
@@ -82,11 +78,11 @@ impl TestNode {
     /// Operations whose reply is pending fail with [`NodeError::ConnectionBroke`]. The node keeps its
     /// locks, whose leases continue to run out.
     pub fn fail(&self) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state.lock();
         state.behaviour = Behaviour::Failing;
         state.unread.clear();
         std::mem::take(&mut state.connection).cancel();
-        self.shared.status.send(NodeStatus::Down(not_connected()));
+        self.status.send(NodeStatus::Down(not_connected()));
     }
 
     /// Freezes the node: it sends no replies, like a stopped server process or a network that drops all
@@ -100,9 +96,9 @@ impl TestNode {
     /// `Down` afterwards: [`is_available`](crate::LockManager::is_available) reports the outage later than it
     /// does in a test.
     pub fn freeze(&self) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state.lock();
         state.behaviour = Behaviour::Frozen;
-        self.shared.status.send(NodeStatus::Connecting);
+        self.status.send(NodeStatus::Connecting);
     }
 
     /// Makes the node slow: it executes every operation at once, and its reply arrives after `delay`.
@@ -143,13 +139,13 @@ impl TestNode {
     }
 
     fn answer(&self, delay: Duration) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state.lock();
         state.behaviour = Behaviour::Answering { delay };
         // The mutex of the state is held, so that no later operation overtakes these operations.
         for execute in std::mem::take(&mut state.unread) {
             execute(delay);
         }
-        self.shared.status.send(NodeStatus::Up);
+        self.status.send(NodeStatus::Up);
     }
 
     /// Sends an operation and waits for its reply. The first poll executes or queues the operation, so that
@@ -163,7 +159,7 @@ impl TestNode {
         // The operation is executed even if no caller waits for its reply.
         let execute = move |delay: Duration| drop(sender.send((operation(&store), delay)));
         let connection = {
-            let mut state = self.shared.state.lock();
+            let mut state = self.state.lock();
             match state.behaviour {
                 Behaviour::Failing => return Err(not_connected()),
                 Behaviour::Frozen => state.unread.push(Box::new(execute)),
@@ -207,7 +203,7 @@ impl Node for TestNode {
     }
 
     fn status(&self) -> StatusReceiver {
-        self.shared.status.subscribe()
+        self.status.subscribe()
     }
 }
 
@@ -215,7 +211,7 @@ impl fmt::Debug for TestNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestNode")
             .field("name", self.name())
-            .field("behaviour", &self.shared.state.lock().behaviour)
+            .field("behaviour", &self.state.lock().behaviour)
             .field("len", &self.len())
             .finish_non_exhaustive()
     }

@@ -20,13 +20,13 @@ type LockTopic = (SmolStr, Dialect, Topic);
 /// The event that a subscriber waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Topic {
-    /// A shared lock.
+    /// The release of the lock, for a caller that shares it.
     Shared,
-    /// An exclusive lock.
+    /// The release of the lock, for a caller that does not share it.
     Exclusive,
     /// A turn of the readers. These subscribers are only counted.
     Turn,
-    /// The first place in the fair queue, for this process.
+    /// A new first ticket in the fair queue, for this process.
     Queue(ProcessId),
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct RedisNode {
     name: Arc<str>,
     options: Mutex<Option<RedisOptions>>,
     is_cluster: bool,
-    status: Arc<StatusSender>,
+    status: StatusSender,
     started: OnceLock<Arc<Shared>>,
     /// Cancelled when the node is dropped, which ends its tasks.
     dropped: CancellationToken,
@@ -108,7 +108,7 @@ impl RedisNode {
             name: options.url.name().into(),
             is_cluster: matches!(options.url.servers, Servers::Cluster { .. }),
             options: Mutex::new(Some(options)),
-            status: Arc::new(StatusSender::new(NodeStatus::Connecting)),
+            status: StatusSender::new(NodeStatus::Connecting),
             started: OnceLock::new(),
             _cancel_on_drop: dropped.clone().drop_guard(),
             dropped,
@@ -138,7 +138,7 @@ impl Shared {
     fn new(
         url: RedisUrl,
         settings: ServerSettings,
-        status: Arc<StatusSender>,
+        status: StatusSender,
         runtime: &Handle,
     ) -> Arc<Self> {
         let log_limit = LogLimit::new(Arc::clone(&settings.clock));
@@ -215,7 +215,7 @@ impl Node for RedisNode {
         let voter = Arc::clone(&self.name);
         let in_slices = is_only_node && !self.is_cluster;
         let settings = ServerSettings::new(settings, voter, registry, cluster_refresh, in_slices);
-        let shared = Shared::new(url, settings, Arc::clone(&self.status), runtime);
+        let shared = Shared::new(url, settings, self.status.clone(), runtime);
         let shared = self.started.get_or_init(|| shared);
         shared.map.start(endpoint, &self.dropped);
     }

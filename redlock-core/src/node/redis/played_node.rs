@@ -52,7 +52,7 @@ impl RedisNode {
         let ended = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let runtime = ended.handle().clone();
         ended.shutdown_background();
-        let shared = Shared::new(url, settings, Arc::clone(&self.status), &runtime);
+        let shared = Shared::new(url, settings, self.status.clone(), &runtime);
         Arc::clone(self.started.get_or_init(|| shared))
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Map {
     /// Notified when the slots should be read again.
     refresh: Notify,
     /// The status of the node. The mutex is held while the status is computed and sent.
-    status: Mutex<Arc<StatusSender>>,
+    status: Mutex<StatusSender>,
     log_limit: Arc<LogLimit>,
     observer: Weak<dyn Observer>,
     runtime: Handle,
@@ -91,7 +91,7 @@ impl Map {
     pub(super) fn new(
         url: RedisUrl,
         settings: ServerSettings,
-        status: Arc<StatusSender>,
+        status: StatusSender,
         observer: Weak<dyn Observer>,
         runtime: &Handle,
     ) -> Self {
