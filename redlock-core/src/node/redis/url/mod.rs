@@ -1,7 +1,6 @@
 //! The URL of a node: a server, a Sentinel group or a Redis Cluster.
 
 mod parse;
-mod query;
 #[cfg(test)]
 mod tests;
 
