@@ -4,7 +4,7 @@
 //! they learn of a failover.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::{LockError, LockManager, NodeError, Vote};
@@ -142,6 +142,32 @@ async fn with_the_guard_a_master_grants_nothing_while_two_sentinels_learn_late()
         is_granted_by(next, &locks).await.ok().filter(|by_the_next| *by_the_next)
     })
     .await;
+}
+
+/// Nobody tells that the master was a replica in between. Its former master may still grant locks.
+#[tokio::test]
+async fn without_a_majority_a_master_that_was_a_replica_counts_as_promoted() {
+    const MARGIN: Duration = Duration::from_secs(2);
+    let mut group = Disagreeing::start().await;
+    let guarded = builder(&group.url()).expire(LEASE).restart_guard(LEASE);
+    let locks = guarded.failover_margin(MARGIN).connect().await.unwrap();
+    let granted = async || is_granted_by(&group.servers[0], &locks).await.ok();
+    eventually("the quarantine at the start ends", 2 * SOON, granted).await;
+    let logs = Logs::collect();
+    group.sentinels[0].kill();
+    group.sentinels[1].kill();
+    eventually("the master is kept", SOON, async || {
+        (logs.count("WARN", "no majority of the sentinels names the master") > 0).then_some(())
+    })
+    .await;
+    let mut probe = group.servers[0].probe().await;
+    probe.command::<()>(["REPLICAOF", "127.0.0.1", "1"]).await;
+    probe.command::<()>(["REPLICAOF", "NO", "ONE"]).await;
+    let promoted = Instant::now();
+    probe.disconnect_others().await;
+    let granted = async || is_granted_by(&group.servers[0], &locks).await.ok();
+    eventually("the master grants locks again", 2 * SOON, granted).await;
+    assert!(promoted.elapsed() >= LEASE + MARGIN, "{:?}", promoted.elapsed());
 }
 
 /// Returns the port of a listener, and the bytes that it has received.

@@ -2,6 +2,7 @@ use redlock_logs::Logs;
 use tokio::io::DuplexStream;
 
 use super::*;
+use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
@@ -232,6 +233,21 @@ async fn in_a_dispute_the_present_master_grants_no_locks() {
     assert_eq!(master.gate.check_grants(), Ok(()));
     assert!(former.connection().is_err(), "grants that are on their way count no more");
     assert_eq!((count("has decided"), count("a server was promoted")), (1, 1));
+}
+
+/// The server has set the lock, although the grant does not count.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_granted_in_a_dispute_is_released() {
+    let group = group("s1,s2,s3");
+    let (node, _shared, mut server) = node(&group, Some(MINUTE)).await;
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let played = async {
+        serve(&mut server, "SET", "+OK\r\n", || name(&group, 0, 2, 2)).await;
+        serve(&mut server, "release", ":1\r\n", || {}).await;
+    };
+    let acquire = async { locks.lock("order:42").try_acquire().await.unwrap_err() };
+    let (error, ()) = timeout(MINUTE, async { tokio::join!(acquire, played) }).await.unwrap();
+    assert!(error.diagnostics().to_string().contains("disagree about the master"), "{error}");
 }
 
 /// A sentinel of another group disputes the master from the start.
