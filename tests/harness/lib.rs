@@ -92,8 +92,8 @@ pub use servers::Servers;
 pub use service::Service;
 pub use skip::skip;
 pub use storm::{
-    CONTENDED_KEYS, Client, ClientSettings, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike,
-    Target,
+    CONTENDED_KEYS, Client, ClientSettings, Fault, LONGEST_LEASE, NodeKind, Report, Schedule,
+    Storm, Strike, Target,
 };
 pub use traces::Traces;
 

@@ -142,17 +142,20 @@ impl Fault {
     /// The faults under which the promises hold only if every client has the restart guard.
     pub const GUARDED: [Self; 3] = [Self::RestartAtOnce, Self::PowerCutAtOnce, Self::StepForward];
 
-    /// The faults of each node of a [mixed](super::Schedule::mixed) storm: of the server, the group and the cluster.
-    pub const MIXED: [&'static [Self]; 3] = [
-        &[Self::RestartAtOnce, Self::Freeze, Self::Disconnect, Self::FlushScripts],
-        &[
-            Self::KillMaster,
-            Self::FreezeMaster,
-            Self::FailOver,
-            Self::KillSentinel,
-            Self::Disconnect,
-        ],
-        &[Self::KillMaster, Self::FreezeMaster, Self::FailOver, Self::MoveSlot],
+    /// The names and the faults of the nodes of a [mixed](super::NodeKind::Mixed) storm.
+    pub const MIXED: [(&'static str, &'static [Self]); 3] = [
+        ("server", &[Self::RestartAtOnce, Self::Freeze, Self::Disconnect, Self::FlushScripts]),
+        (
+            "group",
+            &[
+                Self::KillMaster,
+                Self::FreezeMaster,
+                Self::FailOver,
+                Self::KillSentinel,
+                Self::Disconnect,
+            ],
+        ),
+        ("cluster", &[Self::KillMaster, Self::FreezeMaster, Self::FailOver, Self::MoveSlot]),
     ];
 
     /// Returns the faults of random storms. With the guard, the storm need not keep restarted nodes away

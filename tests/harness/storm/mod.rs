@@ -24,7 +24,7 @@ pub use client::{Client, ClientSettings};
 pub use fault::{Fault, Target};
 pub use report::Report;
 pub use round::Storm;
-pub use schedule::{Schedule, Strike};
+pub use schedule::{NodeKind, Schedule, Strike};
 
 /// The longest lease that a client requests.
 pub const LONGEST_LEASE: Duration = Duration::from_millis(600);

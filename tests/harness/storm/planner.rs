@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Fault, HOLD_BACK, LONGEST_LEASE, Schedule, Strike, Target};
+use super::{Fault, HOLD_BACK, LONGEST_LEASE, NodeKind, Schedule, Strike, Target};
 
 /// The pause of a target after a fault.
 const REST: Duration = Duration::from_millis(20);
@@ -45,11 +45,11 @@ pub(super) struct Planner {
 
 impl Planner {
     pub(super) fn new(seed: u64, nodes: usize, clients: usize) -> Self {
-        let (is_mixed, restart_guard, strikes) = (false, false, Vec::new());
+        let (kind, restart_guard, strikes) = (NodeKind::Servers, false, Vec::new());
         let busy = [nodes, clients, clients * nodes].map(|count| vec![Duration::ZERO; count]);
         let silent = busy[Target::Links as usize].clone();
         Self {
-            schedule: Schedule { seed, nodes, is_mixed, clients, restart_guard, strikes },
+            schedule: Schedule { seed, nodes, kind, clients, restart_guard, strikes },
             choices: StdRng::seed_from_u64(seed),
             busy,
             silent,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join_all};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::Mutex;
@@ -18,11 +18,13 @@ use super::mixed::{start_cluster, start_group};
 use super::network::Network;
 use super::node::{Node, Servers};
 use super::report::Report;
-use super::{Fault, LONGEST_LEASE, PASSWORD, Schedule, Strike, Target, USER};
+use super::{Fault, LONGEST_LEASE, NodeKind, PASSWORD, Schedule, Strike, Target, USER};
+use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
 use crate::history::{Event, History, What, holds, monotonic_nanos, overlaps};
 use crate::redis_server::RedisServer;
 use crate::scratch::scratch_in_memory;
+use crate::sentinel_group::FailoverGroup;
 
 /// The time without faults before the first fault and after the last one.
 const CALM: Duration = Duration::from_millis(100);
@@ -55,7 +57,7 @@ struct World {
     network: Network,
     clients: Vec<Mutex<ClientSlot>>,
     program: PathBuf,
-    is_mixed: bool,
+    kind: NodeKind,
     /// The settings that all clients share.
     settings: ClientSettings,
     history: History,
@@ -148,21 +150,29 @@ impl World {
             .directive("lua-time-limit", "5")
             .directive("appendonly", "yes")
             .directive("appendfsync", "no");
-        let count = if schedule.is_mixed { 1 } else { schedule.nodes };
+        let (count, has_group, has_cluster) = match schedule.kind {
+            NodeKind::Servers => (schedule.nodes, false, false),
+            NodeKind::Group => (0, true, false),
+            NodeKind::Cluster => (0, false, true),
+            NodeKind::Mixed => (1, true, true),
+        };
+        let fails_over = has_group || has_cluster;
         let servers = join_all((0..count).map(|_| options.clone().start())).await;
         let server_urls = servers.iter().map(RedisServer::url).collect();
-        let (mut groups, mut group_urls) = (Vec::new(), Vec::new());
-        if schedule.is_mixed {
-            let (group, cluster) = tokio::join!(start_group(), start_cluster());
-            group_urls = vec![group.url(), cluster.url()];
-            groups = vec![Servers::Group(group), Servers::Cluster(cluster)];
-        }
+        let (group, cluster) = tokio::join!(
+            OptionFuture::from(has_group.then(start_group)),
+            OptionFuture::from(has_cluster.then(start_cluster)),
+        );
+        let urls =
+            [group.as_ref().map(FailoverGroup::url), cluster.as_ref().map(RedisCluster::url)];
+        let group_urls = urls.into_iter().flatten().collect();
+        let groups = [group.map(Servers::Group), cluster.map(Servers::Cluster)];
         let network = Network::between(schedule.clients, &servers, group_urls).await;
-        let nodes = servers.into_iter().map(Servers::One).chain(groups).enumerate();
-        let nodes = nodes.map(|(index, servers)| Mutex::new(Node::new(index, servers)));
+        let nodes = servers.into_iter().map(Servers::One).chain(groups.into_iter().flatten());
+        let nodes = nodes.enumerate().map(|(index, servers)| Mutex::new(Node::new(index, servers)));
         let longest = schedule.strikes.iter().map(|strike| strike.lasts).max().unwrap_or_default();
-        let failovers = if schedule.is_mixed { FAILOVERS } else { Duration::ZERO };
-        let margin = schedule.is_mixed && schedule.restart_guard;
+        let failovers = if fails_over { FAILOVERS } else { Duration::ZERO };
+        let margin = fails_over && schedule.restart_guard;
         let mut seeds = StdRng::seed_from_u64(schedule.seed);
         let slots =
             (0..schedule.clients).map(|_| ClientSlot { client: None, next_seed: seeds.random() });
@@ -171,7 +181,7 @@ impl World {
             nodes: nodes.collect(),
             network,
             program,
-            is_mixed: schedule.is_mixed,
+            kind: schedule.kind,
             settings: ClientSettings {
                 urls: Vec::new(),
                 server_urls,
@@ -180,7 +190,7 @@ impl World {
                 client,
                 restart_guard: schedule.restart_guard,
                 failover_margin: margin.then_some(FAILOVER_MARGIN),
-                has_sets: !schedule.is_mixed,
+                has_sets: !fails_over,
                 patience: longest + LONGEST_LEASE + RECOVERY + failovers,
             },
             history: history.clone(),
@@ -232,8 +242,8 @@ impl World {
         let isolated = strike.isolated(self.nodes.len(), self.clients.len());
         let Strike { fault, targets, lasts, choice, .. } = strike;
         let name = match (targets.len(), isolated.len()) {
-            _ if self.is_mixed && fault.target() == Target::Nodes => {
-                format!("{fault:?} of {}", ["the server", "the group", "the cluster"][targets[0]])
+            _ if fault.target() == Target::Nodes && self.kind != NodeKind::Servers => {
+                format!("{fault:?} of the {}", self.kind.failing_over()[targets[0]].0)
             }
             (2.., 0) if fault.target() != Target::Links => {
                 format!("{fault:?}, {} at once", targets.len())

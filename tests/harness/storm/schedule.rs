@@ -23,6 +23,31 @@ pub struct Strike {
     pub choice: u64,
 }
 
+/// The kind of the nodes of a storm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// Servers.
+    Servers,
+    /// A Sentinel group.
+    Group,
+    /// A Redis Cluster of three masters with a replica each.
+    Cluster,
+    /// A server, a Sentinel group and a Redis Cluster.
+    Mixed,
+}
+
+impl NodeKind {
+    /// Returns the names of the nodes and their faults; empty for servers.
+    pub(super) fn failing_over(self) -> &'static [(&'static str, &'static [Fault])] {
+        match self {
+            Self::Servers => &[],
+            Self::Group => &Fault::MIXED[1..2],
+            Self::Cluster => &Fault::MIXED[2..],
+            Self::Mixed => &Fault::MIXED,
+        }
+    }
+}
+
 /// The strikes of one storm, in the order of their times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
@@ -30,8 +55,8 @@ pub struct Schedule {
     pub seed: u64,
     /// The number of nodes.
     pub nodes: usize,
-    /// Whether the nodes are a server, a Sentinel group and a Redis Cluster, instead of servers.
-    pub is_mixed: bool,
+    /// The kind of the nodes.
+    pub kind: NodeKind,
     /// The number of clients.
     pub clients: usize,
     /// Whether every client has the restart guard.
@@ -169,18 +194,19 @@ impl Schedule {
         planner.schedule
     }
 
-    /// Makes random faults of a server, a Sentinel group and a Redis Cluster for `time`, and stops and kills clients.
-    pub fn mixed(seed: u64, time: Duration) -> Self {
-        let mut planner = Planner::new(seed, 3, 4);
-        planner.schedule.is_mixed = true;
-        for (node, faults) in Fault::MIXED.into_iter().enumerate() {
+    /// Makes random faults of nodes that fail over for `time`, and stops and kills clients.
+    pub fn failovers(seed: u64, time: Duration, kind: NodeKind) -> Self {
+        let nodes = kind.failing_over();
+        let mut planner = Planner::new(seed, nodes.len(), 4);
+        planner.schedule.kind = kind;
+        for (node, (name, faults)) in nodes.iter().enumerate() {
             let mut at = Duration::ZERO;
             while at < time {
                 let fault = faults[planner.choices.random_range(0..faults.len())];
                 let lasts = planner.lasts(fault);
                 planner.plan(at, fault, vec![node], lasts);
                 at += lasts
-                    + if node == 0 {
+                    + if *name == "server" {
                         planner.millis(300, 1500)
                     } else {
                         planner.millis(3000, 8000)
