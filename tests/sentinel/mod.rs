@@ -1,5 +1,6 @@
 //! Sentinel groups as nodes: failovers, sentinels that disagree, and groups without sentinels.
 
+mod announcements;
 mod failover;
 mod majority;
 mod outages;
