@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{HoldError, NodeError, ReleaseError, Vote, Votes};
+use crate::error::{HoldError, ReleaseError, Vote, Votes};
 use crate::home::Home;
 use crate::lock::{LockSpec, Mark, Token};
 use crate::node::{Action, Node, NodeStatus, Op, ReplyFuture, StatusReceiver};
@@ -32,9 +32,6 @@ pub(crate) use attempt::{Ask, Attempt, Lease, MinHold};
 use cleanup::NodeRelease;
 use round::Round;
 use tally::Decision;
-
-/// How long a caller waits for one server of a node that has others: an attempt to connect begins after 20 ms at the latest.
-const RECONNECTION: Duration = Duration::from_millis(50);
 
 /// The nodes that vote, and the settings of the vote.
 #[derive(Debug, Clone)]
@@ -160,31 +157,15 @@ impl Ballot {
         recovered.take(quorum(self.nodes.len())).for_each(|_| async {}).await;
     }
 
-    /// Waits for the nodes that had no connection in a round without a quorum: the round has made them try to connect at once.
-    /// Returns whether another round may find a quorum. Waits for `limit` at most.
-    pub(crate) async fn reconnected(&self, votes: &Votes, limit: Duration) -> bool {
-        use NodeError::{ConnectionBroke, NotConnected, Server};
-        let lost = votes.iter().zip(&*self.statuses).filter(|((_, vote), status)| match vote {
-            Some(Vote::Failed(NotConnected(_) | ConnectionBroke(_))) => true,
-            // A server that has just started is loading its data.
-            Some(Vote::Failed(Server(_))) => !status.get().is_up(),
-            _ => false,
-        });
-        let lost = lost.count();
-        let failed = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Failed(_)))).count();
-        let quorum = quorum(self.nodes.len());
-        if lost == 0 || self.nodes.len() - (failed - lost) < quorum {
-            return false;
-        }
-        if self.has_quorum() {
-            // One of the servers of a cluster, or a node that has connected meanwhile.
-            sleep(limit.min(RECONNECTION)).await;
-            return true;
-        }
-        let attempts: FuturesUnordered<_> =
-            self.statuses.iter().map(StatusReceiver::attempted).collect();
-        let up = attempts.filter(|is_up| std::future::ready(*is_up)).take(quorum).count();
-        timeout(limit, up).await.is_ok_and(|up| up >= quorum)
+    /// Lets the nodes that had no connection in a round without a quorum try to connect at once. Returns whether so many of
+    /// them are connected that another round may find a quorum. Waits for `limit` at most.
+    pub(crate) async fn reconnect(&self, spec: &LockSpec, votes: &Votes, limit: Duration) -> bool {
+        let failed = self.nodes.iter().zip(votes.iter());
+        let failed = failed.filter(|(_, (_, vote))| matches!(vote, Some(Vote::Failed(_))));
+        let attempts: FuturesUnordered<_> = failed.map(|(node, _)| node.reconnect(spec)).collect();
+        let missing = quorum(self.nodes.len()).saturating_sub(self.nodes.len() - attempts.len());
+        let connected = attempts.filter(|is_connected| std::future::ready(*is_connected));
+        timeout(limit, connected.take(missing).count()).await.is_ok_and(|count| count == missing)
     }
 
     /// Releases the attempt in the background, on every node that was asked to set the lock. The rules are

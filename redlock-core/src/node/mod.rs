@@ -221,6 +221,7 @@ mod status;
 mod subscription;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -241,6 +242,9 @@ pub use settings::NodeSettings;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;
 pub use subscription::{Notify, Subscription};
+
+/// The future of a node's [attempt to connect](Node::reconnect).
+pub type Reconnection = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// How long a turn of the callers that share a lock lasts: 50 ms, which is longer than the message about the release
 /// and a round trip take. See [`Node::request_turn`].
@@ -338,6 +342,17 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// inspects the queue once per second.
     fn subscribe_queue(&self, _: &LockSpec, _: ProcessId, _: Notify) -> Subscription {
         Subscription::new(|| {})
+    }
+
+    /// Tries at once to connect to the store that has a lock of this spec. Returns whether the node is connected to it: at
+    /// once if it is, and otherwise at the end of an attempt that began after the call. The caller gives up after the
+    /// [`connect_timeout`](crate::LockManagerBuilder::connect_timeout).
+    ///
+    /// The manager calls it after an operation has failed, for a caller that may wait. The provided method returns `false`
+    /// at once.
+    fn reconnect(&self, spec: &LockSpec) -> Reconnection {
+        let _ = spec;
+        Box::pin(std::future::ready(false))
     }
 
     /// Returns the status of the node.

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use super::{
     Action, Capabilities, Node, NodeSettings, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    ReplyFuture, Silence, StatusReceiver, Subscription,
+    Reconnection, ReplyFuture, Silence, StatusReceiver, Subscription,
 };
 use crate::error::InvalidOption;
 use crate::key::LockKey;
@@ -72,6 +72,7 @@ impl<N: Node> Node for Ordered<N> {
         fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
         fn request_turn(&self, spec: &LockSpec) -> Subscription;
+        fn reconnect(&self, spec: &LockSpec) -> Reconnection;
         // The order of these operations is not kept: a ticket that enters after it has left is removed as soon as it is
         // the first one.
         fn queue(&self, op: QueueOp) -> QueueFuture;

@@ -88,10 +88,10 @@ impl StatusReceiver {
 }
 
 impl StatusReceiver {
-    /// Waits until the node is up, or has failed to connect in an attempt that began after this call. Returns whether it is
-    /// up.
+    /// Waits until the status is [`Up`](NodeStatus::Up), or was sent twice: the first time may be the end of an attempt to
+    /// connect that had begun before the call. Returns whether it is `Up`.
+    #[cfg(feature = "redis")]
     pub(crate) async fn attempted(&self) -> bool {
-        // The first change may be the end of an attempt that has begun before.
         for _ in 0..2 {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);

@@ -88,7 +88,7 @@ impl Acquisition {
         match Box::pin(self.wait(deadline)).await {
             // A server that is back is used at once.
             Err(LockError::Unavailable { votes, .. })
-                if Box::pin(self.reconnected(&votes, deadline)).await =>
+                if Box::pin(self.reconnect(&votes, deadline)).await =>
             {
                 Box::pin(self.wait(deadline)).await
             }
@@ -96,12 +96,12 @@ impl Acquisition {
         }
     }
 
-    /// Waits until the nodes that were not connected have tried to connect. Returns whether the caller may ask them again.
-    async fn reconnected(&self, votes: &Votes, deadline: Option<Instant>) -> bool {
+    /// Lets the nodes that were not connected try to connect. Returns whether the caller may ask them again.
+    async fn reconnect(&self, votes: &Votes, deadline: Option<Instant>) -> bool {
         let left =
             deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         let limit = left.min(self.context.connect_timeout);
-        !limit.is_zero() && self.context.ballot.reconnected(votes, limit).await
+        !limit.is_zero() && self.context.ballot.reconnect(&self.spec, votes, limit).await
     }
 
     /// Waits for the lock. `None` as deadline waits without a limit.

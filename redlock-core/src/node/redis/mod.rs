@@ -44,7 +44,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Capabilities, Node, NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Reconnection, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
@@ -245,6 +245,16 @@ impl Node for RedisNode {
 
     fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
         self.subscribe_to(spec, &fair::channel(spec, process), false, notify)
+    }
+
+    fn reconnect(&self, spec: &LockSpec) -> Reconnection {
+        let owner = self.started().and_then(|shared| shared.map.owner(spec.name()));
+        Box::pin(async move {
+            match owner {
+                Ok(server) => server.reconnect().await,
+                Err(_) => false,
+            }
+        })
     }
 
     fn status(&self) -> StatusReceiver {

@@ -416,9 +416,6 @@ impl Map {
         }
         if status != before {
             telemetry::node_up(&self.name, status.is_up());
-        }
-        // Callers wait for the end of an attempt to connect, also if it fails as the one before.
-        if status != before || !status.is_up() {
             sender.send(status);
         }
     }

@@ -261,6 +261,12 @@ impl Inner {
         connection(self).inspect_err(|_| self.wanted.notify_one())
     }
 
+    /// Makes an attempt to connect soon, and waits for its end. Returns whether the server is connected.
+    pub(crate) async fn reconnect(&self) -> bool {
+        self.wanted.notify_one();
+        self.status().attempted().await
+    }
+
     /// Sets what the sentinels report about the promotion of this master.
     pub(crate) fn set_promotion(&self, promotion: Promotion) {
         self.admission.set_promotion(promotion);
