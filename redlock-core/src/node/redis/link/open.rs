@@ -106,15 +106,14 @@ impl Endpoint {
     /// Adds the address to the error of a server that was announced. The name of its node says nothing about it.
     pub(crate) fn explain(&self, error: NodeError) -> NodeError {
         let Some(announcer) = &self.announcer else { return error };
-        let explained = |reason: &dyn fmt::Display| {
-            format!("{} (announced by {announcer}): {reason}", self.name).into()
-        };
+        let explained =
+            |reason: Arc<str>| format!("{} (announced by {announcer}): {reason}", self.name).into();
         match error {
-            NodeError::NotConnected(reason) => NodeError::NotConnected(explained(&reason)),
-            NodeError::ConnectionBroke(reason) => NodeError::ConnectionBroke(explained(&reason)),
-            NodeError::Server(reason) => NodeError::Server(explained(&reason)),
-            NodeError::NotPermitted(reason) => NodeError::NotPermitted(explained(&reason)),
-            NodeError::Tls(reason) => NodeError::Tls(explained(&reason)),
+            NodeError::NotConnected(reason) => NodeError::NotConnected(explained(reason)),
+            NodeError::ConnectionBroke(reason) => NodeError::ConnectionBroke(explained(reason)),
+            NodeError::Server(reason) => NodeError::Server(explained(reason)),
+            NodeError::NotPermitted(reason) => NodeError::NotPermitted(explained(reason)),
+            NodeError::Tls(reason) => NodeError::Tls(explained(reason)),
             other => other,
         }
     }
