@@ -308,6 +308,45 @@ mod tests {
         }
     }
 
+    /// On a server, the key is gone with its last holder, and with it the type of its value.
+    #[test]
+    fn a_lock_that_was_released_can_be_shared_in_another_dialect() {
+        let node = MemoryNode::new();
+        let holder = Caller::new(Dialect::Redisson, "a");
+        let reader = Caller(spec(Dialect::Plain, "a").with_mode(Mode::SHARED), holder.1);
+        assert_eq!(holder.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(reader.vote(&node, ACQUIRE), FOREIGN);
+        assert_eq!(holder.vote(&node, RELEASE), Vote::Granted);
+        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Granted);
+    }
+
+    /// The operation of a reader also covers an exclusive lock, but not the other way round.
+    #[test]
+    fn an_operation_on_an_exclusive_lock_does_not_touch_a_shared_one() {
+        let node = MemoryNode::new();
+        let writer = Caller::new(Dialect::Plain, "a");
+        let reader = Caller(writer.0.with_mode(Mode::SHARED), writer.1);
+        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Granted);
+        for action in [EXTEND, RELEASE, Action::Confirm { number: 1 }] {
+            assert_eq!(writer.vote(&node, action), Vote::NotHeld);
+        }
+        assert_eq!(reader.vote(&node, RELEASE), Vote::Granted);
+    }
+
+    /// Otherwise the readers would keep a writer out for longer than their turn.
+    #[test]
+    fn only_an_exclusive_release_begins_a_turn_of_the_readers() {
+        let node = MemoryNode::new();
+        let writer = Caller::new(Dialect::Plain, "a");
+        let reader = Caller(writer.0.with_mode(Mode::SHARED), Token::random(Dialect::Plain));
+        let _turn = node.request_turn(&reader.0);
+        for (caller, begins_turn) in [(&reader, false), (&writer, true)] {
+            assert_eq!(caller.vote(&node, ACQUIRE), Vote::Granted);
+            assert_eq!(caller.vote(&node, RELEASE), Vote::Granted);
+            assert_eq!(node.time_to_live("a").is_some(), begins_turn);
+        }
+    }
+
     /// Waiters subscribe to ever new locks, and leave.
     #[test]
     fn a_lock_without_subscribers_leaves_no_entry() {
@@ -319,7 +358,7 @@ mod tests {
             assert_eq!(node.subscriptions(), 1);
             drop(second);
         }
-        assert_eq!(node.subscriptions(), 0);
+        assert!(node.store.locks.lock().subscribers.is_empty());
     }
 
     /// Expired locks that no caller requests again must not accumulate.

@@ -61,4 +61,9 @@ impl Subscribers {
     pub(super) fn len(&self) -> usize {
         self.0.lock().values().map(Vec::len).sum()
     }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
 }
