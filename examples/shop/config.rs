@@ -11,7 +11,7 @@ pub(crate) async fn connect() -> Result<LockManager, Box<dyn Error>> {
     // So that the example starts without Redis. In production, leave these lines out: then a copy
     // whose LOCKS_URLS is missing does not start, instead of selling what another copy sells.
     if config.urls.is_empty() {
-        config.urls.push("memory:".to_owned());
+        config.urls.push("memory:".into());
     }
     Ok(config.connect().await?)
 }

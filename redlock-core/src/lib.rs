@@ -159,7 +159,7 @@ pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
-pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig};
+pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use node::memory::MemoryNode;
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;

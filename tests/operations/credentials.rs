@@ -181,7 +181,7 @@ async fn a_provider_that_fails_or_hangs_costs_one_vote() {
     let hangs = Arc::new(AtomicU64::new(0));
     for (hang, words) in [
         (false, "no credentials: the provider failed: the token service is down"),
-        (true, "no credentials: the provider did not return within 1.5s"),
+        (true, "no credentials: the provider failed: it did not return within 1.5s"),
     ] {
         let (name, hangs) = (name.clone(), Arc::clone(&hangs));
         let provider = move |node: Arc<str>| {

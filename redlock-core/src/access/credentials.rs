@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::timeout;
 
-use super::read::read_files;
+use super::read_files;
 use crate::error::NodeError;
 
 /// The credentials of a user, from a function that gets them anew for each connection, see
@@ -72,35 +72,28 @@ pub(crate) enum Provider {
 impl Provider {
     /// Gets the credentials. The error explains why there are none.
     pub(crate) async fn credentials(&self, limit: Duration) -> Result<Credentials, NodeError> {
-        let reason = match timeout(limit, self.ask()).await {
-            Ok(Ok(credentials)) => return Ok(credentials),
-            Ok(Err(reason)) => reason,
-            Err(_) => match self {
-                Self::File(path) => format!("cannot read {} within {limit:?}", path.display()),
-                Self::Function(..) => format!("the provider did not return within {limit:?}"),
-            },
-        };
-        Err(NodeError::Credentials(reason.into()))
+        let late = |_| Err(format!("it did not return within {limit:?}").into());
+        let result = timeout(limit, self.ask()).await.unwrap_or_else(late);
+        result.map_err(|error| {
+            NodeError::Credentials(match self {
+                Self::File(path) => format!("cannot read {}: {error}", path.display()).into(),
+                Self::Function(..) => format!("the provider failed: {error}").into(),
+            })
+        })
     }
 
-    async fn ask(&self) -> Result<Credentials, String> {
+    async fn ask(&self) -> Result<Credentials, ProviderError> {
         match self {
             Self::File(path) => {
-                let read = {
-                    let path = path.clone();
-                    move || std::fs::read_to_string(path)
-                };
-                let text = read_files(vec![path.clone()], read).await.and_then(|text| text);
-                let text =
-                    text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+                let file = path.clone();
+                let read = move || std::fs::read_to_string(file);
+                let text = read_files(vec![path.clone()], read).await??;
                 Ok(Credentials::new(text.trim_end_matches(['\r', '\n'])))
             }
             Self::Function(function, node) => {
                 // A panic must not end the task that keeps the node connected.
                 let call = AssertUnwindSafe(async { function(Arc::clone(node)).await });
-                let result = call.catch_unwind().await;
-                let result = result.unwrap_or_else(|_| Err("it panicked".into()));
-                result.map_err(|error| format!("the provider failed: {error}"))
+                call.catch_unwind().await.unwrap_or_else(|_| Err("it panicked".into()))
             }
         }
     }
@@ -180,7 +173,7 @@ mod tests {
         for (function, words) in [
             (fails, "no credentials: the provider failed: cache:6379"),
             (panics, "no credentials: the provider failed: it panicked"),
-            (hangs, "no credentials: the provider did not return within 60s"),
+            (hangs, "no credentials: the provider failed: it did not return within 60s"),
         ] {
             let provider = Provider::Function(function, "cache:6379".into());
             assert_eq!(provider.credentials(LIMIT).await.unwrap_err().to_string(), words);

@@ -3,15 +3,40 @@
 
 #[cfg(feature = "redis")]
 mod credentials;
-#[cfg(feature = "redis")]
-mod read;
 mod tls;
+
+#[cfg(feature = "redis")]
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+
+#[cfg(feature = "redis")]
+use parking_lot::Mutex;
 
 #[cfg(feature = "redis")]
 pub use credentials::Credentials;
 #[cfg(feature = "redis")]
 pub(crate) use credentials::{Provider, ProviderError, ProviderFn};
-#[cfg(feature = "tls")]
-pub(crate) use read::read_files;
 pub(crate) use tls::Pem;
 pub use tls::TlsOptions;
+
+/// Runs `read`, which reads these files, in a thread for blocking work, because the files may be on a slow disk.
+///
+/// If the files are on a disk that hangs, their read occupies its thread even after the caller has stopped waiting.
+/// Later callers wait for that read instead of occupying more threads.
+#[cfg(feature = "redis")]
+pub(crate) async fn read_files<T: Send + 'static>(
+    files: Vec<PathBuf>,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    /// A lock for each set of files, which is held while they are read. A set is never removed: the configurations of
+    /// the managers limit their number.
+    static READS: Mutex<BTreeMap<Vec<PathBuf>, Arc<tokio::sync::Mutex<()>>>> =
+        Mutex::new(BTreeMap::new());
+
+    let lock = Arc::clone(READS.lock().entry(files).or_default());
+    let reading = lock.lock_owned().await;
+    let result = tokio::task::spawn_blocking(move || {
+        let _reading = reading;
+        read()
+    });
+    result.await.map_err(io::Error::other)
+}

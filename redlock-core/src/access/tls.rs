@@ -108,28 +108,22 @@ impl TlsOptions {
     }
 }
 
+#[cfg(feature = "tls")]
 impl TlsOptions {
     /// Returns these options, completed by others. The certificate and the key of the client belong together.
-    #[cfg(feature = "redis")]
     pub(crate) fn or(self, others: &Self) -> Self {
-        let Self { ca, cert, key, insecure } = self;
-        let own = if cert.is_some() || key.is_some() { (cert, key) } else { others.identity() };
-        Self {
-            ca: ca.or_else(|| others.ca.clone()),
-            cert: own.0,
-            key: own.1,
-            insecure: insecure.or(others.insecure),
-        }
+        let Self { ca, cert, key, insecure } = others.clone();
+        let has_own = self.cert.is_some() || self.key.is_some();
+        let (cert, key) = if has_own { (self.cert, self.key) } else { (cert, key) };
+        Self { ca: self.ca.or(ca), cert, key, insecure: self.insecure.or(insecure) }
     }
 
     /// Returns whether any certificate of a server is accepted.
-    #[cfg(feature = "redis")]
     pub(crate) fn is_insecure(&self) -> bool {
         self.insecure == Some(true)
     }
 
     /// Returns the files with the certificates and the key.
-    #[cfg(feature = "tls")]
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let file = |pem: &Pem| match pem {
             Pem::File(path) => Some(path.clone()),
@@ -137,12 +131,9 @@ impl TlsOptions {
         };
         [&self.ca, &self.cert, &self.key].into_iter().flatten().filter_map(file).collect()
     }
+}
 
-    #[cfg(feature = "redis")]
-    fn identity(&self) -> (Option<Pem>, Option<Pem>) {
-        (self.cert.clone(), self.key.clone())
-    }
-
+impl TlsOptions {
     /// Checks that the client has both a certificate and a key, or neither.
     pub(crate) fn check(&self) -> Result<(), InvalidOption> {
         if cfg!(not(feature = "tls")) {

@@ -52,13 +52,11 @@ pub enum ConfigError {
     #[error("the prefix of the environment variables is empty")]
     EmptyPrefix,
     /// An environment variable begins with the prefix, but is no setting.
-    #[error("the environment variable {variable} is unknown{}; known are {}; if the service has settings with this prefix, give its locks a longer one", perhaps(.suggestion.as_deref()), .known.join(", "))]
+    #[error("the environment variable {variable} is unknown; known are {}; if the service has settings with this prefix, give its locks a longer one", .known.join(", "))]
     #[non_exhaustive]
     UnknownVariable {
         /// The name of the variable.
         variable: String,
-        /// The variable that was probably meant.
-        suggestion: Option<String>,
         /// All variables that are settings.
         known: Vec<String>,
     },
@@ -89,10 +87,6 @@ pub enum ConfigError {
         /// The mistake in the URL, and the allowed form.
         reason: String,
     },
-}
-
-fn perhaps(suggestion: Option<&str>) -> String {
-    suggestion.map_or_else(String::new, |name| format!(" (did you mean {name}?)"))
 }
 
 /// The error of creating a [`LockManager`](crate::LockManager).

@@ -1,12 +1,13 @@
-//! The configuration of a manager.
+//! The options of a manager.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::config::{LockManagerConfig, NodeUrl};
 #[cfg(feature = "redis")]
 use crate::access::ProviderFn;
-use crate::access::TlsOptions;
+use crate::access::{Pem, TlsOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
 use crate::node::memory::MemoryNode;
@@ -20,9 +21,6 @@ const SINGLE_NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// longer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-const OUTAGE_GRACE: Duration = Duration::from_secs(2);
-const MAX_WAITERS: usize = 1000;
-const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 
 /// Configures a [`LockManager`](crate::LockManager).
 ///
@@ -38,7 +36,7 @@ const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 )]
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
 /// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
-/// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
+/// | [`expire`](Self::expire) | 30 s, or the longest lease that all nodes grant if that is shorter | 10 ms to 7 days |
 /// | [`node_timeout`](Self::node_timeout) | 1 s with one node, 200 ms with several; half of `expire` if that is shorter | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
@@ -73,16 +71,8 @@ const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 #[must_use = "a builder does nothing until `connect` is awaited"]
 pub struct LockManagerBuilder {
     pub(super) nodes: Vec<NodeConfig>,
-    pub(super) prefix: String,
-    pub(super) dialect: Dialect,
-    pub(super) expire: Duration,
-    pub(super) node_timeout: Option<Duration>,
-    pub(super) connect_timeout: Duration,
-    pub(super) max_waiters: usize,
-    pub(super) outage_grace: Duration,
-    pub(super) restart_guard: Option<Duration>,
-    pub(super) failover_margin: Option<Duration>,
-    pub(super) cluster_refresh: Duration,
+    /// Its URLs are among the nodes, and its files of TLS are in `tls`.
+    pub(super) config: LockManagerConfig,
     pub(super) tls: Option<TlsOptions>,
     #[cfg(feature = "redis")]
     pub(super) credentials: Option<ProviderFn>,
@@ -90,38 +80,37 @@ pub struct LockManagerBuilder {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
+#[derive(Debug)]
 pub(super) enum NodeConfig {
-    Url(String),
-    Memory(MemoryNode),
+    Url(NodeUrl),
     Node(Arc<dyn Node>),
 }
 
-impl LockManagerBuilder {
-    pub(super) fn new() -> Self {
-        Self {
-            nodes: Vec::new(),
-            prefix: String::new(),
-            dialect: Dialect::default(),
-            expire: EXPIRE,
-            node_timeout: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            max_waiters: MAX_WAITERS,
-            outage_grace: OUTAGE_GRACE,
-            restart_guard: None,
-            failover_margin: None,
-            cluster_refresh: CLUSTER_REFRESH,
-            tls: None,
+impl LockManagerConfig {
+    /// Returns a builder with these settings, to which the service can add others, such as
+    /// [nodes in memory](LockManagerBuilder::memory_node) and [custom nodes](LockManagerBuilder::node).
+    pub fn builder(&self) -> LockManagerBuilder {
+        let mut config = self.clone();
+        let urls = std::mem::take(&mut config.urls);
+        let [ca, cert, key] = [&mut config.tls_ca, &mut config.tls_cert, &mut config.tls_key]
+            .map(|path| path.take().map(Pem::file));
+        let tls = TlsOptions { ca, cert, key, insecure: None };
+        LockManagerBuilder {
+            nodes: urls.into_iter().map(NodeConfig::Url).collect(),
+            config,
+            tls: (tls != TlsOptions::default()).then_some(tls),
             #[cfg(feature = "redis")]
             credentials: None,
             clock: Arc::new(SystemClock),
         }
     }
+}
 
+impl LockManagerBuilder {
     /// Adds a node in the memory of this process. Managers with clones of one [`MemoryNode`] exclude
     /// each other.
-    pub fn memory_node(mut self, node: &MemoryNode) -> Self {
-        self.nodes.push(NodeConfig::Memory(node.clone()));
-        self
+    pub fn memory_node(self, node: &MemoryNode) -> Self {
+        self.node(node.clone())
     }
 
     /// Adds a custom node, see [`node`](crate::node). A node that is not
@@ -130,11 +119,10 @@ impl LockManagerBuilder {
     /// Do not add a store twice: its vote would count twice. [`connect`](Self::connect) notices it only if the node knows
     /// the [ID of its store](Node::store_id).
     pub fn node(mut self, node: impl Node) -> Self {
-        self.nodes.push(NodeConfig::Node(if node.capabilities().ordered {
-            Arc::new(node)
-        } else {
-            Arc::new(Ordered::new(node))
-        }));
+        let is_ordered = node.capabilities().ordered;
+        let node: Arc<dyn Node> =
+            if is_ordered { Arc::new(node) } else { Arc::new(Ordered::new(node)) };
+        self.nodes.push(NodeConfig::Node(node));
         self
     }
 
@@ -147,7 +135,7 @@ impl LockManagerBuilder {
     /// Redis Cluster). [Fenced](crate::LockRequest::fenced) locks refuse a prefix with a `{` that begins
     /// no hash tag.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+        self.config.prefix = Some(prefix.into());
         self
     }
 
@@ -155,14 +143,15 @@ impl LockManagerBuilder {
     /// same dialect exclude these locks. Defaults to [`Dialect::Plain`]. A request can set [another
     /// dialect](crate::LockRequest::dialect).
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
+        self.config.dialect = Some(dialect);
         self
     }
 
     /// Sets the lease of locks whose request sets no [`expire`](crate::LockRequest::expire). Such a
-    /// lease is renewed every third of its length. From 10 ms to 7 days. Defaults to 30 s.
+    /// lease is renewed every third of its length. From 10 ms to 7 days. Defaults to 30 s, or to the longest lease
+    /// that all nodes [grant](crate::node::Capabilities::longest_lease) if that is shorter.
     pub fn expire(mut self, expire: Duration) -> Self {
-        self.expire = expire;
+        self.config.expire = Some(expire);
         self
     }
 
@@ -180,18 +169,13 @@ impl LockManagerBuilder {
     /// because there is no other node to ask, and to 200 ms with several; to half of
     /// [`expire`](Self::expire) if that is shorter.
     pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
-        self.node_timeout = Some(node_timeout);
+        self.config.node_timeout = Some(node_timeout);
         self
-    }
-
-    pub(super) fn resolved_node_timeout(&self, nodes: usize) -> Duration {
-        let default = if nodes > 1 { NODE_TIMEOUT } else { SINGLE_NODE_TIMEOUT };
-        self.node_timeout.unwrap_or(default.min(self.expire / 2))
     }
 
     /// Sets how long a connection attempt to a node may take. From 1 ms to 60 s. Defaults to 1 s.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
-        self.connect_timeout = connect_timeout;
+        self.config.connect_timeout = Some(connect_timeout);
         self
     }
 
@@ -199,7 +183,7 @@ impl LockManagerBuilder {
     /// service. A further caller fails with
     /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters). At least 1. Defaults to 1000.
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
-        self.max_waiters = max_waiters;
+        self.config.max_waiters = Some(max_waiters);
         self
     }
 
@@ -218,7 +202,7 @@ impl LockManagerBuilder {
     ///
     /// From 0, which disables the grace, to 60 s. Defaults to 2 s.
     pub fn outage_grace(mut self, outage_grace: Duration) -> Self {
-        self.outage_grace = outage_grace;
+        self.config.outage_grace = Some(outage_grace);
         self
     }
 
@@ -301,7 +285,7 @@ impl LockManagerBuilder {
     /// of a promotion. So these times begin when the manager first connects to the server as a master, and a manager
     /// that connects after a failover waits too.
     pub fn restart_guard(mut self, longest_lease: Duration) -> Self {
-        self.restart_guard = Some(longest_lease);
+        self.config.restart_guard = Some(longest_lease);
         self
     }
 
@@ -320,7 +304,7 @@ impl LockManagerBuilder {
     /// A master of a Redis Cluster that is cut off from the other masters accepts writes for its
     /// `cluster-node-timeout`. There the margin defaults to that time, 15 s if it cannot be read, and 1 s.
     pub fn failover_margin(mut self, failover_margin: Duration) -> Self {
-        self.failover_margin = Some(failover_margin);
+        self.config.failover_margin = Some(failover_margin);
         self
     }
 
@@ -331,26 +315,43 @@ impl LockManagerBuilder {
     /// second while a master is not connected. A shorter time only helps to notice a failover of a master that still
     /// accepts connections but does not answer.
     pub fn cluster_refresh(mut self, cluster_refresh: Duration) -> Self {
-        self.cluster_refresh = cluster_refresh;
+        self.config.cluster_refresh = Some(cluster_refresh);
         self
     }
 }
 
+/// The values of options whose defaults several parts of a manager need.
+impl LockManagerBuilder {
+    /// Limits the default of `expire` to the longest lease that all custom nodes grant. Other nodes grant every lease.
+    pub(super) fn limit_default_expire(&mut self) {
+        let longest = self.nodes.iter().filter_map(|node| match node {
+            NodeConfig::Node(node) => Some(node.capabilities().longest_lease),
+            NodeConfig::Url(_) => None,
+        });
+        let default = longest.fold(EXPIRE, Duration::min);
+        self.config.expire.get_or_insert(default);
+    }
+
+    pub(super) fn resolved_expire(&self) -> Duration {
+        self.config.expire.unwrap_or(EXPIRE)
+    }
+
+    pub(super) fn resolved_node_timeout(&self, nodes: usize) -> Duration {
+        let default = if nodes > 1 { NODE_TIMEOUT } else { SINGLE_NODE_TIMEOUT };
+        self.config.node_timeout.unwrap_or(default.min(self.resolved_expire() / 2))
+    }
+
+    pub(super) fn resolved_connect_timeout(&self) -> Duration {
+        self.config.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
+    }
+}
+
+/// Shows the names of the nodes instead of their URLs, and no credentials (secrets stay in).
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URLs and the credentials are left out (secrets stay in).
         f.debug_struct("LockManagerBuilder")
-            .field("nodes", &self.nodes.len())
-            .field("prefix", &self.prefix)
-            .field("dialect", &self.dialect)
-            .field("expire", &self.expire)
-            .field("node_timeout", &self.node_timeout)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("max_waiters", &self.max_waiters)
-            .field("outage_grace", &self.outage_grace)
-            .field("restart_guard", &self.restart_guard)
-            .field("failover_margin", &self.failover_margin)
-            .field("cluster_refresh", &self.cluster_refresh)
+            .field("nodes", &self.nodes)
+            .field("config", &self.config)
             .field("tls", &self.tls)
             .field("clock", &self.clock)
             .finish_non_exhaustive()

@@ -1,6 +1,8 @@
 //! Creates a manager, and waits for its nodes at the start.
 
 use std::collections::HashMap;
+#[cfg(not(feature = "redis"))]
+use std::convert::Infallible as Endpoint;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +13,24 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::LockManager;
-use super::builder::LockManagerBuilder;
-#[cfg(not(feature = "redis"))]
-use super::builder::NodeConfig;
+use super::builder::{LockManagerBuilder, NodeConfig};
+use super::config::{LockManagerConfig, ParsedUrl};
 use crate::ballot::Ballot;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::lease::LeaseKeeper;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
+#[cfg(feature = "redis")]
+use crate::node::redis::Endpoint;
 use crate::node::{LeaseRange, Node, NodeSettings, NodeStatus, StatusReceiver};
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::telemetry;
+
+const MAX_WAITERS: usize = 1000;
+const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 
 /// Once a quorum is up, `connect` waits for the other nodes for the connect timeout divided by this
 /// number, so that a hanging node does not delay the start.
@@ -33,6 +39,21 @@ const SLOW_NODE_WAIT_DIVISOR: u32 = 4;
 /// After so many connect timeouts, `connect` counts a node that is still connecting as failed. A Redis
 /// node fails after one connect timeout; other kinds of nodes have no limit of their own.
 const MAX_CONNECT_TIMEOUTS: u32 = 2;
+
+impl LockManagerConfig {
+    /// Connects to the nodes and returns the manager, as [`LockManagerBuilder::connect`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManagerBuilder::connect`], for example [`ConnectError::NoNodes`] without URLs.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe. If the future is dropped, its connections are closed.
+    pub async fn connect(&self) -> Result<LockManager, ConnectError> {
+        self.builder().connect().await
+    }
+}
 
 impl LockManagerBuilder {
     /// Connects to all nodes concurrently and returns the manager.
@@ -52,90 +73,96 @@ impl LockManagerBuilder {
     ///
     /// Cancel safe. If the future is dropped, its connections are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
-        let clock = Arc::clone(&self.clock);
-        #[cfg(feature = "redis")]
-        let connecting = self.connect_with(clock, |_, endpoint| endpoint);
-        #[cfg(not(feature = "redis"))]
-        let connecting = self.connect_without_urls(clock);
-        connecting.await
+        self.connect_with(|_, endpoint| endpoint).await
     }
 
-    #[cfg(not(feature = "redis"))]
-    async fn connect_without_urls(
-        self,
-        clock: Arc<dyn Clock>,
+    /// Connects to the nodes. `adapt` adapts the endpoint of each URL of one server.
+    pub(crate) async fn connect_with(
+        mut self,
+        adapt: impl Fn(&str, Endpoint) -> Endpoint,
     ) -> Result<LockManager, ConnectError> {
+        self.limit_default_expire();
         self.check()?;
-        let node = |(index, config): (usize, &NodeConfig)| -> Result<Arc<dyn Node>, ConnectError> {
-            Ok(match config {
-                NodeConfig::Memory(node) => Arc::new(node.clone()),
-                NodeConfig::Node(node) => Arc::clone(node),
-                // From a `LockManagerConfig`.
-                NodeConfig::Url(url) => self
-                    .memory_url_node(url, index + 1, &clock)?
-                    .ok_or_else(|| ConnectError::invalid_url(index + 1, super::config::NO_REDIS))?,
-            })
-        };
-        let nodes = self.nodes.iter().enumerate().map(node).collect::<Result<_, _>>()?;
-        self.start(nodes, clock).await
-    }
-
-    /// Creates the manager and starts its nodes, and waits for them.
-    pub(super) async fn start(
-        self,
-        nodes: Vec<Arc<dyn Node>>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<LockManager, ConnectError> {
-        let connect_timeout = self.connect_timeout;
-        let settings = self.node_settings(&clock);
+        #[cfg(feature = "tls")]
+        self.check_tls().await?;
+        let nodes = self.create_nodes(adapt).await?;
+        let settings = self.node_settings();
+        let clock = Arc::clone(&self.clock);
         let manager = self.build(nodes, clock);
+        let Context { ballot, connect_timeout, .. } = &*manager.context;
         manager.context.check_manager()?;
-        for node in &*manager.context.ballot.nodes {
+        for node in &*ballot.nodes {
             node.start(&Handle::current(), &settings);
         }
-        wait_for_quorum(&manager.context.ballot, connect_timeout).await?;
+        wait_for_quorum(ballot, *connect_timeout).await?;
         Ok(manager)
-    }
-
-    fn node_settings(&self, clock: &Arc<dyn Clock>) -> NodeSettings {
-        NodeSettings {
-            node_timeout: self.resolved_node_timeout(self.nodes.len()),
-            connect_timeout: self.connect_timeout,
-            restart_guard: self.restart_guard,
-            failover_margin: self.failover_margin,
-            clock: Arc::clone(clock),
-        }
-    }
-
-    pub(super) fn in_memory() -> LockManager {
-        Self::new().build(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
     }
 
     /// Returns a manager with the nodes and the clock of a test, and a `node_timeout` of 50 ms.
     #[cfg(test)]
     pub(crate) fn with_nodes(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        Self::new().node_timeout(Duration::from_millis(50)).build(nodes, clock)
+        LockManager::builder().node_timeout(Duration::from_millis(50)).build(nodes, clock)
+    }
+
+    /// Creates the nodes. `adapt` adapts the endpoint of each URL of one server.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "without Redis there is no endpoint")
+    )]
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(clippy::unused_async, reason = "only files of TLS are read")
+    )]
+    async fn create_nodes(
+        &self,
+        adapt: impl Fn(&str, Endpoint) -> Endpoint,
+    ) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+        let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
+        #[cfg(feature = "redis")]
+        let registry = Arc::default();
+        for (index, config) in self.nodes.iter().enumerate() {
+            let invalid = |reason| ConnectError::InvalidUrl { position: index + 1, reason };
+            nodes.push(match config {
+                NodeConfig::Node(node) => Arc::clone(node),
+                NodeConfig::Url(url) => match url.parse(self.nodes.len()).map_err(invalid)? {
+                    ParsedUrl::Memory => {
+                        tracing::warn!(
+                            "the locks are in the memory of this process: they exclude no other process"
+                        );
+                        Arc::new(MemoryNode::with_clock(Arc::clone(&self.clock)))
+                    }
+                    #[cfg(feature = "redis")]
+                    ParsedUrl::Redis(parsed) => {
+                        #[cfg(feature = "tls")]
+                        let parsed = self.with_tls(parsed).await.map_err(invalid)?;
+                        let adapt = |endpoint| adapt(url.as_ref(), endpoint);
+                        Arc::new(self.redis_node(*parsed, &registry, adapt))
+                    }
+                },
+            });
+        }
+        Ok(nodes)
+    }
+
+    fn node_settings(&self) -> NodeSettings {
+        let LockManagerConfig { restart_guard, failover_margin, .. } = self.config;
+        NodeSettings {
+            node_timeout: self.resolved_node_timeout(self.nodes.len()),
+            connect_timeout: self.resolved_connect_timeout(),
+            restart_guard,
+            failover_margin,
+            clock: Arc::clone(&self.clock),
+        }
     }
 
     pub(crate) fn build(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        let node_timeout = self.resolved_node_timeout(nodes.len());
-        let Self {
-            nodes: _,
-            prefix,
-            dialect,
-            expire,
-            node_timeout: _,
-            connect_timeout,
-            max_waiters,
-            outage_grace,
-            restart_guard,
-            failover_margin: _,
-            cluster_refresh: _,
-            tls: _,
-            #[cfg(feature = "redis")]
-                credentials: _,
-            clock: _,
-        } = self;
+        let (expire, node_timeout) =
+            (self.resolved_expire(), self.resolved_node_timeout(nodes.len()));
+        let connect_timeout = self.resolved_connect_timeout();
+        let LockManagerConfig { prefix, dialect, max_waiters, outage_grace, restart_guard, .. } =
+            self.config;
+        let max_waiters = max_waiters.unwrap_or(MAX_WAITERS);
+        let outage_grace = outage_grace.unwrap_or(OUTAGE_GRACE);
         telemetry::describe();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
@@ -148,8 +175,8 @@ impl LockManagerBuilder {
             queues,
             fair,
             ballot,
-            prefix: prefix.into(),
-            dialect,
+            prefix: prefix.unwrap_or_default().into(),
+            dialect: dialect.unwrap_or_default(),
             expire,
             log_limit,
             leases,
@@ -171,28 +198,28 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
         ballot.statuses.iter().map(|status| status.wait_for(is_decided)).collect();
     let longest_wait = connect_timeout * MAX_CONNECT_TIMEOUTS;
     let mut timer = pin!(sleep(longest_wait));
-    let (mut waits_for_slow_nodes, mut is_over) = (false, false);
+    let quorum = quorum(ballot.nodes.len());
+    let mut waits_for_slow_nodes = false;
     loop {
+        let is_over = tokio::select! {
+            biased;
+            decided = connecting.next() => decided.is_none(),
+            () = &mut timer => true,
+        };
         let statuses: Vec<_> = ballot.statuses.iter().map(StatusReceiver::get).collect();
         check_stores(&ballot.nodes, &statuses)?;
         let connected = statuses.iter().filter(|status| status.is_up()).count();
-        let quorum = quorum(statuses.len());
-        if connecting.is_empty() || is_over {
-            return if connected >= quorum {
-                Ok(())
-            } else {
+        match (connected >= quorum, is_over) {
+            (true, true) => return Ok(()),
+            (false, true) => {
                 let votes = votes(ballot, statuses, longest_wait);
-                Err(ConnectError::Unavailable { connected, quorum, votes })
-            };
-        }
-        if connected >= quorum && !waits_for_slow_nodes {
-            waits_for_slow_nodes = true;
-            timer.as_mut().reset(Instant::now() + connect_timeout / SLOW_NODE_WAIT_DIVISOR);
-        }
-        tokio::select! {
-            biased;
-            _ = connecting.next() => {}
-            () = &mut timer => is_over = true,
+                return Err(ConnectError::unavailable(connected, quorum, votes));
+            }
+            (true, false) if !waits_for_slow_nodes => {
+                waits_for_slow_nodes = true;
+                timer.as_mut().reset(Instant::now() + connect_timeout / SLOW_NODE_WAIT_DIVISOR);
+            }
+            (_, false) => {}
         }
     }
 }
@@ -227,6 +254,8 @@ fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::fake::RuntimeClock;
+    use crate::node::deferring::DeferringNode;
 
     #[tokio::test]
     async fn memory_nodes_and_custom_nodes_vote_together() {
@@ -238,6 +267,27 @@ mod tests {
         let guard = locks.lock("order:42").acquire().await.unwrap();
         assert_eq!([&first, &second, &third].map(MemoryNode::len), [1; 3]);
         guard.release().await.unwrap();
+    }
+
+    /// A quorum suffices to start. The other nodes get a quarter of the connect timeout, however many of them come up
+    /// meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_start_waits_briefly_for_the_nodes_behind_a_quorum() {
+        let nodes = [(); 5].map(|()| Arc::new(DeferringNode::new().0));
+        for late in &nodes[3..] {
+            late.status.send(NodeStatus::Connecting);
+        }
+        let votes = nodes.iter().map(|node| Arc::<DeferringNode>::clone(node) as _).collect();
+        let locks = LockManagerBuilder::with_nodes(votes, Arc::new(RuntimeClock::new()));
+        let started = Instant::now();
+        let waiting = wait_for_quorum(&locks.context.ballot, Duration::from_secs(4));
+        let comes_up = async {
+            sleep(Duration::from_millis(900)).await;
+            nodes[3].status.send(NodeStatus::Up);
+        };
+        let (result, ()) = tokio::join!(waiting, comes_up);
+        result.unwrap();
+        assert_eq!(started.elapsed(), Duration::from_secs(1));
     }
 
     #[tokio::test]

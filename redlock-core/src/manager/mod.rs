@@ -1,6 +1,5 @@
 //! The lock manager, which wires the parts of the crate together.
 
-mod access;
 mod builder;
 mod check;
 mod config;
@@ -9,21 +8,24 @@ mod connect;
 mod flood_tests;
 #[cfg(test)]
 mod log_tests;
-mod memory_url;
 #[cfg(test)]
 mod node_tests;
 #[cfg(feature = "redis")]
-mod urls;
+mod nodes;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::clock::SystemClock;
 use crate::context::Context;
 use crate::key::{IntoLockKey, KeyError};
 use crate::lease::HoldState;
 use crate::lock::Keys;
 use crate::log_limit::LogLimit;
+use crate::node::memory::MemoryNode;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::{FairQueues, Queues};
 use crate::request::LockRequest;
@@ -31,7 +33,7 @@ use crate::request::LockRequest;
 pub use builder::LockManagerBuilder;
 #[cfg(feature = "test-util")]
 pub(crate) use check::MAX_NODES;
-pub use config::LockManagerConfig;
+pub use config::{LockManagerConfig, NodeUrl};
 
 /// A factory of locks on one node, or on a majority of several nodes.
 ///
@@ -72,13 +74,13 @@ pub struct LockManager {
 impl LockManager {
     /// Returns a builder with the default options.
     pub fn builder() -> LockManagerBuilder {
-        LockManagerBuilder::new()
+        LockManagerConfig::new().builder()
     }
 
     /// Creates a manager whose locks exist only in the memory of this process: for examples, tests, and
     /// services that run as one copy. See [`MemoryNode`](crate::MemoryNode).
     pub fn in_memory() -> Self {
-        LockManagerBuilder::in_memory()
+        Self::builder().build(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
     }
 
     /// Returns a request for the lock of a key.

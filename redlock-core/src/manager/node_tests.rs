@@ -192,6 +192,24 @@ async fn connect_refuses_a_default_lease_that_a_node_does_not_grant() {
     }
 }
 
+/// A manager without options works with every node.
+#[tokio::test]
+async fn the_default_lease_is_at_most_the_longest_that_all_nodes_grant() {
+    let [minute, long, default] = [60, 5, 30].map(Duration::from_secs);
+    for (longest, expected) in [(long, long), (minute, default)] {
+        let nodes = [(); 3].map(|()| DeferringNode::new().0);
+        let builder = nodes.into_iter().enumerate().fold(
+            LockManager::builder(),
+            |builder, (index, mut node)| {
+                node.capabilities.longest_lease = if index == 1 { longest } else { minute };
+                builder.node(node)
+            },
+        );
+        let locks = builder.connect().await.unwrap();
+        assert_eq!(locks.context.expire, expected);
+    }
+}
+
 /// Otherwise the node could turn the lock into a shared one after its release.
 #[tokio::test]
 async fn a_release_waits_for_a_downgrade_that_was_dropped() {

@@ -22,6 +22,7 @@ pub struct NodeSettings {
     /// [`LockManagerBuilder::failover_margin`](crate::LockManagerBuilder::failover_margin). `None` if the servers decide.
     pub failover_margin: Option<Duration>,
     /// The clock that measures leases.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis nodes read it"))]
     pub(crate) clock: Arc<dyn Clock>,
 }
 

@@ -27,12 +27,13 @@ pub use dial::{Dial, Dialing, Stream};
 ///
 /// Returns the errors of [`LockManagerBuilder::connect`].
 pub async fn connect(
-    builder: LockManagerBuilder,
+    mut builder: LockManagerBuilder,
     clock: impl Fn() -> Duration + Send + Sync + 'static,
     dial: impl Fn(&str) -> Arc<dyn Dial>,
 ) -> Result<LockManager, ConnectError> {
     let endpoint = |url: &str, endpoint: Endpoint| endpoint.dialed_by(dial(url));
-    builder.connect_with(Arc::new(Readings(clock)), endpoint).await
+    builder.clock = Arc::new(Readings(clock));
+    builder.connect_with(endpoint).await
 }
 
 /// A clock that shows the time that a function returns.

@@ -54,7 +54,7 @@ async fn a_configuration_has_the_files_of_all_nodes() {
     let Some(server) = files.strict_server().await else { return };
     let mut config = LockManagerConfig::new();
     (config.node_timeout, config.connect_timeout) = (Some(SOON / 4), Some(SOON));
-    config.urls.push(server.tls_url());
+    config.urls.push(server.tls_url().into());
     (config.tls_ca, config.tls_cert) = (Some(files.path("ca.pem")), Some(files.path("client.pem")));
     let error = config.connect().await.unwrap_err().to_string();
     assert_eq!(error, "tls_key is unset, but must be set together with tls_cert");
@@ -111,7 +111,7 @@ async fn options_that_no_url_uses_are_an_error_of_connect() {
     assert!(matches!(error, ConnectError::InvalidOption(_)), "{error:?}");
     assert!(error.to_string().contains("no URL begins with rediss"), "{error}");
     let mut config = LockManagerConfig::new();
-    config.urls.push("memory:".to_owned());
+    config.urls.push("memory:".into());
     config.tls_ca = Some(files.path("ca.pem"));
     config.connect().await.unwrap();
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::LockManagerConfig;
+use super::settings::SETTINGS;
+use super::{LockManagerConfig, NodeUrl};
 use crate::Dialect;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +21,7 @@ struct Service {
 
 fn all() -> LockManagerConfig {
     LockManagerConfig {
-        urls: ["redis://:s3cret@10.0.0.1", "redis://10.0.0.2"].map(str::to_owned).to_vec(),
+        urls: ["redis://:s3cret@10.0.0.1", "redis://10.0.0.2"].map(NodeUrl::from).to_vec(),
         prefix: Some("shop:".to_owned()),
         dialect: Some(Dialect::Redisson),
         expire: Some(30 * SECOND),
@@ -77,7 +78,7 @@ tls_key = "/key.pem"
 fn every_setting_that_can_be_read_is_written() {
     let written = serde_json::to_value(all()).unwrap();
     let written: BTreeSet<_> = written.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(written, LockManagerConfig::FIELDS.iter().copied().collect());
+    assert_eq!(written, SETTINGS.iter().map(|setting| setting.name).collect());
 }
 
 fn times(millis: std::ops::RangeInclusive<u64>) -> impl Strategy<Value = Option<Duration>> {
@@ -112,7 +113,7 @@ fn a_written_configuration_is_read_back_unchanged() {
         max_waiters in proptest::option::of(1..=usize::try_from(i64::MAX).unwrap_or(usize::MAX)),
     )| {
         let config = LockManagerConfig {
-            urls, prefix, dialect, expire, node_timeout, connect_timeout, max_waiters,
+            urls: urls.into_iter().map(NodeUrl::from).collect(), prefix, dialect, expire, node_timeout, connect_timeout, max_waiters,
             outage_grace, restart_guard, failover_margin, cluster_refresh,
             tls_ca: tls_ca.map(Into::into), tls_cert: tls_cert.map(Into::into),
             tls_key: tls_key.map(Into::into),
@@ -126,7 +127,7 @@ fn a_written_configuration_is_read_back_unchanged() {
 #[test]
 fn the_same_settings_are_read_from_each_format() {
     let mut expected = LockManagerConfig::new();
-    expected.urls = vec!["redis://a".to_owned(), "redis://b".to_owned()];
+    expected.urls = vec!["redis://a".into(), "redis://b".into()];
     expected.expire = Some(30 * SECOND);
     expected.max_waiters = Some(17);
     expected.dialect = Some(Dialect::Plain);
@@ -141,9 +142,9 @@ fn the_same_settings_are_read_from_each_format() {
         "max_waiters": 17, "dialect": "plain"}"#;
     assert_eq!(serde_json::from_str::<LockManagerConfig>(json).unwrap(), expected);
     for text in [
-        "(urls: [\"redis://a\", \"redis://b\"], expire: Some(30), max_waiters: Some(17), dialect: Some(plain))",
-        "LockManagerConfig(urls: Some(\"redis://a,redis://b\"), expire: Some(\"30s\"), max_waiters: Some(17), dialect: Some(plain))",
-        "#![enable(implicit_some)] (urls: [\"redis://a\", \"redis://b\"], expire: 30, max_waiters: 17, dialect: plain)",
+        "(urls: [\"redis://a\", \"redis://b\"], expire: Some(30), max_waiters: Some(17), dialect: Some(\"plain\"))",
+        "LockManagerConfig(urls: Some(\"redis://a,redis://b\"), expire: Some(\"30s\"), max_waiters: Some(17), dialect: Some(\"plain\"))",
+        "#![enable(implicit_some)] (urls: [\"redis://a\", \"redis://b\"], expire: 30, max_waiters: 17, dialect: \"plain\")",
     ] {
         assert_eq!(ron::from_str::<LockManagerConfig>(text).unwrap(), expected, "{text}");
     }
@@ -155,59 +156,56 @@ fn nothing_and_null_are_a_configuration_without_values() {
         let config = serde_json::from_str::<LockManagerConfig>(text).unwrap();
         assert_eq!(config, LockManagerConfig::new(), "{text}");
     }
-    for text in ["()", "LockManagerConfig()", "LockManagerConfig", "{}"] {
+    for text in ["()", "LockManagerConfig", "{}"] {
         let config = ron::from_str::<LockManagerConfig>(text).unwrap();
         assert_eq!(config, LockManagerConfig::new(), "{text}");
     }
 }
 
 #[test]
-fn a_mistake_in_toml_has_its_line_and_column() {
+fn a_mistake_in_toml_names_its_field_and_has_the_line_of_its_table() {
     let time = "a time such as \"500ms\" or \"5s\", or a whole number of seconds";
-    for (line, column, expected) in [
-        (
-            "expires = '30s'",
-            1,
-            "unknown field `expires` (did you mean `expire`?), expected one of `urls`, `prefix`",
-        ),
-        ("expire = '5ms'", 10, "expire is 5ms, but must be from 10 ms to 7 days"),
-        ("expire = 'soon'", 10, &format!("expire is \"soon\", but must be {time}")),
-        ("expire = -5", 10, &format!("expire is -5, but must be {time}")),
-        ("expire = 1.5", 10, &format!("expected {time} for expire")),
-        ("node_timeout = '2m'", 16, "node_timeout is 120s, but must be from 1 ms to 60 s"),
-        ("connect_timeout = 0", 19, "connect_timeout is 0ns, but must be from 1 ms to 60 s"),
-        ("outage_grace = '61s'", 16, "outage_grace is 61s, but must be from 0 to 60 s"),
-        ("restart_guard = '8d'", 17, "restart_guard is 691200s, but must be from 10 ms to 7 days"),
-        ("max_waiters = 0", 15, "max_waiters is 0, but must be at least 1"),
-        ("max_waiters = 'many'", 15, "max_waiters is \"many\", but must be a whole number"),
-        ("max_waiters = -1", 15, "max_waiters is -1, but must be a whole number"),
-        ("prefix = \"a\\nb\"", 10, "prefix is \"a\\nb\", but must be at most 100 bytes"),
-        ("prefix = 5", 10, "prefix is 5, but must be a text"),
-        ("dialect = 'redison'", 11, "unknown variant `redison`, expected `plain` or `redisson`"),
+    for (line, expected) in [
+        ("expires = '30s'", "unknown field `expires`, expected one of `urls`, `prefix`"),
+        ("expire = '5ms'", "expire is 5ms, but must be from 10 ms to 7 days"),
+        ("expire = 'soon'", &format!("expire is \"soon\", but must be {time}")),
+        ("expire = -5", &format!("expire is \"-5\", but must be {time}")),
+        ("expire = 1.5", &format!("expire must be {time}")),
+        ("node_timeout = '2m'", "node_timeout is 120s, but must be from 1 ms to 60 s"),
+        ("connect_timeout = 0", "connect_timeout is 0ns, but must be from 1 ms to 60 s"),
+        ("outage_grace = '61s'", "outage_grace is 61s, but must be from 0 to 60 s"),
+        ("restart_guard = '8d'", "restart_guard is 691200s, but must be from 10 ms to 7 days"),
+        ("max_waiters = 0", "max_waiters is 0, but must be at least 1"),
+        ("max_waiters = 'many'", "max_waiters is \"many\", but must be a whole number"),
+        ("max_waiters = -1", "max_waiters is \"-1\", but must be a whole number"),
+        ("prefix = \"a\\nb\"", "prefix is \"a\\nb\", but must be at most 100 bytes"),
+        ("prefix = true", "prefix must be a text"),
+        ("tls_ca = ['/ca.pem']", "tls_ca must be the path of a file"),
+        ("dialect = 'redison'", "dialect is \"redison\", but must be plain or redisson"),
     ] {
         let text = format!("listen = ':80'\n[locks]\nurls = ['redis://a']\n{line}\n");
         let error = toml::from_str::<Service>(&text).unwrap_err().to_string();
-        let position = format!("at line 4, column {column}\n");
-        assert!(error.contains(&position) && error.contains(expected), "{line}: {error}");
+        assert!(error.contains("at line 2, column 1\n"), "{line}: {error}");
+        assert!(error.contains(expected), "{line}: {error}");
     }
 }
 
 #[test]
 fn a_mistake_in_json_and_in_ron_has_its_line() {
-    for (fields, column, expected) in [
-        (r#""expires": "30s""#, 9, "unknown field `expires` (did you mean `expire`?)"),
-        (r#""expire": "5ms""#, 16, "expire is 5ms, but must be from 10 ms to 7 days"),
-        (r#""tls": true"#, 5, "unknown field `tls`, expected one of `urls`"),
-        (r#""expire": 5, "expire": 6"#, 21, "duplicate field `expire`"),
-        (r#""urls": 5"#, 10, "urls must be a list of URLs, or a text"),
+    for (fields, expected) in [
+        (r#""expires": "30s""#, "unknown field `expires`"),
+        (r#""expire": "5ms""#, "expire is 5ms, but must be from 10 ms to 7 days"),
+        (r#""tls": true"#, "unknown field `tls`, expected one of `urls`"),
+        (r#""expire": 5, "expire": 6"#, "duplicate field `expire`"),
+        (r#""urls": 5"#, "urls must be a list of URLs, or a text"),
     ] {
         let json = format!("{{\"locks\": {{\n{fields}}}}}");
         let error = serde_json::from_str::<Service>(&json).unwrap_err();
         assert!(error.to_string().contains(expected), "{fields}: {error}");
-        assert_eq!((error.line(), error.column()), (2, column), "{fields}: {error}");
+        assert_eq!(error.line(), 2, "{fields}: {error}");
     }
     for (fields, expected) in [
-        ("expires: 30", "unknown field `expires` (did you mean `expire`?)"),
+        ("expires: 30", "unknown field `expires`"),
         ("expire: \"5ms\"", "expire is 5ms, but must be from 10 ms to 7 days"),
         ("tls: true", "`tls`, expected one of `urls`"),
         ("expire: 5, expire: 6", "duplicate field named `expire`"),
@@ -226,14 +224,13 @@ fn a_mistake_in_json_and_in_ron_has_its_line() {
 #[test]
 fn a_mistake_beside_urls_does_not_show_them() {
     for (line, expected) in [
-        (
-            "url = 'redis://:s3cret@a'",
-            "unknown field `url` (did you mean `urls`?), expected one of",
-        ),
+        ("url = 'redis://:s3cret@a'", "unknown field `url`, expected one of"),
         ("servers = ['redis://:s3cret@a']", "unknown field `servers`, expected one of"),
         ("urls = ['redis://:s3cret@a', 5]", "urls must be a list of URLs, or a text"),
         ("urls = [['redis://:s3cret@a']]", "urls must be a list of URLs, or a text"),
         ("urls = { a = 'redis://:s3cret@a' }", "urls must be a list of URLs, or a text"),
+        ("dialect = 'redis://:s3cret@a'", "dialect is a URL, but must be plain or redisson"),
+        ("max_waiters = 'unix:/a?pass=s3cret'", "max_waiters is a URL, but must be a whole number"),
     ] {
         let text = format!("listen = ':80'\n\n[locks]\n{line}\n");
         let error = toml::from_str::<Service>(&text).unwrap_err();
@@ -251,5 +248,5 @@ fn a_mistake_beside_urls_does_not_show_them() {
 #[test]
 fn a_wrong_url_is_read_and_is_an_error_of_connect() {
     let config: Service = toml::from_str("locks = { urls = ['http://:s3cret@a'] }").unwrap();
-    assert_eq!(config.locks.urls, ["http://:s3cret@a"]);
+    assert_eq!(config.locks.urls, ["http://:s3cret@a".into()]);
 }

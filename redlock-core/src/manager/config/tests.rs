@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::LockManagerConfig;
-use super::env::from_variables;
+use super::settings::SETTINGS;
 use crate::error::{ConfigError, ConnectError};
 use crate::{Dialect, LockManager, MemoryNode};
 
@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn from_env(variables: &[(&str, &str)]) -> Result<LockManagerConfig, ConfigError> {
     let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-    from_variables("LOCKS", variables)
+    LockManagerConfig::from_variables("LOCKS", variables)
 }
 
 pub(super) fn from_variable(name: &str, value: &str) -> Result<LockManagerConfig, ConfigError> {
@@ -44,7 +44,7 @@ fn every_setting_is_read_from_its_variable() {
         ("LOCKS", "soon"),
     ]);
     let expected = LockManagerConfig {
-        urls: vec!["memory:".to_owned()],
+        urls: vec!["memory:".into()],
         prefix: Some("shop:".to_owned()),
         dialect: Some(Dialect::Redisson),
         expire: Some(30 * SECOND),
@@ -67,9 +67,9 @@ fn every_setting_is_read_from_its_variable() {
 /// `docker compose` sets a variable that has no value on the host to an empty text.
 #[test]
 fn an_empty_or_blank_variable_counts_as_unset() {
-    for field in LockManagerConfig::FIELDS {
+    for setting in SETTINGS {
         for value in ["", "  ", "\n"] {
-            let variable = format!("LOCKS_{}", field.to_ascii_uppercase());
+            let variable = format!("LOCKS_{}", setting.name.to_ascii_uppercase());
             assert_eq!(from_variable(&variable, value), Ok(LockManagerConfig::new()), "{variable}");
         }
     }
@@ -80,15 +80,15 @@ fn white_space_around_a_value_is_ignored_except_in_the_prefix() {
     assert_eq!(from_variable("LOCKS_EXPIRE", " 30 \n").unwrap().expire, Some(30 * SECOND));
     assert_eq!(from_variable("LOCKS_MAX_WAITERS", " 3 ").unwrap().max_waiters, Some(3));
     assert_eq!(from_variable("LOCKS_DIALECT", "plain ").unwrap().dialect, Some(Dialect::Plain));
-    assert_eq!(from_variable("LOCKS_URLS", " memory: ").unwrap().urls, ["memory:"]);
+    assert_eq!(from_variable("LOCKS_URLS", " memory: ").unwrap().urls, ["memory:".into()]);
     assert_eq!(from_variable("LOCKS_PREFIX", " a ").unwrap().prefix.as_deref(), Some(" a "));
 }
 
 #[test]
-fn an_unknown_variable_is_an_error_with_the_known_ones_and_a_suggestion() {
+fn an_unknown_variable_is_an_error_with_the_known_ones() {
     assert_eq!(
         message("LOCKS_EXPIRES", "s3cret"),
-        "the environment variable LOCKS_EXPIRES is unknown (did you mean LOCKS_EXPIRE?); known are \
+        "the environment variable LOCKS_EXPIRES is unknown; known are \
          LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
          LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
          LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH, LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the \
@@ -107,34 +107,40 @@ fn an_unknown_variable_is_an_error_with_the_known_ones_and_a_suggestion() {
 /// A container could not start beside a service called `locks` or `locks-redis`.
 #[test]
 fn variables_that_kubernetes_sets_for_a_service_are_ignored() {
-    let link = "tcp://10.0.0.11:6379";
     for service in ["LOCKS", "LOCKS_REDIS"] {
-        for (name, value) in [
-            ("SERVICE_HOST", "10.0.0.11"),
-            ("SERVICE_PORT", "6379"),
-            ("SERVICE_PORT_CLIENT", "6379"),
-            ("PORT", link),
-            ("PORT_6379_TCP", link),
-            ("PORT_6379_TCP_PROTO", "tcp"),
-            ("PORT_6379_TCP_PORT", "6379"),
-            ("PORT_6379_TCP_ADDR", "10.0.0.11"),
-            ("PORT_53_UDP", "udp://10.0.0.11:53"),
+        for name in [
+            "SERVICE_HOST",
+            "SERVICE_PORT",
+            "SERVICE_PORT_CLIENT",
+            "PORT",
+            "PORT_6379_TCP",
+            "PORT_6379_TCP_PROTO",
+            "PORT_6379_TCP_PORT",
+            "PORT_6379_TCP_ADDR",
+            "PORT_53_UDP",
         ] {
             let name = format!("{service}_{name}");
-            assert_eq!(from_variable(&name, value), Ok(LockManagerConfig::new()), "{name}");
+            assert_eq!(from_variable(&name, "6379"), Ok(LockManagerConfig::new()), "{name}");
         }
     }
-    for (name, value) in [
-        ("LOCKS_PORT", "6379"),
-        ("LOCKS_PORT_TCP", link),
-        ("LOCKS_PORT_6379", link),
-        ("LOCKS_PORT_6379_HTTP", link),
-        ("LOCKS_PORT_6379_TCP_X", link),
-        ("LOCKS_PORT_6379_TCP_PORT_X", link),
-        ("LOCKS_SERVICE", "a"),
-    ] {
-        let error = from_variable(name, value).unwrap_err();
+    for name in ["LOCKS_EXPORT", "LOCKS_PORTS", "LOCKS_SERVICES", "LOCKS_6379_TCP", "LOCKS_HOST"] {
+        let error = from_variable(name, "6379").unwrap_err();
         assert!(matches!(error, ConfigError::UnknownVariable { .. }), "{name}: {error}");
+    }
+}
+
+/// A URL in the wrong variable may contain a password.
+#[test]
+fn the_error_of_a_wrong_value_does_not_show_a_url() {
+    let (url, long) =
+        ("redis://:s3cret@a".to_owned(), format!("redis://:{}s3cret@a", "a".repeat(100)));
+    for setting in SETTINGS.iter().filter(|setting| setting.name != "urls") {
+        let name = format!("LOCKS_{}", setting.name.to_ascii_uppercase());
+        for value in [&url, &long] {
+            let Err(error) = from_variable(&name, value) else { continue };
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("s3cret") && text.contains("a URL"), "{text}");
+        }
     }
 }
 
@@ -187,19 +193,19 @@ fn a_variable_that_is_not_unicode_is_an_error() {
 
     let wrong = |text: &[u8]| OsString::from_vec(text.to_vec());
     let error = |name: &[u8], value: &[u8]| {
-        from_variables("LOCKS", [(wrong(name), wrong(value))]).unwrap_err()
+        LockManagerConfig::from_variables("LOCKS", [(wrong(name), wrong(value))]).unwrap_err()
     };
     let text = error(b"LOCKS_EXPIRE", b"5\xff").to_string();
     assert_eq!(text, "the value of the environment variable LOCKS_EXPIRE is not Unicode");
     let unknown = error(b"LOCKS_EXPIRE\xff", b"5");
     assert!(matches!(unknown, ConfigError::UnknownVariable { .. }), "{unknown}");
     let others = [(wrong(b"\xff"), wrong(b"\xff"))];
-    assert_eq!(from_variables("LOCKS", others), Ok(LockManagerConfig::new()));
+    assert_eq!(LockManagerConfig::from_variables("LOCKS", others), Ok(LockManagerConfig::new()));
 }
 
 #[test]
 fn an_empty_prefix_is_an_error() {
-    assert_eq!(from_variables("", []), Err(ConfigError::EmptyPrefix));
+    assert_eq!(LockManagerConfig::from_variables("", []), Err(ConfigError::EmptyPrefix));
     assert_eq!(LockManagerConfig::from_env(""), Err(ConfigError::EmptyPrefix));
 }
 
@@ -211,18 +217,17 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
         ("LOCKS_EXPIRE", "30s"),
     ])
     .unwrap();
-    config.urls.extend(["memory:", "redis://:s3cret@h/x", "s3cret"].map(str::to_owned));
+    config.urls.extend(["memory:", "redis://:s3cret@h/x", "s3cret"].map(crate::NodeUrl::from));
     assert_eq!(
         format!("{config:?}"),
-        "LockManagerConfig { urls: [\"10.0.0.1:7000/2\", \"/run/redis.sock\", \"memory:\", \
-         \"(invalid)\", \"(invalid)\"], prefix: None, dialect: None, expire: Some(30s), \
+        "LockManagerConfig { urls: [10.0.0.1:7000/2, /run/redis.sock, memory:, (invalid), (invalid)], prefix: None, dialect: None, expire: Some(30s), \
          node_timeout: None, connect_timeout: None, max_waiters: None, outage_grace: None, \
          restart_guard: None, failover_margin: None, cluster_refresh: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
     assert!(!format!("{config:#?}").contains("s3cret"));
-    config.urls = vec!["redis+sentinel://:s3cret@h/shop?sentinel_password=s3cret".to_owned()];
+    config.urls = vec!["redis+sentinel://:s3cret@h/shop?sentinel_password=s3cret".into()];
     let debug = format!("{config:?}");
-    assert!(debug.contains("[\"shop@h:26379\"]") && !debug.contains("s3cret"), "{debug}");
+    assert!(debug.contains("[shop@h:26379]") && !debug.contains("s3cret"), "{debug}");
 }
 
 #[test]
@@ -230,7 +235,7 @@ fn the_builder_has_every_setting() {
     let defaults = format!("{:?}", LockManager::builder());
     assert_eq!(format!("{:?}", LockManagerConfig::new().builder()), defaults);
     let config = LockManagerConfig {
-        urls: vec!["memory:".to_owned(), "redis://a".to_owned()],
+        urls: vec!["memory:".into(), "redis://a".into()],
         prefix: Some("shop:".to_owned()),
         dialect: Some(Dialect::Redisson),
         expire: Some(11 * SECOND),
@@ -247,10 +252,12 @@ fn the_builder_has_every_setting() {
     };
     assert_eq!(
         format!("{:?}", config.builder()),
-        "LockManagerBuilder { nodes: 2, prefix: \"shop:\", dialect: Redisson, expire: 11s, \
-         node_timeout: Some(12s), connect_timeout: 13s, max_waiters: 14, outage_grace: 15s, \
-         restart_guard: Some(16s), failover_margin: Some(17s), cluster_refresh: 17s, tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), \
-         cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), insecure: None }), clock: SystemClock, .. }"
+        "LockManagerBuilder { nodes: [Url(memory:), Url(a:6379)], config: LockManagerConfig { urls: [], \
+         prefix: Some(\"shop:\"), dialect: Some(Redisson), expire: Some(11s), node_timeout: Some(12s), \
+         connect_timeout: Some(13s), max_waiters: Some(14), outage_grace: Some(15s), restart_guard: Some(16s), \
+         failover_margin: Some(17s), cluster_refresh: Some(17s), tls_ca: None, tls_cert: None, tls_key: None }, \
+         tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), \
+         insecure: None }), clock: SystemClock, .. }"
     );
 }
 
@@ -261,7 +268,7 @@ async fn settings_are_checked_by_connect() {
     assert!(matches!(error, ConnectError::NoNodes), "{error}");
     config.builder().memory_node(&MemoryNode::new()).connect().await.unwrap();
 
-    config.urls.push("memory:".to_owned());
+    config.urls.push("memory:".into());
     config.restart_guard = Some(SECOND);
     let error = config.connect().await.unwrap_err().to_string();
     assert_eq!(
@@ -278,7 +285,7 @@ async fn settings_are_checked_by_connect() {
 #[tokio::test]
 async fn the_files_of_tls_name_the_feature_that_they_need() {
     let mut config = from_env(&[("LOCKS_TLS_CA", "/ca.pem")]).unwrap();
-    config.urls.push("memory:".to_owned());
+    config.urls.push("memory:".into());
     let error = config.connect().await.unwrap_err().to_string();
     assert!(error.contains("`tls`"), "{error}");
 }

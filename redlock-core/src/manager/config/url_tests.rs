@@ -2,8 +2,8 @@
 
 use redlock_logs::Logs;
 
-use super::LockManagerConfig;
 use super::tests::from_variable;
+use super::{LockManagerConfig, NodeUrl};
 use crate::MemoryNode;
 use crate::error::{ConfigError, ConnectError};
 
@@ -79,7 +79,7 @@ async fn the_url_of_memory_is_a_node_of_this_process_with_a_warning() {
 #[tokio::test]
 async fn the_url_of_memory_must_be_the_only_node() {
     let mut config = LockManagerConfig::new();
-    config.urls = ["memory:", "memory:", "redis://127.0.0.1"].map(str::to_owned).to_vec();
+    config.urls = ["memory:", "memory:", "redis://127.0.0.1"].map(NodeUrl::from).to_vec();
     let error = config.connect().await.unwrap_err();
     assert!(matches!(error, ConnectError::InvalidUrl { position: 1, .. }), "{error:?}");
     assert!(error.to_string().contains("only node"), "{error}");
@@ -95,7 +95,7 @@ async fn the_url_of_a_server_names_the_feature_that_it_needs() {
     let text = from_variable("LOCKS_URLS", "redis://:s3cret@a").unwrap_err().to_string();
     assert!(text.contains("`redis`") && !text.contains("s3cret"), "{text}");
     let mut config = LockManagerConfig::new();
-    config.urls.push("redis://:s3cret@a".to_owned());
+    config.urls.push("redis://:s3cret@a".into());
     assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
     let error = config.connect().await.unwrap_err();
     assert!(matches!(error, ConnectError::InvalidUrl { position: 1, .. }), "{error:?}");
