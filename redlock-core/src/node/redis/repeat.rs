@@ -201,7 +201,8 @@ impl Shared {
             Ok(sent) => reply::of_script(&sent.reply, &op.action),
             Err(reason) => Vote::Failed(reason).into(),
         };
-        if is_certain(&reply.vote) {
+        // Otherwise the server may still have the lock, and the release is repeated.
+        if !matches!(reply.vote, Vote::Failed(_)) {
             self.pending.released(&op.token, &server);
         }
         reply
