@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{ConnectError, LockManager, NodeError, Vote};
-use redlock_tests::{Logs, Probe, Proxy, RedisServer, Servers, eventually};
+use redlock_tests::{Logs, Play, PlayedServer, Probe, Proxy, RedisServer, Servers, eventually};
 
 use super::{SOON, builder, connect};
 
@@ -60,6 +60,31 @@ async fn a_node_whose_url_led_to_another_nodes_server_is_used_again() {
     second.lead_to(&servers[1]);
     let used = async || locks.lock(KEY).try_acquire().await.ok();
     eventually("the node is used again", SOON * 2, used).await.release().await.unwrap();
+}
+
+/// A pool that replaces the refused connection by itself would connect again at once.
+#[tokio::test]
+async fn a_server_that_another_node_uses_is_tried_rarely() {
+    let servers = Servers::start(2).await;
+    let second = PlayedServer::before(&servers[1]).await;
+    let _locks = connect([servers[0].url(), second.url()]).await;
+    // The second node now leads to the first server, as far as its manager sees.
+    let first: String = servers[0].probe().await.command(["INFO"]).await;
+    let reply = format!("${}\r\n{first}\r\n", first.len());
+    second.play(
+        move |command| {
+            if command.is(&["INFO"]) { Play::Reply(reply.clone()) } else { Play::Pass }
+        },
+    );
+    let attempts = || second.commands(&["HELLO"]).len();
+    let (before, begun) = (attempts(), Instant::now());
+    second.set_away(true);
+    second.set_away(false);
+    eventually("the server is refused, and tried again", SOON * 2, async || {
+        (attempts() >= before + 2).then_some(())
+    })
+    .await;
+    assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
 /// A bb8 pool alone would report "timed out" after 30 s.
