@@ -208,18 +208,40 @@ async fn is_redirected(locks: &LockManager, server: &PlayedServer, redirect: &st
     granted(locks, "held").await;
 }
 
+/// Makes a server a sentinel that names this master.
+fn name_master(sentinel: &PlayedServer, port: u16) {
+    let texts = |texts: &[&str]| {
+        let bulks = texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len()));
+        format!("*{}\r\n{}", texts.len(), bulks.collect::<Vec<_>>().concat())
+    };
+    let port = port.to_string();
+    let address = texts(&["127.0.0.1", &port]);
+    let role = ["role-reported", "master", "role-reported-time", "900000", "config-epoch", "1"];
+    let master = texts(&[&["name", "shop", "ip", "127.0.0.1", "port", &port], &role[..]].concat());
+    sentinel.play(move |command| match () {
+        () if command.is(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME"]) => Play::Reply(address.clone()),
+        () if command.is(&["SENTINEL", "MASTER"]) => Play::Reply(master.clone()),
+        () => Play::Pass,
+    });
+}
+
 /// A server that is no member of a cluster could otherwise lead the password to any port.
 #[tokio::test]
-async fn a_redirect_of_a_plain_server_does_not_lead_the_password_elsewhere() {
+async fn only_the_redirect_of_a_cluster_leads_the_password_elsewhere() {
     let real = RedisServer::start().await;
     let server = PlayedServer::before(&real).await;
     let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = elsewhere.local_addr().unwrap().port();
     redlock_logs::remember_password("Rw62plainpass");
     let url = server.url().replace("redis://", "redis://:Rw62plainpass@");
-    let locks = builder(url.clone()).connect().await.unwrap();
-    for redirect in redirects(port) {
-        is_redirected(&locks, &server, &redirect).await;
+    let sentinel = PlayedServer::before(&real).await;
+    name_master(&sentinel, server.port());
+    let by_sentinel = format!("redis+sentinel://:Rw62plainpass@127.0.0.1:{}/shop", sentinel.port());
+    for url in [url.clone(), by_sentinel] {
+        let locks = builder(url).connect().await.unwrap();
+        for redirect in redirects(port) {
+            is_redirected(&locks, &server, &redirect).await;
+        }
     }
     assert!(elsewhere.accept().now_or_never().is_none(), "the manager follows a redirect");
 
