@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod back_at_once;
 mod killed_and_frozen;
 mod network;
 mod outages;
