@@ -1,11 +1,16 @@
 //! Clusters whose servers do not agree, redirect to servers that are new, or are slow: the test plays `CLUSTER SLOTS` and
 //! the redirects in front of real servers.
 
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redlock_core::{LockManager, LockManagerBuilder, ReleaseError};
 use redlock_tests::{Command, Play, PlayedServer, Servers, eventually};
+use tokio::net::TcpListener;
 
 use super::SOON;
 
@@ -256,6 +261,20 @@ async fn a_release_fails_while_a_master_whose_reply_is_open_cannot_be_reached() 
     assert!(matches!(error, ReleaseError::Unavailable { .. }), "{error}");
 }
 
+/// Otherwise the former master keeps the lock until its lease ends.
+#[tokio::test]
+async fn a_release_is_repeated_until_a_master_whose_reply_is_open_has_answered() {
+    let cluster = PlayedCluster::start(2, View::new(1, 0, 0)).await;
+    let (_locks, guard) = moves_during_an_extension(&cluster, true).await;
+    let mut former = cluster.reals[0].probe().await;
+    guard.release().await.unwrap_err();
+    cluster.servers[0].set_away(false);
+    eventually("the former master releases the lock", SOON, async || {
+        former.get(KEY).await.is_none().then_some(())
+    })
+    .await;
+}
+
 /// A server that was cut off for a while names the former owners.
 #[tokio::test]
 async fn an_older_view_of_the_slots_does_not_replace_a_newer_one() {
@@ -315,6 +334,60 @@ async fn a_manager_is_connected_when_each_master_was_reached() {
     let locks = tokio::time::timeout(SOON, connecting).await.unwrap().unwrap().unwrap();
     granted(&locks, LAST).await;
     granted(&locks, KEY).await;
+}
+
+/// The time after which a listener counts the addresses that a manager still tries. A manager tries each of them at least
+/// once in half a second.
+const WATCHED: Duration = Duration::from_secs(3);
+
+/// Accepts connections to any address of this machine, and closes them. Returns its port, and the addresses to which clients
+/// have connected.
+async fn all_addresses() -> (u16, Arc<Mutex<HashSet<IpAddr>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seen = Arc::<Mutex<HashSet<IpAddr>>>::default();
+    let record = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            if let Ok(address) = client.local_addr() {
+                record.lock().unwrap().insert(address.ip());
+            }
+        }
+    });
+    (port, seen)
+}
+
+/// Redirects each of many operations to an address of its own. Returns how many of these addresses are tried for long.
+async fn masters_after_redirects(kind: &'static str) -> usize {
+    const REDIRECTS: u16 = 500;
+    let (port, addresses) = all_addresses().await;
+    let cluster = PlayedCluster::start(1, View::new(1, 0, 0)).await;
+    let locks = cluster.connect(1).await;
+    let (state, count) = (Arc::clone(&cluster.state), AtomicU16::new(0));
+    cluster.servers[0].play(move |command| {
+        if command.is(&["SET"]) && count.load(Ordering::SeqCst) < REDIRECTS {
+            let [high, low] = count.fetch_add(1, Ordering::SeqCst).to_be_bytes();
+            return Play::Reply(format!("-{kind} 1 127.1.{high}.{low}:{port}\r\n"));
+        }
+        state.lock().unwrap().play(0, command)
+    });
+    let attempts = (0..REDIRECTS).map(|number| locks.lock(format!("order:{number}")).try_acquire());
+    join_all(attempts).await;
+    eventually("the real owner serves", SOON, async || {
+        locks.lock(KEY).try_acquire().await.ok()?.release().await.ok()
+    })
+    .await;
+    assert!(!addresses.lock().unwrap().is_empty(), "{kind}: no redirect is followed");
+    addresses.lock().unwrap().clear();
+    tokio::time::sleep(WATCHED).await;
+    addresses.lock().unwrap().len()
+}
+
+/// Each address has a task that keeps it connected, so a server could otherwise fill the memory of its clients.
+#[tokio::test]
+async fn redirects_to_ever_new_addresses_lead_to_at_most_64_masters() {
+    let masters = tokio::join!(masters_after_redirects("MOVED"), masters_after_redirects("ASK"));
+    assert!(masters.0 <= 64 && masters.1 <= 64, "after MOVED and ASK: {masters:?}");
 }
 
 mod thorough {
