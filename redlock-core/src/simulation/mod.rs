@@ -5,8 +5,6 @@
 //! switched on, a manager that was not connected by [`connect`] behaves as it does without the feature, and
 //! the values are unpredictable on every thread that has not called [`seed`].
 
-pub(crate) mod dial;
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +13,8 @@ use crate::clock::{Clock, Moment};
 use crate::node::redis::Endpoint;
 use crate::{ConnectError, LockManager, LockManagerBuilder};
 
-pub use crate::node::redis::scripts;
+pub use crate::node::redis::{Dial, Dialing, Stream, scripts};
 pub use crate::seeded::{Seeded, seed};
-pub use dial::{Dial, Dialing, Stream};
 
 /// Connects a manager to simulated servers.
 ///

@@ -51,6 +51,40 @@ impl<'a> Graph<'a> {
         groups.iter().filter(|group| !group.is_empty()).map(|group| self.describe(group)).collect()
     }
 
+    /// Describes the imports that close a circle of neighbours (files and folders of one folder), below all folders but
+    /// `exempt`. The modules in the folders need not import each other for that.
+    pub(crate) fn folder_circles(&self, exempt: &[&str]) -> Vec<String> {
+        let mut units: BTreeMap<&[String], BTreeMap<&[String], Edge>> = BTreeMap::new();
+        for (from, to) in self.imports.keys().copied() {
+            let [one, other] = [from, to].map(|id| &self.tree.modules[id].path[..]);
+            let common = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+            if exempt.contains(&&*one[..common].join("::")) {
+                continue;
+            }
+            let (one, other) = (&one[..=common], &other[..=common]);
+            units.entry(one).or_default().entry(other).or_insert((from, to));
+        }
+        let reach = |from| {
+            let (mut reached, mut ahead) = (BTreeSet::new(), vec![from]);
+            while let Some(at) = ahead.pop() {
+                let next = units.get(at).into_iter().flat_map(BTreeMap::keys);
+                ahead.extend(next.copied().filter(|to| reached.insert(*to)));
+            }
+            reached
+        };
+        let mut found = Vec::new();
+        for (from, imports) in &units {
+            for (to, edge) in imports {
+                if reach(to).contains(from) {
+                    let mut text = format!("{} is in a circle of neighbours:\n", from.join("::"));
+                    self.write(&mut text, *edge);
+                    found.push(text);
+                }
+            }
+        }
+        found
+    }
+
     /// Returns the modules that a module imports, directly or through others.
     fn reachable(&self, from: usize) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();

@@ -51,6 +51,8 @@ use crate::key::LockKey;
 use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
 
+#[cfg(feature = "unstable-simulation")]
+pub use link::dial::{Dial, Dialing, Stream};
 pub(crate) use link::open::Endpoint;
 #[cfg(feature = "tls")]
 pub(crate) use link::tls::check as check_tls;

@@ -9,6 +9,8 @@ use bb8_redis::redis::{Cmd, cmd};
 use futures_util::TryFutureExt;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+#[cfg(feature = "unstable-simulation")]
+use super::dial::Dial;
 use super::socket::{Socket, connect_tcp};
 use super::{Event, Link};
 use crate::access::Credentials;
@@ -16,8 +18,6 @@ use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::error;
 use crate::node::redis::url::{HostPort, Login, RedisUrl, Servers};
-#[cfg(feature = "unstable-simulation")]
-use crate::simulation::dial::Dial;
 use crate::telemetry;
 
 /// The part of the life of credentials after which a connection logs in again.
