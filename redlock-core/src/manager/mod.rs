@@ -78,7 +78,7 @@ impl LockManager {
     }
 
     /// Creates a manager whose locks exist only in the memory of this process: for examples, tests, and
-    /// services that run as one copy. See [`MemoryNode`](crate::MemoryNode).
+    /// services that run as one copy. See [`MemoryNode`].
     pub fn in_memory() -> Self {
         Self::builder().build(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
     }

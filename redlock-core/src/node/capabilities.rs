@@ -28,7 +28,7 @@ pub struct Capabilities {
     /// Whether the node can hold a lock of several [keys](super::LockSpec::keys): all of them or none.
     /// Defaults to `false`, because a node that reads only the first key would break such locks.
     pub several_keys: bool,
-    /// Whether the node has fair queues, see [`Node::queue`](super::Node::queue). Defaults to `false`.
+    /// Whether the node has fair queues, see [`Node::queue`]. Defaults to `false`.
     pub fair: bool,
     /// Whether the store keeps its locks until their leases end, also when it is restarted, when its clock is stepped,
     /// and when a replica takes its place. Such a node needs no

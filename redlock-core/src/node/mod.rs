@@ -67,7 +67,7 @@
 //!
 //! `call`, [`subscribe`](Node::subscribe), and the first poll of a future may happen on any thread, even
 //! outside of a Tokio runtime, because a guard may be dropped there. They must not block. A node that spawns
-//! tasks or uses timers keeps the [`Handle`](tokio::runtime::Handle) of a runtime, because there may be no
+//! tasks or uses timers keeps the [`Handle`] of a runtime, because there may be no
 //! current runtime. The first poll must send the operation: the next poll may come much later.
 //!
 //! The node is dropped after its manager, when the last guard and the last pending release are gone. It then ends its

@@ -1,5 +1,6 @@
 //! A node of Redis or Valkey servers: one server, a Sentinel group, or a Redis Cluster.
 //!
+//! * [`shared`]: what the operations and the tasks of a node share.
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
 //! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.
@@ -29,13 +30,14 @@ mod reply;
 mod script;
 mod sentinel;
 mod server;
+mod shared;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
 mod url;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -49,7 +51,6 @@ use super::{
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::LockSpec;
-use crate::log_limit::LogLimit;
 
 #[cfg(feature = "unstable-simulation")]
 pub use link::dial::{Dial, Dialing, Stream};
@@ -60,14 +61,10 @@ pub(crate) use server::ServerRegistry;
 pub(crate) use url::{RedisUrl, Servers};
 
 use fencing::slot;
-use link::Event;
-use map::Map;
-use pending::PendingSends;
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
-use server::connection::Connection;
-use server::{Observer, ServerSettings};
-use subscriptions::Subscriptions;
+use server::ServerSettings;
+use shared::Shared;
 
 /// A node of Redis or Valkey servers.
 pub(crate) struct RedisNode {
@@ -91,15 +88,6 @@ pub(crate) struct RedisOptions {
     pub(crate) cluster_refresh: Duration,
     /// Whether the manager has no other node.
     pub(crate) is_only_node: bool,
-}
-
-/// What a node, its operations and its tasks share.
-struct Shared {
-    map: Arc<Map>,
-    pending: PendingSends,
-    subscriptions: Arc<Subscriptions>,
-    log_limit: LogLimit,
-    weak_self: Weak<Self>,
 }
 
 impl RedisNode {
@@ -133,56 +121,6 @@ impl RedisNode {
         shared
             .subscriptions
             .subscribe(channel, slot, is_shared, notify, |slot| shared.connection(slot))
-    }
-}
-
-impl Shared {
-    fn new(
-        url: RedisUrl,
-        settings: ServerSettings,
-        status: StatusSender,
-        runtime: &Handle,
-    ) -> Arc<Self> {
-        let log_limit = LogLimit::new(Arc::clone(&settings.clock));
-        Arc::new_cyclic(|weak_self: &Weak<Self>| {
-            let observer: Weak<dyn Observer> = Weak::<Self>::clone(weak_self);
-            let map = Map::new(url, settings, status, observer, runtime);
-            Self {
-                pending: PendingSends::new(map.is_cluster()),
-                map: Arc::new(map),
-                subscriptions: Arc::default(),
-                log_limit,
-                weak_self: Weak::clone(weak_self),
-            }
-        })
-    }
-
-    /// Returns the connection to the owner of a slot.
-    fn connection(&self, slot: usize) -> Option<Arc<Connection>> {
-        self.map.owner_of(slot)?.connection().ok()
-    }
-}
-
-impl Observer for Shared {
-    fn status_changed(&self, is_lost: bool) {
-        if is_lost {
-            // Another server may own the slots by now.
-            self.map.request_refresh();
-        }
-        self.map.publish_status();
-        self.subscriptions.follow(|slot| self.connection(slot));
-    }
-
-    fn received(&self, event: Event) {
-        if self.subscriptions.handle(event, &self.map.name, &self.log_limit) {
-            let shared = Weak::clone(&self.weak_self);
-            tokio::spawn(async move {
-                tokio::time::sleep(subscriptions::RETRY_PAUSE).await;
-                if let Some(shared) = shared.upgrade() {
-                    shared.subscriptions.retry(|slot| shared.connection(slot));
-                }
-            });
-        }
     }
 }
 

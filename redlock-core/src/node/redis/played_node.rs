@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use tokio::io::DuplexStream;
 
-use super::server::ConnectionState;
-use super::server::Server;
 use super::server::played_server::{played_connection, played_connection_with};
+use super::server::{ConnectionState, Observer, Server};
 use super::*;
 use crate::access::Provider;
 use crate::key::LockKey;

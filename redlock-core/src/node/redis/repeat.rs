@@ -19,12 +19,12 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Shared;
 use super::error::name_commands;
 use super::pending::PendingSend;
 use super::script::{self, FAIR, Script};
 use super::server::Server;
 use super::server::connection::Connection;
+use super::shared::Shared;
 use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;

@@ -1,6 +1,6 @@
 //! A link: one connection to a server, on which many callers send commands.
 //!
-//! The safety of a lock depends on the pairing of commands and replies. A [driver](driver), which is a task of its own,
+//! The safety of a lock depends on the pairing of commands and replies. A [`driver`], which is a task of its own,
 //! pairs them.
 
 #[cfg(feature = "unstable-simulation")]

@@ -4,7 +4,7 @@
 //! is replaced when the sentinels name another master. In a Redis Cluster each lock lies in one of 16,384 slots, and each
 //! slot belongs to one master.
 //!
-//! A resolver keeps the map up to date: [`sentinel`], or [`cluster`], which reads the slots.
+//! A resolver keeps the map up to date: the sentinels, or [`cluster`], which reads the slots.
 
 mod cluster;
 mod owners;

@@ -6,10 +6,11 @@ use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
+use crate::node::redis::RedisNode;
 use crate::node::redis::played_node::{self, settings};
 use crate::node::redis::server::ConnectionState;
 use crate::node::redis::server::played_server::{played_connection, serve};
-use crate::node::redis::{RedisNode, Shared};
+use crate::node::redis::shared::Shared;
 use crate::node::{Action, Node, Op};
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,16 +1,16 @@
 //! Decides whether a new connection is used, and which votes of its server count.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::ServerSettings;
 use super::gate::{Closures, Gate};
 use super::history::History;
 use super::identity::{Identity, LagSetting, Replication};
 use super::promotions::Promotions;
+use super::settings::ServerSettings;
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::node::redis::link::Link;
@@ -47,38 +47,6 @@ pub(crate) struct Promotion {
     pub(crate) since: Instant,
     /// Whether no majority names the master now, so that a failover would not be noticed.
     pub(crate) is_kept: bool,
-}
-
-/// Maps voters to servers, so that no server votes twice, even if it returns later under another name.
-#[derive(Debug, Default)]
-pub(crate) struct ServerRegistry {
-    servers: Mutex<Vec<RegisteredServer>>,
-}
-
-#[derive(Debug)]
-struct RegisteredServer {
-    server: Weak<()>,
-    /// The name of the node that votes. The masters of a cluster share it, and no other nodes do.
-    voter: Arc<str>,
-    run_id: String,
-}
-
-impl ServerRegistry {
-    /// Records the identity of a server, or returns the name of the other node that has this server.
-    fn register(&self, server: &Arc<()>, voter: &Arc<str>, run_id: &str) -> Option<Arc<str>> {
-        let server = Arc::downgrade(server);
-        let mut servers = self.servers.lock();
-        servers.retain(|known| known.server.strong_count() > 0 && !known.server.ptr_eq(&server));
-        let same = servers
-            .iter()
-            .find(|known| known.run_id == run_id && !Arc::ptr_eq(&known.voter, voter));
-        if let Some(same) = same {
-            return Some(Arc::clone(&same.voter));
-        }
-        let (voter, run_id) = (Arc::clone(voter), run_id.to_owned());
-        servers.push(RegisteredServer { server, voter, run_id });
-        None
-    }
 }
 
 /// Checks the new connections to one server.

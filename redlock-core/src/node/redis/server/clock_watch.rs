@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use super::ServerSettings;
 use super::gate::{Closures, Gate};
+use super::settings::ServerSettings;
 use super::wall_clock::{ClockStep, Reading};
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;

@@ -1,7 +1,7 @@
 //! One server with its connection.
 //!
 //! A [`Server`] has one address for ever. It keeps a connection, and makes a new one when the last has broken. What
-//! belongs to the server and not to the connection stays here: the [gate](gate), its history, and its clock.
+//! belongs to the server and not to the connection stays here: the [`gate`], its history, and its clock.
 
 mod admission;
 mod clock_watch;
@@ -14,6 +14,8 @@ pub(crate) mod pauses;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod promotions;
+mod registry;
+mod settings;
 mod wall_clock;
 
 use std::ops::Deref;
@@ -32,15 +34,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::error;
 use super::link::Event;
 use super::link::open::Endpoint;
-use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::log_limit::LogLimit;
-use crate::node::{
-    Action, NodeSettings, NodeStatus, QueueAction, Silence, StatusReceiver, StatusSender,
-};
+use crate::node::{Action, NodeStatus, QueueAction, Silence, StatusReceiver, StatusSender};
 
-pub(crate) use admission::{Promotion, Role, ServerRegistry};
+pub(crate) use admission::{Promotion, Role};
+pub(crate) use registry::ServerRegistry;
+pub(crate) use settings::ServerSettings;
 
 use admission::Admission;
 use clock_watch::ClockWatch;
@@ -56,57 +57,6 @@ const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// A connection is replaced when its server has been silent for this time, or for twice the node timeout if
 /// that is longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
-
-/// The settings that all servers of a node share.
-#[derive(Debug)]
-pub(crate) struct ServerSettings {
-    /// The name of the node.
-    pub(crate) voter: Arc<str>,
-    pub(crate) node_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    /// The time for which a server must have been running, without a forward step of its wall clock,
-    /// before it grants locks.
-    pub(crate) restart_guard: Option<Duration>,
-    /// How long a former master may grant locks after the promotion of another server. `None` if the servers decide.
-    pub(crate) failover_margin: Option<Duration>,
-    /// The clock that measures leases.
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) registry: Arc<ServerRegistry>,
-    /// The time between two readings of the slots of a cluster, and between two checks of the role of a master.
-    pub(crate) refresh: Duration,
-    /// Whether a connection reads the replies to several commands in slices.
-    pub(crate) in_slices: bool,
-}
-
-impl ServerSettings {
-    pub(crate) fn new(
-        settings: &NodeSettings,
-        voter: Arc<str>,
-        registry: Arc<ServerRegistry>,
-        refresh: Duration,
-        in_slices: bool,
-    ) -> Self {
-        let NodeSettings { node_timeout, connect_timeout, restart_guard, failover_margin, clock } =
-            settings.clone();
-        Self {
-            voter,
-            node_timeout,
-            connect_timeout,
-            restart_guard,
-            failover_margin,
-            clock,
-            registry,
-            refresh,
-            in_slices,
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_tests(node_timeout: Duration) -> Self {
-        let settings = NodeSettings::for_tests(node_timeout);
-        Self::new(&settings, "node".into(), Arc::default(), Duration::from_secs(30), true)
-    }
-}
 
 /// Learns what happens on the servers of a node.
 pub(crate) trait Observer: Send + Sync {

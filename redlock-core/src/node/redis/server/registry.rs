@@ -1,0 +1,42 @@
+//! Which node has which server.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+/// Maps voters to servers, so that no server votes twice, even if it returns later under another name.
+#[derive(Debug, Default)]
+pub(crate) struct ServerRegistry {
+    servers: Mutex<Vec<RegisteredServer>>,
+}
+
+#[derive(Debug)]
+struct RegisteredServer {
+    server: Weak<()>,
+    /// The name of the node that votes. The masters of a cluster share it, and no other nodes do.
+    voter: Arc<str>,
+    run_id: String,
+}
+
+impl ServerRegistry {
+    /// Records the identity of a server, or returns the name of the other node that has this server.
+    pub(super) fn register(
+        &self,
+        server: &Arc<()>,
+        voter: &Arc<str>,
+        run_id: &str,
+    ) -> Option<Arc<str>> {
+        let server = Arc::downgrade(server);
+        let mut servers = self.servers.lock();
+        servers.retain(|known| known.server.strong_count() > 0 && !known.server.ptr_eq(&server));
+        let same = servers
+            .iter()
+            .find(|known| known.run_id == run_id && !Arc::ptr_eq(&known.voter, voter));
+        if let Some(same) = same {
+            return Some(Arc::clone(&same.voter));
+        }
+        let (voter, run_id) = (Arc::clone(voter), run_id.to_owned());
+        servers.push(RegisteredServer { server, voter, run_id });
+        None
+    }
+}
