@@ -196,7 +196,9 @@ impl LockManagerBuilder {
     /// it queues behind another caller of this manager, or, if it is [fair](crate::LockRequest::fair), of another
     /// process. All other callers fail within one attempt:
     /// [`try_acquire`](crate::LockRequest::try_acquire), a request without
-    /// [`wait_time`](crate::LockRequest::wait_time), and a request that begins during the outage. All
+    /// [`wait_time`](crate::LockRequest::wait_time), and a request that begins during the outage. Such a request with a
+    /// `wait_time` first waits for one attempt of the nodes to connect, for at most the
+    /// [`connect_timeout`](Self::connect_timeout). All
     /// waiters of a key share the grace of an outage. The grace never extends a `wait_time`. A missing
     /// right on the servers is not an outage.
     ///

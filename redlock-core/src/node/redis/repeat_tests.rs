@@ -1,5 +1,6 @@
 //! A clean-up follows the acquisition to every master that may execute it (an abandoned attempt leaves nothing behind).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -7,12 +8,13 @@ use futures_util::poll;
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, timeout};
 
-use super::played_node::{HELD, LEASE, PlayedCluster, RELEASE};
+use super::played_node::{HELD, LEASE, PlayedCluster, RELEASE, spec};
 use super::server::ConnectionState;
 use super::server::gate::Closures;
 use super::server::played_server::serve;
 use crate::error::{NodeError, Vote};
-use crate::node::Node;
+use crate::node::redis::url::HostPort;
+use crate::node::{Action, Node};
 
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {
@@ -233,4 +235,71 @@ async fn a_master_that_is_down_does_not_make_the_node_silent() {
     assert!(poll!(&mut acquire).is_pending());
     tokio::time::sleep(2 * LIMIT).await;
     assert!(cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
+}
+
+/// The server has lost its slots, and may still execute the operation. Its caller must not wait until the lease ends.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_only_an_open_operation_uses_makes_the_node_silent() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let cluster = PlayedCluster::new();
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    let owner = HostPort { host: "b".into(), port: 2 };
+    cluster.shared.map.replace(&[(0..=16_383, owner)]);
+    assert_eq!(cluster.shared.map.all().len(), 1, "the other master has no slots");
+    tokio::time::sleep(2 * LIMIT).await;
+    assert!(!cluster.node.silence(LIMIT, LIMIT / 2).is_silent(), "the caller has not waited long");
+    assert!(cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
+}
+
+/// The server that gets the slot was promoted while its reply was on the way.
+#[tokio::test(start_paused = true)]
+async fn a_grant_after_a_redirect_does_not_count_if_the_gate_has_closed() {
+    for (kind, reply) in [("MOVED", "+OK\r\n"), ("ASK", "+OK\r\n+OK\r\n")] {
+        for (action, word) in [(HELD, "SET"), (Action::Extend { lease: LEASE }, "extend")] {
+            let mut cluster = PlayedCluster::new();
+            let (redirect, second) = (cluster.redirect(kind), cluster.master(1));
+            let acquire = cluster.call(action);
+            let close =
+                || second.gate.close(Closures::after_promotion(LEASE, LEASE, Instant::now()));
+            let reply =
+                if word == "SET" { reply.to_owned() } else { reply.replace("+OK\r\n", ":1\r\n") };
+            let [first, other] = &mut cluster.masters;
+            let play = async {
+                serve(first, word, &redirect, || {}).await;
+                serve(other, if kind == "ASK" { "ASKING" } else { word }, &reply, close).await;
+            };
+            let both = async { tokio::join!(acquire, play) };
+            let (acquired, ()) = timeout(LEASE, both).await.unwrap();
+            let reason = acquired.vote;
+            assert!(
+                matches!(reason, Vote::Failed(NodeError::Promoted { .. })),
+                "{kind}: {reason:?}"
+            );
+        }
+    }
+}
+
+/// An attempt is made at once, and a caller learns its end.
+#[tokio::test(start_paused = true)]
+async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
+    let cluster = PlayedCluster::new();
+    let owner = cluster.master(0);
+    assert!(cluster.node.reconnect(&spec()).await, "it is connected");
+    let down = || ConnectionState::Down(NodeError::NotConnected("refused".into()));
+    owner.set(down());
+    for is_back in [false, true] {
+        let mut reconnection = cluster.node.reconnect(&spec());
+        assert!(poll!(&mut reconnection).is_pending());
+        // This attempt may have begun before.
+        owner.set(down());
+        assert!(poll!(&mut reconnection).is_pending());
+        if is_back {
+            let connection = super::server::played_server::played_connection().0;
+            owner.set(ConnectionState::Up(Arc::new(connection)));
+        } else {
+            owner.set(down());
+        }
+        assert_eq!(timeout(LEASE, reconnection).await.unwrap(), is_back);
+    }
 }
