@@ -88,20 +88,20 @@ impl StatusReceiver {
 }
 
 impl StatusReceiver {
-    /// Waits until the status is [`Up`](NodeStatus::Up), or was sent twice: the first time may be the end of an attempt to
-    /// connect that had begun before the call. Returns whether it is `Up`.
+    /// Waits until the node is connected, or the status was sent twice: the first time may be the end of a connection, or of
+    /// an attempt to connect that had begun before the call. Returns whether the node is connected.
     #[cfg(feature = "redis")]
-    pub(crate) async fn attempted(&self) -> bool {
+    pub(crate) async fn attempted(&self, is_connected: impl Fn() -> bool) -> bool {
         for _ in 0..2 {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.get().is_up() {
+            if is_connected() {
                 return true;
             }
             changed.await;
         }
-        self.get().is_up()
+        is_connected()
     }
 }
 

@@ -62,7 +62,7 @@ fn the_example_shop_prints_the_mistake_in_its_settings() {
         (
             "LOCKS_EXPIRES",
             "5",
-            "the environment variable LOCKS_EXPIRES is unknown (did you mean LOCKS_EXPIRE?)",
+            "the environment variable LOCKS_EXPIRES is unknown; known are LOCKS_URLS, LOCKS_PREFIX",
         ),
         ("LOCKS_URLS", "127.0.0.1", "URL 1 in the environment variable LOCKS_URLS is invalid: "),
         ("POLICIES", "no-such-file.toml", "no-such-file.toml: No such file"),

@@ -170,7 +170,7 @@ async fn after_a_failover_the_new_master_is_used() {
     proxy.lead_to(new);
 
     let error = refused(&locks).await;
-    assert!(failed(&error).to_string().contains("READONLY"), "{error}");
+    assert!(failed(&error).to_string().contains("READONLY"), "{error:?}");
     let guard = eventually("the new master votes", SOON, async || {
         locks.lock(KEY).expire(LONG).try_acquire().await.ok()
     });

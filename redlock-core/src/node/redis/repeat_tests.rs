@@ -286,8 +286,14 @@ async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
     let cluster = PlayedCluster::new();
     let owner = cluster.master(0);
     assert!(cluster.node.reconnect(&spec()).await, "it is connected");
+    owner.end("the server has become a replica");
+    let mut reconnection = cluster.node.reconnect(&spec());
+    assert!(poll!(&mut reconnection).is_pending(), "its status says that it is up");
     let down = || ConnectionState::Down(NodeError::NotConnected("refused".into()));
     owner.set(down());
+    assert!(poll!(&mut reconnection).is_pending());
+    owner.set(down());
+    assert!(!timeout(LEASE, reconnection).await.unwrap());
     for is_back in [false, true] {
         let mut reconnection = cluster.node.reconnect(&spec());
         assert!(poll!(&mut reconnection).is_pending());

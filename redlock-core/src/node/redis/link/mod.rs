@@ -197,6 +197,11 @@ impl Link {
     /// Waits for the end of the link, and returns the reason.
     pub(crate) async fn ended(&self) -> Arc<str> {
         self.life.ended.cancelled().await;
+        self.reason()
+    }
+
+    /// Returns why the link has ended.
+    pub(crate) fn reason(&self) -> Arc<str> {
         self.life.error.get().map_or_else(|| RUNTIME_ENDED.to_owned(), server_message).into()
     }
 

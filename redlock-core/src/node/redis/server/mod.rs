@@ -163,7 +163,9 @@ impl Inner {
     pub(crate) fn connection(&self) -> Result<Arc<Connection>, NodeError> {
         match &**self.current.load() {
             ConnectionState::Up(connection) if connection.is_alive() => Ok(Arc::clone(connection)),
-            ConnectionState::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
+            ConnectionState::Up(connection) => {
+                Err(NodeError::NotConnected(connection.link.reason()))
+            }
             ConnectionState::Down(reason) => Err(reason.clone()),
         }
     }
@@ -214,7 +216,7 @@ impl Inner {
     /// Makes an attempt to connect soon, and waits for its end. Returns whether the server is connected.
     pub(crate) async fn reconnect(&self) -> bool {
         self.wanted.notify_one();
-        self.status().attempted().await
+        self.status().attempted(|| self.connection().is_ok()).await
     }
 
     /// Sets what the sentinels report about the promotion of this master.
