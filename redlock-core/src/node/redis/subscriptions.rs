@@ -4,8 +4,8 @@
 //! owner of the slot of its lock: the scripts of that server count the subscribers, and only those of its own
 //! clients. When the owner or its connection changes, the subscriptions follow.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) struct Subscriptions {
 
 #[derive(Default)]
 struct Registry {
-    channels: HashMap<Arc<str>, Channel>,
+    channels: BTreeMap<Arc<str>, Channel>,
     next_id: u64,
 }
 
