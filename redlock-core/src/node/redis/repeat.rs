@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::name_commands;
 use super::pending::PendingSend;
-use super::script::{self, FAIR, Script};
+use super::script::{self, Script};
 use super::server::Server;
 use super::server::connection::Connection;
 use super::shared::Shared;
@@ -39,19 +39,56 @@ const MAX_REDIRECTS: usize = 3;
 const PAUSES: std::ops::Range<u64> = 20..50;
 
 /// A command that may be sent to one server after another.
-trait Repeatable: Sync {
+#[derive(Clone, Copy)]
+enum Repeatable<'a> {
+    /// An operation on a lock, with its record if it has one.
+    Op(&'a Op, Option<&'a PendingSend<'a>>),
+    /// Looks up the remaining time to live of a lock that was refused.
+    LookUp(&'a Op),
+    Queue(&'a QueueOp),
+}
+
+impl Repeatable<'_> {
     /// Returns the name of the lock, which determines the slot.
-    fn lock(&self) -> &str;
+    fn lock(&self) -> &str {
+        match self {
+            Self::Op(op, _) | Self::LookUp(op) => op.spec.name(),
+            Self::Queue(op) => op.spec.name(),
+        }
+    }
 
-    fn script(&self) -> Option<Script>;
+    fn script(&self) -> Option<Script> {
+        match self {
+            Self::Op(op, _) => Script::of(op),
+            Self::LookUp(_) => Some(script::ACQUIRE),
+            Self::Queue(_) => Some(script::FAIR),
+        }
+    }
 
-    fn encode(&self, connection: &Connection) -> Arc<[u8]>;
+    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
+        match self {
+            Self::Op(op, _) => operation::encode(connection, op),
+            Self::LookUp(op) => operation::encode_look_up(connection, op),
+            Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(script::FAIR))),
+        }
+    }
 
     /// Returns the connection over which the command may be sent.
-    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError>;
+    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
+        match self {
+            Self::Op(op, _) => server.connection_for(&op.action),
+            Self::LookUp(_) => server.connection(),
+            Self::Queue(op) => server.connection_for_queue(&op.action),
+        }
+    }
 
     /// Returns whether the command may be sent again, to this server.
-    fn may_repeat(&self, server: &Arc<Server>) -> bool;
+    fn may_repeat(&self, server: &Arc<Server>) -> bool {
+        match self {
+            Self::Op(_, Some(pending)) => pending.redirect(server),
+            Self::Op(_, None) | Self::LookUp(_) | Self::Queue(_) => true,
+        }
+    }
 }
 
 /// A command that was sent.
@@ -72,7 +109,7 @@ impl Sent {
     async fn send(
         server: Arc<Server>,
         connection: Arc<Connection>,
-        command: &impl Repeatable,
+        command: Repeatable<'_>,
         is_asking: bool,
     ) -> Self {
         let not_counted = server.gate.check_extensions().err();
@@ -101,54 +138,54 @@ impl Sent {
 impl Shared {
     /// Returns the future of an operation. Its first poll sends the operation.
     pub(super) fn call(self: &Arc<Self>, op: Op) -> ReplyFuture {
+        let shared = Arc::clone(self);
         if let Action::Release { .. } = op.action {
-            return ReplyFuture::new(Arc::clone(self).release(op));
+            return ReplyFuture::new(
+                async move { shared.release(&op).await.unwrap_or_else(failed) },
+            );
         }
-        let command = OpCommand { op: &op, pending: None };
-        match self.owner_for(&command) {
+        match self.owner_for(Repeatable::Op(&op, None)) {
             Ok((server, connection)) => {
                 let begun = operation::begun(&op.action);
-                ReplyFuture::new(Arc::clone(self).execute(server, connection, op, begun))
+                ReplyFuture::new(async move {
+                    let reply = shared.execute(server, connection, &op, begun).await;
+                    reply.unwrap_or_else(failed)
+                })
             }
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
         }
     }
 
     async fn execute(
-        self: Arc<Self>,
+        &self,
         server: Arc<Server>,
         connection: Arc<Connection>,
-        op: Op,
+        op: &Op,
         begun: Option<Instant>,
-    ) -> Reply {
+    ) -> Result<Reply, NodeError> {
         let is_acquisition = matches!(op.action, Action::Acquire { .. });
-        let is_recorded = self.pending.records_all() || is_acquisition && Script::of(&op).is_some();
+        let is_recorded = self.pending.records_all() || is_acquisition && Script::of(op).is_some();
         let lease = longest_effect(&op.action);
         let pending = is_recorded.then(|| self.pending.begin(op.token, &server, lease));
-        let command = OpCommand { op: &op, pending: pending.as_ref() };
-        let mut sent = Sent::send(server, connection, &command, false).await;
-        if sent.reply.is_err() {
-            sent = match self.follow(sent, &command).await {
-                Ok(sent) => sent,
-                Err(reason) => {
-                    // No server has executed the operation.
-                    if let Some(pending) = pending {
-                        pending.answered();
-                    }
-                    return Vote::Failed(reason).into();
+        let command = Repeatable::Op(op, pending.as_ref());
+        let sent = match self.send(server, connection, command, false).await {
+            Ok(sent) => sent,
+            Err(reason) => {
+                // No server has executed the operation.
+                if let Some(pending) = pending {
+                    pending.answered();
                 }
-            };
-        }
+                return Err(reason);
+            }
+        };
         let reply = match (&op.action, command.script()) {
-            (Action::Acquire { lease, .. }, None) => match reply::acquired(&sent.reply) {
-                Some(vote) => vote.into(),
-                None => match begun {
-                    Some(begun) => {
-                        let limit = operation::look_up_time(*lease, self.map.settings.node_timeout);
-                        Box::pin(self.look_up(&sent, &op, begun + limit)).await
-                    }
-                    None => Vote::Held { remaining: None }.into(),
-                },
+            (Action::Acquire { lease, .. }, None) => match (reply::acquired(&sent.reply), begun) {
+                (Some(vote), _) => vote.into(),
+                (None, Some(begun)) => {
+                    let limit = operation::look_up_time(*lease, self.map.settings.node_timeout);
+                    Box::pin(self.look_up(&sent, op, begun + limit)).await
+                }
+                (None, None) => Vote::Held { remaining: None }.into(),
             },
             (action, _) => reply::of_script(&sent.reply, action),
         };
@@ -160,112 +197,105 @@ impl Shared {
             {
                 // The release follows the first command, but may have overtaken the second one.
                 let release = Op { action: Action::Release { min_hold: None }, ..op.clone() };
-                Box::pin(self.undo(&sent, release)).await;
+                let _ = Box::pin(self.send_after(&sent, Repeatable::Op(&release, None))).await;
             }
             if is_certain(&reply.vote) {
                 pending.answered();
             }
         }
-        sent.counted(&op.action, reply)
+        Ok(sent.counted(&op.action, reply))
     }
 
     /// Executes a release. Its first poll sends the release to each server that may still execute an operation of the
     /// attempt, and to the owner of the slot.
-    async fn release(self: Arc<Self>, op: Op) -> Reply {
+    async fn release(&self, op: &Op) -> Result<Reply, NodeError> {
         let mut servers = self.pending.release(&op.token);
         let owner = self.map.owner(op.spec.name());
         if let Ok(owner) = &owner {
             if servers.iter().all(|server| Arc::ptr_eq(server, owner)) {
-                return self.release_on(Arc::clone(owner), &op).await;
+                return self.release_on(Arc::clone(owner), op).await;
             }
             if !servers.iter().any(|server| Arc::ptr_eq(server, owner)) {
                 servers.push(Arc::clone(owner));
             }
         }
-        let releases = servers.into_iter().map(|server| self.release_on(server, &op));
+        let releases = servers.into_iter().map(|server| self.release_on(server, op));
         let replies = Box::pin(join_all(releases)).await;
-        let failed = || owner.err().map(|reason| Vote::Failed(reason).into());
-        most_important(replies).or_else(failed).unwrap_or_else(|| Vote::NotHeld.into())
+        most_important(replies).unwrap_or_else(|| owner.map(|_| Vote::NotHeld.into()))
     }
 
-    async fn release_on(&self, server: Arc<Server>, op: &Op) -> Reply {
-        let command = OpCommand { op, pending: None };
-        let sent = match command.connection(&server) {
-            Ok(connection) => {
-                let sent = Sent::send(Arc::clone(&server), connection, &command, false).await;
-                self.follow(sent, &command).await
-            }
-            Err(reason) => Err(self.noted(reason)),
-        };
-        let reply = match sent {
-            Ok(sent) => reply::of_script(&sent.reply, &op.action),
-            Err(reason) => Vote::Failed(reason).into(),
-        };
+    async fn release_on(&self, server: Arc<Server>, op: &Op) -> Result<Reply, NodeError> {
+        let command = Repeatable::Op(op, None);
+        let connection = self.connection_for(command, &server)?;
+        let sent = self.send(Arc::clone(&server), connection, command, false).await?;
+        let reply = reply::of_script(&sent.reply, &op.action);
         // Otherwise the server may still have the lock, and the release is repeated.
         if !matches!(reply.vote, Vote::Failed(_)) {
             self.pending.released(&op.token, &server);
         }
-        reply
-    }
-
-    /// Releases a lock that was granted after its release.
-    async fn undo(&self, granted: &Sent, release: Op) {
-        let command = OpCommand { op: &release, pending: None };
-        let (server, connection) = (Arc::clone(&granted.server), Arc::clone(&granted.connection));
-        let sent = Sent::send(server, connection, &command, granted.is_asking).await;
-        let _ = self.follow(sent, &command).await;
+        Ok(reply)
     }
 
     /// Returns the reply of a server that has refused the lock. Looks up the remaining time to live, but only until
     /// `until`, so that the vote is not late. The look-up grants nothing: a grant could follow the release of the attempt.
     async fn look_up(&self, refused: &Sent, op: &Op, until: Instant) -> Reply {
-        let unknown = || Vote::Held { remaining: None }.into();
         // An attempt that was dropped outside of a runtime is polled there, and there are no timers.
-        if Handle::try_current().is_err() {
-            return unknown();
+        if Handle::try_current().is_ok()
+            && let look_up = self.send_after(refused, Repeatable::LookUp(op))
+            && let Ok(Ok(sent)) = timeout_at(until, look_up).await
+        {
+            return reply::looked_up(&sent.reply);
         }
-        let (server, connection) = (Arc::clone(&refused.server), Arc::clone(&refused.connection));
-        let look_up = async {
-            let sent = Sent::send(server, connection, &LookUp(op), refused.is_asking).await;
-            self.follow(sent, &LookUp(op)).await
-        };
-        match timeout_at(until, look_up).await {
-            Ok(Ok(sent)) => reply::looked_up(&sent.reply),
-            _ => unknown(),
-        }
+        Vote::Held { remaining: None }.into()
     }
 
     /// Executes an operation on a fair queue. Each may be executed twice.
     pub(super) async fn queue(self: Arc<Self>, op: QueueOp) -> Result<QueueReply, NodeError> {
-        let (server, connection) = self.owner_for(&op)?;
-        let sent = Sent::send(server, connection, &op, false).await;
-        fair::decode(&self.follow(sent, &op).await?.reply)
+        let command = Repeatable::Queue(&op);
+        let (server, connection) = self.owner_for(command)?;
+        fair::decode(&self.send(server, connection, command, false).await?.reply)
     }
 
     /// Returns the owner of the slot, and the connection for a command.
     fn owner_for(
         &self,
-        command: &impl Repeatable,
+        command: Repeatable<'_>,
     ) -> Result<(Arc<Server>, Arc<Connection>), NodeError> {
         let server = self.map.owner(command.lock())?;
-        match command.connection(&server) {
-            Ok(connection) => Ok((server, connection)),
-            Err(reason) => Err(self.noted(reason)),
-        }
+        let connection = self.connection_for(command, &server)?;
+        Ok((server, connection))
     }
 
-    /// Reads the slots again if another server may own those of this master by now. A master with a closed gate stays the
-    /// owner.
-    fn noted(&self, reason: NodeError) -> NodeError {
+    /// Returns the connection of a server for a command. Reads the slots again if another server may own those of this
+    /// master by now. A master with a closed gate stays the owner.
+    fn connection_for(
+        &self,
+        command: Repeatable<'_>,
+        server: &Server,
+    ) -> Result<Arc<Connection>, NodeError> {
         use NodeError::{ConnectionBroke, NoReply, NotConnected};
-        if matches!(reason, NotConnected(_) | ConnectionBroke(_) | NoReply(_)) {
-            self.map.request_refresh();
-        }
-        reason
+        command.connection(server).inspect_err(|reason| {
+            if matches!(reason, NotConnected(_) | ConnectionBroke(_) | NoReply(_)) {
+                self.map.request_refresh();
+            }
+        })
     }
 
-    /// Sends a command again if the server has not executed it. Returns an error if no server has.
-    async fn follow(&self, sent: Sent, command: &impl Repeatable) -> Result<Sent, NodeError> {
+    /// Sends a command after another one to the server that has answered the first.
+    async fn send_after(&self, first: &Sent, command: Repeatable<'_>) -> Result<Sent, NodeError> {
+        let (server, connection) = (Arc::clone(&first.server), Arc::clone(&first.connection));
+        self.send(server, connection, command, first.is_asking).await
+    }
+
+    /// Sends a command by the first poll, and again if the server has not executed it. Returns an error if no server has.
+    async fn send(
+        &self,
+        server: Arc<Server>,
+        connection: Arc<Connection>,
+        command: Repeatable<'_>,
+        is_asking: bool,
+    ) -> Result<Sent, NodeError> {
+        let sent = Sent::send(server, connection, command, is_asking).await;
         if sent.reply.is_ok() {
             return Ok(sent);
         }
@@ -276,7 +306,7 @@ impl Shared {
         Ok(sent)
     }
 
-    async fn repeat(&self, mut sent: Sent, command: &impl Repeatable) -> Result<Sent, NodeError> {
+    async fn repeat(&self, mut sent: Sent, command: Repeatable<'_>) -> Result<Sent, NodeError> {
         let until = Instant::now() + self.map.settings.node_timeout;
         let (mut redirects, mut is_loaded) = (0, false);
         while let Err(error) = &sent.reply {
@@ -316,7 +346,7 @@ impl Shared {
             if !command.may_repeat(&server) {
                 return Err(NodeError::Server("the attempt was abandoned".into()));
             }
-            let connection = command.connection(&server).map_err(|reason| self.noted(reason))?;
+            let connection = self.connection_for(command, &server)?;
             sent = Sent::send(server, connection, command, is_asking).await;
             sent.is_repeated = true;
         }
@@ -324,79 +354,8 @@ impl Shared {
     }
 }
 
-/// The command of an operation on a lock.
-struct OpCommand<'a> {
-    op: &'a Op,
-    pending: Option<&'a PendingSend<'a>>,
-}
-
-impl Repeatable for OpCommand<'_> {
-    fn lock(&self) -> &str {
-        self.op.spec.name()
-    }
-
-    fn script(&self) -> Option<Script> {
-        Script::of(self.op)
-    }
-
-    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
-        operation::encode(connection, self.op)
-    }
-
-    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
-        server.connection_for(&self.op.action)
-    }
-
-    fn may_repeat(&self, server: &Arc<Server>) -> bool {
-        self.pending.is_none_or(|pending| pending.redirect(server))
-    }
-}
-
-/// Looks up the remaining time to live of a lock that was refused.
-struct LookUp<'a>(&'a Op);
-
-impl Repeatable for LookUp<'_> {
-    fn lock(&self) -> &str {
-        self.0.spec.name()
-    }
-
-    fn script(&self) -> Option<Script> {
-        Some(script::ACQUIRE)
-    }
-
-    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
-        operation::encode_look_up(connection, self.0)
-    }
-
-    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
-        server.connection()
-    }
-
-    fn may_repeat(&self, _: &Arc<Server>) -> bool {
-        true
-    }
-}
-
-impl Repeatable for QueueOp {
-    fn lock(&self) -> &str {
-        self.spec.name()
-    }
-
-    fn script(&self) -> Option<Script> {
-        Some(FAIR)
-    }
-
-    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
-        encode::packed(&fair::encode(self, connection.sha(FAIR)))
-    }
-
-    fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
-        server.connection_for_queue(&self.action)
-    }
-
-    fn may_repeat(&self, _: &Arc<Server>) -> bool {
-        true
-    }
+fn failed(reason: NodeError) -> Reply {
+    Vote::Failed(reason).into()
 }
 
 fn is_no_script(error: &RedisError) -> bool {
@@ -409,25 +368,20 @@ fn is_split(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain)
 }
 
-/// Returns whether the server has executed the operation, or never will.
+/// Returns whether the server has executed the operation, or never will. A lock whose vote does not count stands on the
+/// server, which has executed the operation.
 fn is_certain(vote: &Vote) -> bool {
-    let is_open = matches!(
-        vote,
-        Vote::Failed(
-            NodeError::NoReply(_) | NodeError::ConnectionBroke(_) | NodeError::UnexpectedReply
-        )
-    );
-    // A lock whose vote does not count stands on the server, which has executed the operation.
-    !is_open
+    use NodeError::{ConnectionBroke, NoReply, UnexpectedReply};
+    !matches!(vote, Vote::Failed(NoReply(_) | ConnectionBroke(_) | UnexpectedReply))
 }
 
 /// Returns the reply of a release that was sent to several servers: the grant of the server that had the lock, or
 /// otherwise a failure, so that the release is repeated.
-fn most_important(replies: Vec<Reply>) -> Option<Reply> {
-    replies.into_iter().min_by_key(|reply| match reply.vote {
-        Vote::Granted => 0,
-        Vote::Failed(_) => 1,
-        _ => 2,
+fn most_important(replies: Vec<Result<Reply, NodeError>>) -> Option<Result<Reply, NodeError>> {
+    replies.into_iter().min_by_key(|reply| match reply.as_ref().map(|reply| &reply.vote) {
+        Ok(Vote::Granted) => 0,
+        Ok(Vote::Failed(_)) | Err(_) => 1,
+        Ok(_) => 2,
     })
 }
 
