@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bb8_redis::redis::{PushKind, RedisError, Value};
+use bb8_redis::redis::{PushKind, Value};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::error::{node_error, server_message};
 use super::link::Event;
@@ -34,35 +35,24 @@ const FOR_WRITERS: &[u8] = b"w";
 /// commands.
 #[derive(Default)]
 pub(super) struct Subscriptions {
-    registry: Mutex<Registry>,
-    /// Notified when a subscription was confirmed or has failed.
-    settled: Notify,
-}
-
-#[derive(Default)]
-struct Registry {
-    channels: BTreeMap<Arc<str>, Channel>,
-    next_id: u64,
+    channels: Mutex<BTreeMap<Arc<str>, Channel>>,
+    last_id: AtomicU64,
 }
 
 struct Channel {
     /// The slot of the lock.
     slot: usize,
     subscribers: Vec<Subscriber>,
-    /// The subscription on a server. `None` while the owner of the slot is not connected.
-    sent: Option<ServerSubscription>,
-}
-
-struct ServerSubscription {
-    /// Tells the replies to several subscriptions of one channel apart.
-    id: u64,
+    /// The connection over which the subscription was sent. None while the owner of the slot is not connected.
     connection: Weak<Connection>,
-    state: SubscriptionState,
+    /// Tells the replies to several subscriptions of this channel apart. 0 without a connection.
+    id: u64,
+    state: watch::Sender<SubscriptionState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SubscriptionState {
-    /// The server has not replied yet.
+    /// The server has not replied yet, or there is no connection to it.
     Pending,
     Subscribed,
     /// The server does not permit the subscription: waiters poll instead.
@@ -89,35 +79,29 @@ impl Subscriber {
     }
 }
 
-impl Registry {
-    fn new_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-}
-
 impl Channel {
     /// Subscribes over a connection, unless that was done. Ends the subscription on the connection before.
     fn follow(&mut self, name: &Arc<str>, connection: &Arc<Connection>, id: u64) {
-        let former = self.sent.as_ref().and_then(|sent| sent.connection.upgrade());
-        if former.as_ref().is_some_and(|former| Arc::ptr_eq(former, connection)) {
+        if self.connection.as_ptr() == Arc::as_ptr(connection) {
             return;
         }
         // The new subscription comes first, so that fewer messages are missed.
         connection.link.subscribe(name, id);
         self.unsubscribe(name);
-        let connection = Arc::downgrade(connection);
-        self.sent = Some(ServerSubscription { id, connection, state: SubscriptionState::Pending });
+        self.set(id, Arc::downgrade(connection));
+    }
+
+    /// Sets the connection over which the subscription with this ID was sent.
+    fn set(&mut self, id: u64, connection: Weak<Connection>) {
+        (self.id, self.connection) = (id, connection);
+        self.state.send_replace(SubscriptionState::Pending);
     }
 
     /// Ends the subscription on the server, if it has one.
-    fn unsubscribe(&mut self, name: &Arc<str>) {
-        if let Some(ServerSubscription {
-            connection,
-            state: SubscriptionState::Pending | SubscriptionState::Subscribed,
-            ..
-        }) = self.sent.take()
-            && let Some(connection) = connection.upgrade()
+    fn unsubscribe(&self, name: &Arc<str>) {
+        use SubscriptionState::{Pending, Subscribed};
+        if matches!(*self.state.borrow(), Pending | Subscribed)
+            && let Some(connection) = self.connection.upgrade()
         {
             connection.link.unsubscribe(name);
         }
@@ -135,48 +119,37 @@ impl Subscriptions {
         notify: Notification,
         connection: impl FnOnce(usize) -> Option<Arc<Connection>>,
     ) -> Subscription {
-        let mut registry = self.registry.lock();
-        let (id, sent_id) = (registry.new_id(), registry.new_id());
-        let channel = registry.channels.entry(Arc::clone(name));
-        let channel =
-            channel.or_insert_with(|| Channel { slot, subscribers: Vec::new(), sent: None });
+        let id = self.new_id();
+        let mut channels = self.channels.lock();
+        let channel = channels.entry(Arc::clone(name)).or_insert_with(|| Channel {
+            slot,
+            subscribers: Vec::new(),
+            connection: Weak::new(),
+            id: 0,
+            state: watch::Sender::new(SubscriptionState::Pending),
+        });
         channel.subscribers.push(Subscriber { id, is_shared, notify });
         // Looked up while the mutex is held, so that no change of the connection is missed.
         if let Some(connection) = connection(slot) {
-            channel.follow(name, &connection, sent_id);
+            channel.follow(name, &connection, self.new_id());
         }
-        drop(registry);
-        let ready = {
-            let (subscriptions, name) = (Arc::clone(self), Arc::clone(name));
-            async move { subscriptions.ready(&name).await }
+        let mut state = channel.state.subscribe();
+        drop(channels);
+        let ready = async move {
+            // An error if the channel has no subscribers any more.
+            let _ = state.wait_for(|state| *state != SubscriptionState::Pending).await;
         };
-        let unsubscribe = {
-            let (subscriptions, name) = (Arc::clone(self), Arc::clone(name));
-            move || subscriptions.unsubscribe(&name, id)
-        };
-        Subscription::new(unsubscribe).ready_after(ready)
+        let (subscriptions, name) = (Arc::clone(self), Arc::clone(name));
+        Subscription::new(move || subscriptions.unsubscribe(&name, id)).ready_after(ready)
     }
 
-    async fn ready(&self, name: &str) {
-        loop {
-            let settled = self.settled.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
-            let is_settled = match self.registry.lock().channels.get(name) {
-                Some(Channel { sent: Some(sent), .. }) => sent.state != SubscriptionState::Pending,
-                Some(Channel { sent: None, .. }) => false,
-                None => true,
-            };
-            if is_settled {
-                return;
-            }
-            settled.await;
-        }
+    fn new_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn unsubscribe(&self, name: &Arc<str>, id: u64) {
-        let mut registry = self.registry.lock();
-        let Entry::Occupied(mut channel) = registry.channels.entry(Arc::clone(name)) else {
+        let mut channels = self.channels.lock();
+        let Entry::Occupied(mut channel) = channels.entry(Arc::clone(name)) else {
             return;
         };
         channel.get_mut().subscribers.retain(|subscriber| subscriber.id != id);
@@ -187,23 +160,20 @@ impl Subscriptions {
 
     /// Moves the subscriptions to the present connections of the owners of their slots.
     pub(super) fn follow(&self, connection: impl Fn(usize) -> Option<Arc<Connection>>) {
-        let Registry { channels, next_id } = &mut *self.registry.lock();
-        for (name, channel) in channels {
+        for (name, channel) in self.channels.lock().iter_mut() {
             if let Some(connection) = connection(channel.slot) {
-                *next_id += 1;
-                channel.follow(name, &connection, *next_id);
-            } else if channel.sent.as_ref().is_some_and(ServerSubscription::has_ended) {
-                channel.sent = None;
+                channel.follow(name, &connection, self.new_id());
+            } else if !channel.connection.upgrade().is_some_and(|former| former.is_alive()) {
+                channel.set(0, Weak::new());
             }
         }
     }
 
     /// Tries the postponed subscriptions again.
     pub(super) fn retry(&self, connection: impl Fn(usize) -> Option<Arc<Connection>>) {
-        for channel in self.registry.lock().channels.values_mut() {
-            if channel.sent.as_ref().is_some_and(|sent| sent.state == SubscriptionState::Postponed)
-            {
-                channel.sent = None;
+        for channel in self.channels.lock().values_mut() {
+            if *channel.state.borrow() == SubscriptionState::Postponed {
+                channel.set(0, Weak::new());
             }
         }
         self.follow(connection);
@@ -229,51 +199,33 @@ impl Subscriptions {
                         "cannot subscribe to releases; falling back to polling"
                     );
                 }
-                self.settle(id, &channel, SubscriptionState::after(&result))
+                let state = match result.as_ref().map_err(node_error) {
+                    Ok(()) => SubscriptionState::Subscribed,
+                    Err(NodeError::NotPermitted(_)) => SubscriptionState::Refused,
+                    Err(_) => SubscriptionState::Postponed,
+                };
+                let channels = self.channels.lock();
+                let Some(channel) = channels.get(&channel).filter(|channel| channel.id == id)
+                else {
+                    return false;
+                };
+                channel.state.send_replace(state);
+                state == SubscriptionState::Postponed
             }
         }
-    }
-
-    fn settle(&self, id: u64, channel: &str, state: SubscriptionState) -> bool {
-        let mut registry = self.registry.lock();
-        let sent = registry.channels.get_mut(channel).and_then(|channel| channel.sent.as_mut());
-        let Some(sent) = sent.filter(|sent| sent.id == id) else { return false };
-        sent.state = state;
-        drop(registry);
-        self.settled.notify_waiters();
-        state == SubscriptionState::Postponed
     }
 
     /// Notifies the subscribers of a channel about a message.
     fn notify_subscribers(&self, name: &str, message: &[u8]) {
-        let subscribers: Vec<Notification> = match self.registry.lock().channels.get(name) {
-            Some(channel) => {
-                let wanting =
-                    channel.subscribers.iter().filter(|subscriber| subscriber.wants(message));
-                wanting.map(|subscriber| Arc::clone(&subscriber.notify)).collect()
-            }
-            None => return,
-        };
-        for notify in subscribers {
+        let channels = self.channels.lock();
+        let Some(channel) = channels.get(name) else { return };
+        let wanting = channel.subscribers.iter().filter(|subscriber| subscriber.wants(message));
+        let notifications: Vec<_> =
+            wanting.map(|subscriber| Arc::clone(&subscriber.notify)).collect();
+        drop(channels);
+        for notify in notifications {
             notify();
         }
-    }
-}
-
-impl SubscriptionState {
-    /// Returns the state after this reply to a subscription.
-    fn after(reply: &Result<(), RedisError>) -> Self {
-        match reply.as_ref().map_err(node_error) {
-            Ok(()) => Self::Subscribed,
-            Err(NodeError::NotPermitted(_)) => Self::Refused,
-            Err(_) => Self::Postponed,
-        }
-    }
-}
-
-impl ServerSubscription {
-    fn has_ended(&self) -> bool {
-        !self.connection.upgrade().is_some_and(|connection| connection.is_alive())
     }
 }
 
@@ -292,9 +244,7 @@ mod tests {
         for number in 0..1000 {
             drop(listen(&format!("lock:{number}")));
         }
-        let names = || {
-            channels.registry.lock().channels.keys().map(ToString::to_string).collect::<Vec<_>>()
-        };
+        let names = || channels.channels.lock().keys().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(), ["lock:0"]);
         drop(stays);
         assert!(names().is_empty());
