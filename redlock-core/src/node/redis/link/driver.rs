@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::socket::ByteStream;
 use super::traffic::{Metered, Traffic};
-use super::{Change, Event, Life, RUNTIME_ENDED, ended};
+use super::{Event, Life, RUNTIME_ENDED, ended};
 use crate::node::redis::error::server_message;
 
 /// The number of other commands in flight from which a write waits for the callers that are ready.
@@ -60,17 +60,19 @@ pub(super) enum Recipient {
     /// Nobody needs the reply to `ASKING`.
     Nobody,
     Reply(oneshot::Sender<Value>),
-    /// The reply is a push that names the channel, or an error.
-    Confirmation(Change, Arc<str>),
+    /// The reply to the subscription to a channel, with its ID: a push that names the channel, or an error.
+    Subscribed(u64, Arc<str>),
+    /// The reply to the end of a subscription, also a push or an error.
+    Unsubscribed(Arc<str>),
 }
 
 impl Recipient {
-    /// Returns whether this push is the confirmation.
+    /// Returns whether this push is the reply.
     fn is_confirmed_by(&self, kind: &PushKind, data: &[Value]) -> bool {
-        let Self::Confirmation(change, channel) = self else { return false };
-        let expected = match change {
-            Change::Subscribe { .. } => PushKind::Subscribe,
-            Change::Unsubscribe => PushKind::Unsubscribe,
+        let (expected, channel) = match self {
+            Self::Nobody | Self::Reply(_) => return false,
+            Self::Subscribed(_, channel) => (PushKind::Subscribe, channel),
+            Self::Unsubscribed(channel) => (PushKind::Unsubscribe, channel),
         };
         let named = data.first();
         *kind == expected
@@ -92,29 +94,26 @@ struct Flight {
 }
 
 pub(super) struct Driver<P> {
-    life: Stop,
+    life: Arc<Life>,
     traffic: Arc<Traffic>,
     in_slices: bool,
     on_event: P,
     flight: Mutex<Flight>,
 }
 
-/// Ends the link when its driver is dropped before its end: by a panic, or with its runtime.
-struct EndOnDrop<'a>(&'a Life);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.end(ended(RUNTIME_ENDED));
-    }
+/// The commands that callers send to a driver.
+///
+/// When the driver is dropped before the end of its link, by a panic or with its runtime, the link ends before the commands
+/// are dropped, so that a command that is sent meanwhile finds the error.
+pub(super) struct Inbox {
+    pub(super) life: Arc<Life>,
+    pub(super) commands: mpsc::UnboundedReceiver<Command>,
 }
 
-/// Says that the driver has stopped, when everything else of it was dropped.
-struct Stop(Arc<Life>);
-
-impl Drop for Stop {
+impl Drop for Inbox {
     fn drop(&mut self) {
-        drop(EndOnDrop(&self.0));
-        self.0.stopped.cancel();
+        self.life.end(ended(RUNTIME_ENDED));
+        self.life.stopped.cancel();
     }
 }
 
@@ -125,14 +124,14 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         in_slices: bool,
         on_event: P,
     ) -> Self {
-        Self { life: Stop(life), traffic, in_slices, on_event, flight: Mutex::default() }
+        Self { life, traffic, in_slices, on_event, flight: Mutex::default() }
     }
 
     /// Runs until the link ends.
     pub(super) async fn run(
         self,
         socket: Box<dyn ByteStream>,
-        mut commands: mpsc::UnboundedReceiver<Command>,
+        mut inbox: Inbox,
         end: AbortRegistration,
     ) {
         let (reader, writer) = tokio::io::split(Metered::new(socket, Arc::clone(&self.traffic)));
@@ -140,19 +139,17 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             tokio::select! {
                 biased;
                 error = self.read(reader) => error,
-                error = self.write(writer, &mut commands) => error,
+                error = self.write(writer, &mut inbox.commands) => error,
             }
         };
-        // Dropped before the commands are, so that a command that is sent meanwhile finds the error.
-        let _end = EndOnDrop(&self.life.0);
         // Before the callers wake, which need the error.
         if let Ok(error) = Abortable::new(transfer, end).await {
-            self.life.0.end(error);
+            self.life.end(error);
         }
         // A command that is sent at this moment would stay in the channel, and its caller would wait. The callers that have
         // sent their commands wake when this driver is dropped.
-        commands.close();
-        while commands.recv().await.is_some() {}
+        inbox.commands.close();
+        while inbox.commands.recv().await.is_some() {}
     }
 
     /// Reads frames until the link ends, and returns the error.
@@ -202,7 +199,8 @@ impl<P: Fn(Event) + Sync> Driver<P> {
                 return Ok(0);
             }
             frame = Value::Okay;
-        } else if let Some(Recipient::Confirmation(..)) = flight.waiting.front()
+        } else if let Some(Recipient::Subscribed(..) | Recipient::Unsubscribed(_)) =
+            flight.waiting.front()
             && !matches!(frame, Value::ServerError(_))
         {
             return Err(ended("the server sent a reply in place of a confirmation"));
@@ -210,12 +208,12 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         let in_flight = flight.waiting.len();
         let mut event = None;
         match flight.waiting.pop_front() {
-            Some(Recipient::Nobody | Recipient::Confirmation(Change::Unsubscribe, _)) => {}
+            Some(Recipient::Nobody | Recipient::Unsubscribed(_)) => {}
             // Fails if the caller is gone.
             Some(Recipient::Reply(caller)) => {
                 let _ = caller.send(frame);
             }
-            Some(Recipient::Confirmation(Change::Subscribe { id }, channel)) => {
+            Some(Recipient::Subscribed(id, channel)) => {
                 let result = frame.extract_error().map(drop);
                 event = Some(Event::Subscribed { id, channel, result });
             }
@@ -223,7 +221,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             None => {
                 let reason = match frame {
                     Value::ServerError(error) => {
-                        server_message(&self.life.0.secrets.mask(error.into()))
+                        server_message(&self.life.secrets.mask(error.into()))
                     }
                     _ => "the server sent a reply to no command".to_owned(),
                 };

@@ -20,12 +20,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value};
+use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value, cmd};
 use futures_util::future::AbortHandle;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use driver::{Command, Driver, Recipient};
+use driver::{Command, Driver, Inbox, Recipient};
 use socket::Socket;
 use traffic::Traffic;
 
@@ -76,13 +76,6 @@ fn ended(reason: &str) -> RedisError {
     (ErrorKind::Io, "the connection has ended", reason.to_owned()).into()
 }
 
-/// Whether to begin or to end a subscription.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Subscribe { id: u64 },
-    Unsubscribe,
-}
-
 /// What a server sends beside the replies to commands.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -99,7 +92,7 @@ impl Link {
         in_slices: bool,
         on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Self {
-        let (commands, receiver) = mpsc::unbounded_channel();
+        let (sender, commands) = mpsc::unbounded_channel();
         let traffic = Arc::new(Traffic::of(
             #[cfg(unix)]
             socket.descriptor,
@@ -108,8 +101,9 @@ impl Link {
         let (error, ended, stopped, secrets) = Default::default();
         let life = Arc::new(Life { error, ended, driver, stopped, secrets });
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
-        tokio::spawn(driver.run(socket.stream, receiver, end));
-        Self { commands, life, traffic, renewal: None }
+        let inbox = Inbox { life: Arc::clone(&life), commands };
+        tokio::spawn(driver.run(socket.stream, inbox, end));
+        Self { commands: sender, life, traffic, renewal: None }
     }
 
     /// Sends one command, and returns the future of its reply. Commands are sent in the order of the calls.
@@ -131,44 +125,7 @@ impl Link {
         asking: bool,
     ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
         let (sender, reply) = oneshot::channel();
-        self.reply_to(Command { bytes, asking, recipient: Recipient::Reply(sender) }, reply)
-    }
-
-    /// Subscribes to a channel. The reply is an [event](Event::Subscribed) with this ID, unless the link ends before.
-    pub(crate) fn subscribe(&self, channel: &Arc<str>, id: u64) {
-        self.change_subscription(Change::Subscribe { id }, channel);
-    }
-
-    /// Unsubscribes from a channel.
-    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
-        self.change_subscription(Change::Unsubscribe, channel);
-    }
-
-    fn change_subscription(&self, change: Change, channel: &Arc<str>) {
-        let mut command = Cmd::new();
-        command.arg(match change {
-            Change::Subscribe { .. } => "SUBSCRIBE",
-            Change::Unsubscribe => "UNSUBSCRIBE",
-        });
-        command.arg(&**channel);
-        let recipient = Recipient::Confirmation(change, Arc::clone(channel));
-        let bytes = command.get_packed_command().into();
-        self.put(Command { bytes, asking: false, recipient });
-    }
-
-    fn put(&self, command: Command) {
-        // The driver may still run. Without the command, the reply is known to be lost.
-        if self.is_alive() {
-            let _ = self.commands.send(command);
-        }
-    }
-
-    fn reply_to(
-        &self,
-        command: Command,
-        reply: oneshot::Receiver<Value>,
-    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
-        self.put(command);
+        self.put(Command { bytes, asking, recipient: Recipient::Reply(sender) });
         async move {
             // A command that is sent at the moment of the end may stay in the channel.
             if let Some(error) = self.life.error.get() {
@@ -181,6 +138,30 @@ impl Link {
                 }
                 (_, error) => Err(error.cloned().unwrap_or_else(|| ended(RUNTIME_ENDED))),
             }
+        }
+    }
+
+    /// Subscribes to a channel. The reply is an [event](Event::Subscribed) with this ID, unless the link ends before.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>, id: u64) {
+        let recipient = Recipient::Subscribed(id, Arc::clone(channel));
+        self.change_subscription("SUBSCRIBE", channel, recipient);
+    }
+
+    /// Unsubscribes from a channel.
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        let recipient = Recipient::Unsubscribed(Arc::clone(channel));
+        self.change_subscription("UNSUBSCRIBE", channel, recipient);
+    }
+
+    fn change_subscription(&self, name: &str, channel: &str, recipient: Recipient) {
+        let bytes = cmd(name).arg(channel).get_packed_command().into();
+        self.put(Command { bytes, asking: false, recipient });
+    }
+
+    fn put(&self, command: Command) {
+        // The driver may still run. Without the command, the reply is known to be lost.
+        if self.is_alive() {
+            let _ = self.commands.send(command);
         }
     }
 
