@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, RedisError, Value};
+use bb8_redis::redis::{Cmd, FromRedisValue, RedisError, Value};
 
 use super::error::node_error;
 use super::fencing;
@@ -68,28 +68,17 @@ fn micros(duration: Duration) -> u64 {
 
 pub(super) fn decode(reply: &Result<Value, RedisError>) -> Result<QueueReply, NodeError> {
     let unexpected = || NodeError::UnexpectedReply;
-    let Value::Array(values) = reply.as_ref().map_err(node_error)? else {
-        return Err(unexpected());
-    };
-    let [
-        Value::BulkString(time),
-        Value::Int(was_present),
-        Value::BulkString(first),
-        Value::Int(left),
-    ] = &**values
-    else {
-        return Err(unexpected());
-    };
-    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| unexpected());
-    let time = text(time)?.parse().map(Duration::from_micros).map_err(|_| unexpected())?;
-    let reply = QueueReply::new(time, *was_present == 1);
+    let reply = reply.as_ref().map_err(node_error)?;
+    let reply = <(u64, i64, String, i64)>::from_redis_value_ref(reply);
+    let (time, was_present, first, left) = reply.map_err(|_| unexpected())?;
+    let reply = QueueReply::new(Duration::from_micros(time), was_present == 1);
     if first.is_empty() {
         return Ok(reply);
     }
-    let (process, number) = text(first)?.split_once(':').ok_or_else(unexpected)?;
+    let (process, number) = first.split_once(':').ok_or_else(unexpected)?;
     let process = ProcessId::parse(process).ok_or_else(unexpected)?;
     let number = u64::from_str_radix(number, 16).map_err(|_| unexpected())?;
-    let present_for = Duration::from_micros(u64::try_from(*left).unwrap_or_default());
+    let present_for = Duration::from_micros(u64::try_from(left).unwrap_or_default());
     Ok(reply.with_first(FirstTicket { process, number, present_for }))
 }
 
