@@ -11,6 +11,7 @@ use crate::lock::{Mode, Token};
 use crate::node::{Action, Op};
 
 /// The command that a thread has encoded last, and the memory for the next one.
+#[derive(Default)]
 struct LastEncoded {
     op: Option<(Token, Mode, Action, Arc<[u8]>)>,
     command: Cmd,
@@ -18,39 +19,32 @@ struct LastEncoded {
 }
 
 thread_local! {
-    static LAST: RefCell<Option<LastEncoded>> = const { RefCell::new(None) };
+    static LAST: RefCell<LastEncoded> = RefCell::default();
 }
 
 /// Returns the command of an operation. A round sends it to one server after another on the same thread, so the call for
 /// the first server encodes it for all.
-pub(super) fn shared(op: &Op, encode: impl FnOnce(&mut Cmd)) -> Arc<[u8]> {
-    let mut encode = Some(encode);
+pub(super) fn shared(op: &Op, encode: impl Fn(&mut Cmd)) -> Arc<[u8]> {
     let shared = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
-        let last = last.get_or_insert_with(|| LastEncoded {
-            op: None,
-            command: Cmd::new(),
-            bytes: Vec::new(),
-        });
         if let Some((token, mode, action, bytes)) = &last.op
             && (*token, *mode, *action) == (op.token, op.spec.mode(), op.action)
         {
-            return Some(Arc::clone(bytes));
+            return Arc::clone(bytes);
         }
-        last.command.clear();
-        last.bytes.clear();
-        encode.take()?(&mut last.command);
-        last.command.write_packed_command(&mut last.bytes);
-        let bytes: Arc<[u8]> = last.bytes.as_slice().into();
-        last.op = Some((op.token, op.spec.mode(), op.action, Arc::clone(&bytes)));
-        Some(bytes)
+        let LastEncoded { op: last_op, command, bytes } = &mut *last;
+        command.clear();
+        bytes.clear();
+        encode(command);
+        command.write_packed_command(bytes);
+        let bytes: Arc<[u8]> = bytes.as_slice().into();
+        *last_op = Some((op.token, op.spec.mode(), op.action, Arc::clone(&bytes)));
+        bytes
     });
     // A guard may be dropped while its thread ends. Its memory is gone then.
-    shared.ok().flatten().unwrap_or_else(|| {
+    shared.unwrap_or_else(|_| {
         let mut command = Cmd::new();
-        if let Some(encode) = encode {
-            encode(&mut command);
-        }
+        encode(&mut command);
         packed(&command)
     })
 }

@@ -110,7 +110,13 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
                 command.arg(encode::millis(lease));
                 if is_plain {
                     command.arg(keys.len());
-                    encode_mark(command, mark);
+                    // A waiting writer sets its mark, with a time to live.
+                    match mark {
+                        Some(mark) => {
+                            command.arg(mark.to_string()).arg(encode::millis(Mark::LIFE_TIME))
+                        }
+                        None => command.arg("").arg(""),
+                    };
                 }
             }
         },
@@ -136,14 +142,6 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
         }
         Action::Downgrade | Action::Withdraw { .. } => {}
     }
-}
-
-/// Encodes the mark of a waiting writer and its time to live.
-fn encode_mark(command: &mut Cmd, mark: Option<Mark>) {
-    match mark {
-        Some(mark) => command.arg(mark.to_string()).arg(encode::millis(Mark::LIFE_TIME)),
-        None => command.arg("").arg(""),
-    };
 }
 
 #[cfg(test)]

@@ -65,13 +65,9 @@ impl Traffic {
     /// Returns whether the server has been silent for at least `limit`.
     pub(crate) fn silence(&self, limit: Duration) -> Silence {
         let since = self.owed_since.load(Ordering::Acquire);
-        if since == NEVER {
-            return Silence::CheckAgainAfter(limit);
-        }
-        let lasts = if since == NOW {
-            Duration::ZERO
-        } else {
-            self.begun.elapsed().saturating_sub(Duration::from_nanos(since))
+        let lasts = match since {
+            NEVER | NOW => Duration::ZERO,
+            since => self.begun.elapsed().saturating_sub(Duration::from_nanos(since)),
         };
         if lasts < limit {
             return Silence::CheckAgainAfter(limit.saturating_sub(lasts));
