@@ -51,6 +51,7 @@ use super::{
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::LockSpec;
+use crate::log_limit::LogLimit;
 
 #[cfg(feature = "unstable-simulation")]
 pub use link::dial::{Dial, Dialing, Stream};
@@ -152,9 +153,14 @@ impl Node for RedisNode {
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(options) = self.options.lock().take() else { return };
         let RedisOptions { url, endpoint, registry, cluster_refresh, is_only_node } = options;
-        let voter = Arc::clone(&self.name);
-        let in_slices = is_only_node && !self.is_cluster;
-        let settings = ServerSettings::new(settings, voter, registry, cluster_refresh, in_slices);
+        let settings = ServerSettings {
+            voter: Arc::clone(&self.name),
+            node: settings.clone(),
+            log_limit: LogLimit::new(Arc::clone(&settings.clock)),
+            registry,
+            refresh: cluster_refresh,
+            in_slices: is_only_node && !self.is_cluster,
+        };
         let shared = Shared::new(url, settings, self.status.clone(), runtime);
         let shared = self.started.get_or_init(|| shared);
         shared.map.start(endpoint, &self.dropped);

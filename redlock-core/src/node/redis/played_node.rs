@@ -45,8 +45,12 @@ impl RedisNode {
     pub(super) fn prepare(&self, settings: &NodeSettings) -> Arc<Shared> {
         let RedisOptions { url, registry, cluster_refresh, .. } =
             self.options.lock().take().unwrap();
-        let voter = Arc::clone(&self.name);
-        let settings = ServerSettings::new(settings, voter, registry, cluster_refresh, true);
+        let settings = ServerSettings {
+            voter: Arc::clone(&self.name),
+            registry,
+            refresh: cluster_refresh,
+            ..ServerSettings::for_tests(settings.clone())
+        };
         // A runtime that has ended drops the tasks of the servers.
         let ended = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let runtime = ended.handle().clone();

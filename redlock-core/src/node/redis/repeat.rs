@@ -29,7 +29,7 @@ use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
 use crate::lock::Mark;
-use crate::node::{Action, NodeStatus, Op, QueueOp, QueueReply, Reply, ReplyFuture};
+use crate::node::{Action, NodeStatus, Op, QueueAction, QueueOp, QueueReply, Reply, ReplyFuture};
 
 /// The most redirects without a pause. While a slot moves, a server may answer `MOVED` and the next one `ASK`. Servers that
 /// do not agree on the owner yet redirect to each other, until they have heard of the new one.
@@ -76,9 +76,18 @@ impl Repeatable<'_> {
     /// Returns the connection over which the command may be sent.
     fn connection(&self, server: &Server) -> Result<Arc<Connection>, NodeError> {
         match self {
-            Self::Op(op, _) => server.connection_for(&op.action),
+            Self::Op(op, _) => {
+                let is_release = matches!(op.action, Action::Release { .. });
+                let connection = server.connection_for(is_release)?;
+                if let Action::Acquire { .. } = op.action {
+                    server.gate.check_grants()?;
+                }
+                Ok(connection)
+            }
             Self::LookUp(_) => server.connection(),
-            Self::Queue(op) => server.connection_for_queue(&op.action),
+            Self::Queue(op) => {
+                server.connection_for(matches!(op.action, QueueAction::Leave { .. }))
+            }
         }
     }
 
@@ -182,7 +191,8 @@ impl Shared {
             (Action::Acquire { lease, .. }, None) => match (reply::acquired(&sent.reply), begun) {
                 (Some(vote), _) => vote.into(),
                 (None, Some(begun)) => {
-                    let limit = operation::look_up_time(*lease, self.map.settings.node_timeout);
+                    let limit =
+                        operation::look_up_time(*lease, self.map.settings.node.node_timeout);
                     Box::pin(self.look_up(&sent, op, begun + limit)).await
                 }
                 (None, None) => Vote::Held { remaining: None }.into(),
@@ -307,7 +317,7 @@ impl Shared {
     }
 
     async fn repeat(&self, mut sent: Sent, command: Repeatable<'_>) -> Result<Sent, NodeError> {
-        let until = Instant::now() + self.map.settings.node_timeout;
+        let until = Instant::now() + self.map.settings.node.node_timeout;
         let (mut redirects, mut is_loaded) = (0, false);
         while let Err(error) = &sent.reply {
             let redirect = self.map.redirect(error);

@@ -11,7 +11,6 @@ use super::server::connection::Connection;
 use super::server::{Observer, ServerSettings};
 use super::subscriptions::{RETRY_PAUSE, Subscriptions};
 use super::url::RedisUrl;
-use crate::log_limit::LogLimit;
 use crate::node::StatusSender;
 
 /// What a node, its operations and its tasks share.
@@ -19,7 +18,6 @@ pub(super) struct Shared {
     pub(super) map: Arc<Map>,
     pub(super) pending: PendingSends,
     pub(super) subscriptions: Arc<Subscriptions>,
-    log_limit: LogLimit,
     weak_self: Weak<Self>,
 }
 
@@ -30,7 +28,6 @@ impl Shared {
         status: StatusSender,
         runtime: &Handle,
     ) -> Arc<Self> {
-        let log_limit = LogLimit::new(Arc::clone(&settings.clock));
         Arc::new_cyclic(|weak_self: &Weak<Self>| {
             let observer: Weak<dyn Observer> = Weak::<Self>::clone(weak_self);
             let map = Map::new(url, settings, status, observer, runtime);
@@ -38,7 +35,6 @@ impl Shared {
                 pending: PendingSends::new(map.is_cluster()),
                 map: Arc::new(map),
                 subscriptions: Arc::default(),
-                log_limit,
                 weak_self: Weak::clone(weak_self),
             }
         })
@@ -61,7 +57,8 @@ impl Observer for Shared {
     }
 
     fn received(&self, event: Event) {
-        if self.subscriptions.handle(event, &self.map.name, &self.log_limit) {
+        if self.subscriptions.handle(event, &self.map.settings.voter, &self.map.settings.log_limit)
+        {
             let shared = Weak::clone(&self.weak_self);
             tokio::spawn(async move {
                 tokio::time::sleep(RETRY_PAUSE).await;

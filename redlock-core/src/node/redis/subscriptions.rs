@@ -163,7 +163,7 @@ impl Subscriptions {
         for (name, channel) in self.channels.lock().iter_mut() {
             if let Some(connection) = connection(channel.slot) {
                 channel.follow(name, &connection, self.new_id());
-            } else if !channel.connection.upgrade().is_some_and(|former| former.is_alive()) {
+            } else if !channel.connection.upgrade().is_some_and(|former| former.link.is_alive()) {
                 channel.set(0, Weak::new());
             }
         }

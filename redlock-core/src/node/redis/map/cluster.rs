@@ -164,7 +164,7 @@ impl Refresher {
 impl SlotSource {
     /// Reads the slots. Records and returns the reason if the server does not name them in time.
     async fn read_in_time(self, map: &Map) -> Result<(ClusterState, Masters), NodeError> {
-        let limit = map.settings.connect_timeout;
+        let limit = map.settings.node.connect_timeout;
         let read = timeout(limit, self.read(map)).await;
         let read = read.unwrap_or(Err(NodeError::NoReply(limit)));
         read.inspect_err(|error| map.record_problem(&self.address, error.clone()))
@@ -177,7 +177,7 @@ impl SlotSource {
             (state, connection.send(&slots_command()).await)
         } else {
             let endpoint = Endpoint::of(&map.url, &self.address);
-            let limit = map.settings.connect_timeout;
+            let limit = map.settings.node.connect_timeout;
             let link = endpoint.open(limit, false, |_| {}).await?;
             (link.send(&info_command()).await, link.send(&slots_command()).await)
         };
@@ -196,7 +196,7 @@ impl SlotSource {
 impl Map {
     /// Records why a server has not named the owners of the slots.
     fn record_problem(&self, server: &HostPort, error: NodeError) {
-        tracing::debug!(node = %self.name, %server, %error, "cannot read the slots of a cluster");
+        tracing::debug!(node = %self.settings.voter, %server, %error, "cannot read the slots of a cluster");
         let error = match error {
             NodeError::Server(message) if message.contains("cluster support disabled") => {
                 NodeError::Server(format!("{server} is no member of a cluster: {message}").into())

@@ -29,12 +29,12 @@ use super::link::open::Endpoint;
 use super::sentinel::{Promoted, SentinelGroup};
 use super::server::gate::Closures;
 use super::server::promotions::Promotions;
-use super::server::{Observer, Promotion, Role, Server, ServerSettings};
+use super::server::{Observer, Role, Server, ServerSettings};
 use super::url::{HostPort, RedisUrl, Servers};
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::node::{NodeStatus, StatusSender};
-use crate::telemetry;
+use crate::{log_limited, telemetry};
 
 use owners::Owners;
 
@@ -47,7 +47,6 @@ const MAX_SERVERS: usize = 64;
 
 /// The servers of a node.
 pub(super) struct Map {
-    pub(super) name: Arc<str>,
     pub(super) settings: Arc<ServerSettings>,
     url: RedisUrl,
     owners: ArcSwap<Owners>,
@@ -59,7 +58,6 @@ pub(super) struct Map {
     refresh: Notify,
     /// The status of the node. The mutex is held while the status is computed and sent.
     status: Mutex<StatusSender>,
-    log_limit: Arc<LogLimit>,
     observer: Weak<dyn Observer>,
     runtime: Handle,
 }
@@ -95,13 +93,11 @@ impl Map {
         observer: Weak<dyn Observer>,
         runtime: &Handle,
     ) -> Self {
-        let clock = Arc::clone(&settings.clock);
         let owners = match &url.servers {
             Servers::Cluster { .. } => Owners::of_slots([]),
             _ => Owners::of_one(None),
         };
         Self {
-            name: Arc::clone(&settings.voter),
             settings: Arc::new(settings),
             url,
             owners: ArcSwap::from_pointee(owners),
@@ -110,7 +106,6 @@ impl Map {
             problem: Mutex::new(NodeError::NotConnected("not connected yet".into())),
             refresh: Notify::new(),
             status: Mutex::new(status),
-            log_limit: Arc::new(LogLimit::new(clock)),
             observer,
             runtime: runtime.clone(),
         }
@@ -119,12 +114,13 @@ impl Map {
     /// Finds the servers, and keeps them connected until the node is dropped. `endpoint` is that of a single server.
     pub(super) fn start(self: &Arc<Self>, endpoint: Option<Endpoint>, dropped: &CancellationToken) {
         if let Some(endpoint) = endpoint {
-            let server = self.new_server(Arc::clone(&self.name), endpoint, Role::Alone, None);
+            let server =
+                self.new_server(Arc::clone(&self.settings.voter), endpoint, Role::Alone, None);
             self.owners.store(Arc::new(Owners::of_one(Some(Arc::clone(&server)))));
             server.start(&self.runtime);
         } else if let Servers::Sentinel { sentinels, service, login } = &self.url.servers {
-            let limit = self.settings.connect_timeout;
-            let log_limit = LogLimit::new(Arc::clone(&self.settings.clock));
+            let limit = self.settings.node.connect_timeout;
+            let log_limit = LogLimit::new(Arc::clone(&self.settings.node.clock));
             let group = SentinelGroup::new(&self.url, sentinels, service, login, limit, log_limit);
             let group = Arc::new(group);
             group.start(&self.runtime, dropped);
@@ -149,10 +145,11 @@ impl Map {
                     present = Some(master.address.clone());
                 }
                 if let Some(server) = self.owner_of(0) {
-                    server
-                        .set_promotion(Promotion { since: master.since, is_kept: master.is_kept });
+                    server.set_promotion(master);
                     let dispute = chosen.check_dispute().err();
-                    server.gate.dispute(dispute.filter(|_| self.settings.restart_guard.is_some()));
+                    server
+                        .gate
+                        .dispute(dispute.filter(|_| self.settings.node.restart_guard.is_some()));
                     if is_new {
                         server.start(&self.runtime);
                         self.changed();
@@ -174,7 +171,8 @@ impl Map {
         let sentinels = format!("sentinel{plural} {}", master.announced_by.join(", "));
         let endpoint = Endpoint::of(&self.url, &master.address).announced_by(sentinels);
         let name = master.address.to_string().into();
-        let role = Role::Master { promotion: Mutex::default(), is_successor: former.is_some() };
+        let role =
+            Role::Master { promoted: Mutex::new(master.clone()), is_successor: former.is_some() };
         let server = self.new_server(name, endpoint, role, former.as_deref());
         self.owners.store(Arc::new(Owners::of_one(Some(server))));
         *self.problem.lock() = NodeError::NotConnected("not connected yet".into());
@@ -312,7 +310,7 @@ impl Map {
     /// whether a replica was promoted in between and has handed the slot on. Then the new owner is treated like a master
     /// that was promoted now.
     fn take_over(&self, servers: &KnownServers, former: Option<&Arc<Server>>, owner: &Server) {
-        let Some(longest_lease) = self.settings.restart_guard else { return };
+        let Some(longest_lease) = self.settings.node.restart_guard else { return };
         // The first owners of the slots that this node meets have no former owners that it knows.
         if former.is_none() && !servers.is_resolved {
             return;
@@ -322,16 +320,15 @@ impl Map {
         {
             former.gate.closures()
         } else {
-            let margin = self.settings.failover_margin;
+            let margin = self.settings.node.failover_margin;
             let margin = margin.unwrap_or_else(|| self.promotions.longest_margin());
             Closures::after_promotion(longest_lease, margin, Instant::now())
         };
         owner.gate.close(closures);
-        if let Err(reason) = closures.check_grants()
-            && let Some(suppressed) = self.log_limit.admit("take-over", owner.name())
-        {
-            tracing::warn!(
-                node = %owner.name(), %reason, suppressed,
+        if let Err(reason) = closures.check_grants() {
+            log_limited!(
+                self.settings.log_limit, "take-over", owner.name(), warn,
+                node = %owner.name(), %reason,
                 "a master got a slot of a master that may have forgotten held locks, and is quarantined"
             );
         }
@@ -345,12 +342,11 @@ impl Map {
             return Some(Arc::clone(&known.server));
         }
         if servers.by_address.len() >= MAX_SERVERS {
-            if let Some(suppressed) = self.log_limit.admit("servers", &self.name) {
-                tracing::warn!(
-                    node = %self.name, server = %address, suppressed,
-                    "a cluster may have at most {MAX_SERVERS} masters; another one is not used"
-                );
-            }
+            let node = &self.settings.voter;
+            log_limited!(
+                self.settings.log_limit, "servers", node, warn, %node, server = %address,
+                "a cluster may have at most {MAX_SERVERS} masters; another one is not used"
+            );
             return None;
         }
         let endpoint = Endpoint::of(&self.url, address).announced_by("the cluster");
@@ -371,7 +367,7 @@ impl Map {
         former: Option<&Server>,
     ) -> Arc<Server> {
         let observer = Weak::clone(&self.observer);
-        Server::new(name, endpoint, role, &self.settings, &self.log_limit, former, observer)
+        Server::new(name, endpoint, role, &self.settings, former, observer)
     }
 
     /// Requests that the slots are read again soon.
@@ -415,7 +411,7 @@ impl Map {
             self.promotions.record_start();
         }
         if status != before {
-            telemetry::node_up(&self.name, status.is_up());
+            telemetry::node_up(&self.settings.voter, status.is_up());
             sender.send(status);
         }
     }
@@ -439,7 +435,7 @@ impl Map {
     /// Makes the server of this URL the only one, without connecting to it.
     pub(super) fn insert_one(&self, url: &str) {
         let endpoint = Endpoint::parse(url);
-        let server = self.new_server(Arc::clone(&self.name), endpoint, Role::Alone, None);
+        let server = self.new_server(Arc::clone(&self.settings.voter), endpoint, Role::Alone, None);
         self.owners.store(Arc::new(Owners::of_one(Some(server))));
     }
 

@@ -4,25 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use super::gate::{Closures, Gate};
-use super::history::History;
+use super::Inner;
+use super::gate::Closures;
 use super::identity::{Identity, LagSetting, Replication};
 use super::promotions::Promotions;
-use super::settings::ServerSettings;
 use crate::error::NodeError;
-use crate::log_limit::LogLimit;
 use crate::node::redis::link::Link;
-use crate::telemetry;
-
-/// The lag after which a server without replicas refuses writes, if the server does not report it: the default of the
-/// servers.
-const DEFAULT_MAX_LAG: Duration = Duration::from_secs(10);
-
-/// How much longer than the lag a server may accept writes: it counts the lag in whole seconds, and checks it once per
-/// second.
-const LAG_ROUNDING: Duration = Duration::from_secs(2);
+use crate::node::redis::sentinel::Promoted;
+use crate::{log_limited, telemetry};
 
 /// The role of a server in its node.
 #[derive(Debug)]
@@ -31,8 +22,8 @@ pub(crate) enum Role {
     Alone,
     /// The sentinels name the server as the master.
     Master {
-        /// What the sentinels report. `None` until then.
-        promotion: Mutex<Option<Promotion>>,
+        /// What the sentinels report about its promotion.
+        promoted: Mutex<Promoted>,
         /// Whether the node has used another master before.
         is_successor: bool,
     },
@@ -40,81 +31,43 @@ pub(crate) enum Role {
     Member(Arc<Promotions>),
 }
 
-/// The promotion of a master, as the sentinels report it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Promotion {
-    /// The latest time at which the server can have been promoted.
-    pub(crate) since: Instant,
-    /// Whether no majority names the master now, so that a failover would not be noticed.
-    pub(crate) is_kept: bool,
-}
-
-/// Checks the new connections to one server.
-#[derive(Debug)]
-pub(super) struct Admission {
-    server: Arc<str>,
-    /// Represents the server in the registry.
-    registered: Arc<()>,
-    role: Role,
-    settings: Arc<ServerSettings>,
-    log_limit: Arc<LogLimit>,
-    history: Mutex<History>,
-}
-
-impl Admission {
-    pub(super) fn new(
-        server: &Arc<str>,
-        role: Role,
-        settings: &Arc<ServerSettings>,
-        log_limit: &Arc<LogLimit>,
-    ) -> Self {
-        Self {
-            server: Arc::clone(server),
-            registered: Arc::new(()),
-            role,
-            settings: Arc::clone(settings),
-            log_limit: Arc::clone(log_limit),
-            history: Mutex::default(),
-        }
-    }
-
-    /// Returns the setting that limits how long the server accepts writes after it was cut off, if it matters.
+impl Role {
+    /// Returns the setting that limits how long the server accepts writes after it was cut off.
     pub(super) fn lag_setting(&self) -> Option<LagSetting> {
-        if self.settings.restart_guard.is_none() || self.settings.failover_margin.is_some() {
-            return None;
-        }
-        match self.role {
-            Role::Alone => None,
-            Role::Master { .. } => Some(LagSetting::REPLICAS),
-            Role::Member(_) => Some(LagSetting::CLUSTER),
+        match self {
+            Self::Alone => None,
+            Self::Master { .. } => Some(LagSetting::REPLICAS),
+            Self::Member(_) => Some(LagSetting::CLUSTER),
         }
     }
+}
 
+impl Inner {
     /// Checks a new connection, and closes the gate of its server if it may have forgotten locks. Returns an error if the
     /// connection must not be used.
-    pub(super) fn admit(&self, identity: &Identity, gate: &Gate) -> Result<(), NodeError> {
+    pub(super) fn admit(&self, identity: &Identity) -> Result<(), NodeError> {
         self.check_server(identity)?;
         match &self.role {
             Role::Alone => {}
             Role::Master { .. } => self.check_master(identity)?,
             Role::Member(promotions) => self.check_member(identity, promotions)?,
         }
-        match self.settings.restart_guard {
-            Some(longest_lease) => self.close(gate, identity, longest_lease),
+        match self.settings.node.restart_guard {
+            Some(longest_lease) => self.close_gate(identity, longest_lease),
             None => self.warn_if_restarted(identity),
         }
         Ok(())
     }
 
-    /// Sets what the sentinels report about the promotion of a master.
-    pub(super) fn set_promotion(&self, reported: Promotion) {
-        if let Role::Master { promotion, .. } = &self.role {
-            *promotion.lock() = Some(reported);
+    /// Sets what the sentinels report about the promotion of this master.
+    pub(crate) fn set_promotion(&self, reported: &Promoted) {
+        if let Role::Master { promoted, .. } = &self.role {
+            promoted.lock().clone_from(reported);
         }
     }
 
     /// Records that a connection broke.
-    pub(super) fn disconnected(&self, identity: &Identity) {
+    pub(super) fn record_end(&self, identity: &Identity) {
         self.history.lock().disconnected(self.generation(identity));
     }
 
@@ -144,24 +97,23 @@ impl Admission {
     }
 
     fn check_server(&self, identity: &Identity) -> Result<(), NodeError> {
-        let server = &self.server;
+        let (server, limit) = (&self.name, &self.settings.log_limit);
         if let Some(run_id) = &identity.run_id {
             let registry = &self.settings.registry;
             if let Some(other) = registry.register(&self.registered, &self.settings.voter, run_id) {
                 return Err(NodeError::SameServer(other));
             }
-        } else if let Some(suppressed) = self.log_limit.admit("run_id", server) {
-            tracing::warn!(
-                node = %server, suppressed,
+        } else {
+            log_limited!(
+                limit, "run_id", server, warn, node = %server,
                 "the run_id of the server is unknown (INFO denied), so two nodes may be the same server"
             );
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()
             && policy != "noeviction"
-            && let Some(suppressed) = self.log_limit.admit("eviction", server)
         {
-            tracing::warn!(
-                node = %server, policy, suppressed,
+            log_limited!(
+                limit, "eviction", server, warn, node = %server, policy,
                 "the server evicts keys when its memory is full, and with them locks that are held; set maxmemory-policy to noeviction"
             );
         }
@@ -170,27 +122,21 @@ impl Admission {
 
     /// Checks the server that the sentinels name as the master.
     fn check_master(&self, identity: &Identity) -> Result<(), NodeError> {
-        let (node, master) = (&self.settings.voter, &self.server);
-        let Some(replication) = &identity.replication else {
-            if let Some(suppressed) = self.log_limit.admit("role", master) {
-                tracing::warn!(
-                    %node, %master, suppressed,
-                    "the role of the server is unknown (INFO denied), so that it may be a replica"
-                );
+        let (node, master, limit) = (&self.settings.voter, &self.name, &self.settings.log_limit);
+        match &identity.replication {
+            None => log_limited!(
+                limit, "role", master, warn, %node, %master,
+                "the role of the server is unknown (INFO denied), so that it may be a replica"
+            ),
+            Some(replication) if replication.is_replica => {
+                let words = format!("{master}, which the sentinels name as master, is a replica");
+                return Err(NodeError::Server(words.into()));
             }
-            return Ok(());
-        };
-        if replication.is_replica {
-            let words = format!("{master}, which the sentinels name as master, is a replica");
-            return Err(NodeError::Server(words.into()));
-        }
-        if !replication.needs_replicas
-            && let Some(suppressed) = self.log_limit.admit("min-replicas", master)
-        {
-            tracing::warn!(
-                %node, %master, suppressed,
+            Some(replication) if replication.needs_replicas => {}
+            Some(_) => log_limited!(
+                limit, "min-replicas", master, warn, %node, %master,
                 "the master accepts writes without its replicas: if it is cut off while another server is promoted, it does not stop granting locks; set min-replicas-to-write"
-            );
+            ),
         }
         Ok(())
     }
@@ -201,13 +147,11 @@ impl Admission {
             return Err(NodeError::Server("the server is a replica".into()));
         }
         if promotions.record(identity) {
-            let (node, server) = (&self.settings.voter, &self.server);
+            let (node, server) = (&self.settings.voter, &self.name);
             telemetry::promoted(node);
-            if self.settings.restart_guard.is_none()
-                && let Some(suppressed) = self.log_limit.admit("promotion", server)
-            {
-                tracing::warn!(
-                    %node, %server, suppressed,
+            if self.settings.node.restart_guard.is_none() {
+                log_limited!(
+                    self.settings.log_limit, "promotion", server, warn, %node, %server,
                     "a replica was promoted to master, and may not know all locks that are held; set restart_guard"
                 );
             }
@@ -217,61 +161,49 @@ impl Admission {
 
     /// Warns about a server that may have forgotten locks, and votes at once without a `restart_guard`.
     fn warn_if_restarted(&self, identity: &Identity) {
-        let is_successor = matches!(self.role, Role::Master { is_successor: true, .. });
+        let (node, server, limit) = (&self.settings.voter, &self.name, &self.settings.log_limit);
         let history = self.history.lock();
         let is_restart = history.is_restart(self.generation(identity).as_deref());
-        if !(is_restart || is_successor && history.is_empty()) {
-            return;
-        }
-        drop(history);
-        let Some(suppressed) = self.log_limit.admit("restart", &self.settings.voter) else {
-            return;
-        };
-        let (node, server) = (&self.settings.voter, &self.server);
-        if matches!(self.role, Role::Master { .. }) {
-            tracing::warn!(
-                %node, master = %server, suppressed,
-                "the master has changed, or was restarted, and may not know all locks that are held; set restart_guard"
-            );
-        } else {
-            tracing::warn!(
-                node = %server, suppressed,
+        match self.role {
+            Role::Master { is_successor, .. }
+                if is_restart || is_successor && history.is_empty() =>
+            {
+                log_limited!(
+                    limit, "restart", node, warn, %node, master = %server,
+                    "the master has changed, or was restarted, and may not know all locks that are held; set restart_guard"
+                );
+            }
+            Role::Alone | Role::Member(_) if is_restart => log_limited!(
+                limit, "restart", node, warn, node = %server,
                 "a node was restarted and may have forgotten held locks; set restart_guard, or let the server \
                  write its data before it replies (appendonly yes, appendfsync always)"
-            );
+            ),
+            _ => {}
         }
     }
 
     /// Closes the gate of a server that may have forgotten locks.
-    fn close(&self, gate: &Gate, identity: &Identity, longest_lease: Duration) {
+    fn close_gate(&self, identity: &Identity, longest_lease: Duration) {
         let ended = self.history.lock().connected(self.generation(identity).as_deref());
-        gate.close(Closures::after_restart(longest_lease, identity.uptime, ended));
-        let margin = |default: Duration| self.settings.failover_margin.unwrap_or(default);
-        let promoted = match &self.role {
+        self.gate.close(Closures::after_restart(longest_lease, identity.uptime, ended));
+        let promoted_since = match &self.role {
             Role::Alone => None,
-            Role::Master { promotion, .. } => {
-                let lag = identity.max_lag.unwrap_or(DEFAULT_MAX_LAG);
-                let now = Instant::now();
-                let promotion = promotion.lock().unwrap_or(Promotion { since: now, is_kept: true });
+            Role::Master { promoted, .. } => {
+                let Promoted { since, is_kept, .. } = *promoted.lock();
                 // Without a majority of the sentinels, another generation shows that the server was a replica in between.
-                let since = match ended {
-                    Some(ended) if promotion.is_kept => ended.max(promotion.since),
-                    _ => promotion.since,
-                };
-                Some((since, margin(lag + LAG_ROUNDING)))
+                Some(ended.filter(|_| is_kept).map_or(since, |ended| ended.max(since)))
             }
-            Role::Member(promotions) => promotions
-                .promoted_since(identity)
-                .map(|since| (since, margin(Promotions::margin(identity)))),
+            Role::Member(promotions) => promotions.promoted_since(identity),
         };
-        if let Some((since, margin)) = promoted {
-            gate.close(Closures::after_promotion(longest_lease, margin, since));
+        if let Some((since, setting)) = promoted_since.zip(self.role.lag_setting()) {
+            let margin = self.settings.node.failover_margin;
+            let margin = margin.unwrap_or_else(|| setting.margin(identity.max_lag));
+            self.gate.close(Closures::after_promotion(longest_lease, margin, since));
         }
-        if let Err(reason) = gate.check_grants()
-            && let Some(suppressed) = self.log_limit.admit("quarantine", &self.server)
-        {
-            tracing::warn!(
-                node = %self.server, %reason, suppressed,
+        if let Err(reason) = self.gate.check_grants() {
+            let server = &self.name;
+            log_limited!(
+                self.settings.log_limit, "quarantine", server, warn, node = %server, %reason,
                 "a node may have forgotten held locks, and is quarantined"
             );
         }

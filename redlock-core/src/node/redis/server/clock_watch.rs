@@ -1,56 +1,26 @@
 //! Watches a server's wall clock.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use super::gate::{Closures, Gate};
-use super::settings::ServerSettings;
+use super::Inner;
+use super::gate::Closures;
 use super::wall_clock::{ClockStep, Reading};
 use crate::error::NodeError;
-use crate::log_limit::LogLimit;
 use crate::node::redis::link::Link;
 use crate::node::redis::{encode, error};
-use crate::telemetry;
+use crate::{log_limited, telemetry};
 
 /// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
 /// time the server may grant a lock that is held.
 const READING_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Watches the wall clock of one server over all of its connections.
-#[derive(Debug)]
-pub(super) struct ClockWatch {
-    server: Arc<str>,
-    settings: Arc<ServerSettings>,
-    gate: Arc<Gate>,
-    log_limit: Arc<LogLimit>,
-    /// The last kept reading, also across a restart of the server. The leases that the server has kept end at a time on
-    /// the wall clock, so a step affects them as well.
-    last_reading: Mutex<Option<Reading>>,
-}
-
-impl ClockWatch {
-    pub(super) fn new(
-        server: &Arc<str>,
-        settings: &Arc<ServerSettings>,
-        gate: &Arc<Gate>,
-        log_limit: &Arc<LogLimit>,
-    ) -> Self {
-        Self {
-            server: Arc::clone(server),
-            settings: Arc::clone(settings),
-            gate: Arc::clone(gate),
-            log_limit: Arc::clone(log_limit),
-            last_reading: Mutex::default(),
-        }
-    }
-
-    /// Begins with a new connection, over which the server has reported this time.
-    pub(super) fn begin(&self, reading: Option<Reading>) {
+impl Inner {
+    /// Begins to watch the wall clock over a new connection, over which the server has reported this time.
+    pub(super) fn begin_clock_watch(&self, reading: Option<Reading>) {
         match reading {
-            Some(reading) => self.compare(reading),
+            Some(reading) => self.compare_clock(reading),
             None => self.warn_time_unavailable(),
         }
     }
@@ -60,12 +30,14 @@ impl ClockWatch {
     ///
     /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
     /// counts as silent, as after every other command.
-    pub(super) async fn watch(&self, link: &Link) {
+    pub(super) async fn watch_clock(&self, link: &Link) {
         let command = encode::time();
         loop {
             sleep(READING_INTERVAL).await;
-            match Reading::take(&*self.settings.clock, async { link.send(&command).await }).await {
-                Ok(reading) => self.compare(reading),
+            match Reading::take(&*self.settings.node.clock, async { link.send(&command).await })
+                .await
+            {
+                Ok(reading) => self.compare_clock(reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
                     return self.warn_time_unavailable();
                 }
@@ -75,52 +47,46 @@ impl ClockWatch {
         }
     }
 
-    fn compare(&self, reading: Reading) {
-        let step = match &mut *self.last_reading.lock() {
-            Some(last_reading) => last_reading.compare(reading),
-            unknown => {
-                *unknown = Some(reading);
-                return;
+    fn compare_clock(&self, reading: Reading) {
+        // The first reading shows no step.
+        let step = self.last_reading.lock().get_or_insert(reading).compare(reading);
+        let (direction, by, effect) = match (step, self.settings.node.restart_guard) {
+            (None, _) => return,
+            (Some(ClockStep::Back(by)), _) => ("back", by, "leases on it last longer"),
+            (Some(ClockStep::Forward(by)), None) => (
+                "forward",
+                by,
+                "leases on it end early, so a second caller may get a lock that is held",
+            ),
+            (Some(ClockStep::Forward(by)), Some(longest_lease)) => {
+                self.gate.close(Closures::after_clock_step(longest_lease, by));
+                (
+                    "forward",
+                    by,
+                    "leases on it end early, so it grants no locks for the longest lease",
+                )
             }
         };
-        match step {
-            None => {}
-            Some(ClockStep::Back(by)) => self.record_step("back", by, "leases on it last longer"),
-            Some(ClockStep::Forward(by)) => {
-                let mut effect =
-                    "leases on it end early, so a second caller may get a lock that is held";
-                if let Some(longest_lease) = self.settings.restart_guard {
-                    self.gate.close(Closures::after_clock_step(longest_lease, by));
-                    effect = "leases on it end early, so it grants no locks for the longest lease";
-                }
-                self.record_step("forward", by, effect);
-            }
-        }
-    }
-
-    fn record_step(&self, direction: &'static str, by: Duration, effect: &str) {
-        telemetry::clock_stepped(&self.server, direction);
-        if let Some(suppressed) = self.log_limit.admit(direction, &self.server) {
-            tracing::warn!(
-                node = %self.server, ?by, suppressed,
-                "a node's wall clock was stepped {direction}, or does not keep time; {effect}"
-            );
-        }
+        let server = &self.name;
+        telemetry::clock_stepped(server, direction);
+        log_limited!(
+            self.settings.log_limit, direction, server, warn, node = %server, ?by,
+            "a node's wall clock was stepped {direction}, or does not keep time; {effect}"
+        );
     }
 
     fn warn_time_unavailable(&self) {
-        if let Some(suppressed) = self.log_limit.admit("clock", &self.server) {
-            tracing::warn!(
-                node = %self.server, suppressed,
-                "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
-            );
-        }
+        let server = &self.name;
+        log_limited!(
+            self.settings.log_limit, "clock", server, warn, node = %server,
+            "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
+        );
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use bb8_redis::redis::Value;
     use redlock_logs::Logs;
@@ -129,32 +95,28 @@ mod tests {
 
     use super::super::connection::Connection;
     use super::super::played_server::{played_connection, serve};
+    use super::super::{Server, ServerSettings};
     use super::*;
-    use crate::clock::fake::RuntimeClock;
+    use crate::node::NodeSettings;
 
     const SECOND: Duration = Duration::from_secs(1);
     const LEASE: Duration = Duration::from_secs(30);
 
-    fn watch(restart_guard: Option<Duration>) -> ClockWatch {
-        let settings = ServerSettings {
-            restart_guard,
-            clock: Arc::new(RuntimeClock::new()),
-            ..ServerSettings::for_tests(LEASE)
-        };
-        let log_limit = Arc::new(LogLimit::new(Arc::clone(&settings.clock)));
-        ClockWatch::new(&"stepped:1".into(), &Arc::new(settings), &Arc::default(), &log_limit)
+    fn stepped(restart_guard: Option<Duration>) -> Arc<Server> {
+        let settings = NodeSettings { restart_guard, ..NodeSettings::for_tests(LEASE) };
+        Server::for_tests("stepped:1", ServerSettings::for_tests(settings))
     }
 
     /// Returns the watch of a server that has reported its time once, the connection, and the end
     /// of the server.
-    async fn watched(restart_guard: Option<Duration>) -> (ClockWatch, Connection, DuplexStream) {
-        let watch = watch(restart_guard);
+    async fn watched(restart_guard: Option<Duration>) -> (Arc<Server>, Connection, DuplexStream) {
+        let watch = stepped(restart_guard);
         let (connection, mut server) = played_connection();
         let command = encode::time();
-        let take = Reading::take(&*watch.settings.clock, connection.send(&command));
+        let take = Reading::take(&*watch.settings.node.clock, connection.send(&command));
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
-        watch.begin(Some(reading.unwrap()));
+        watch.begin_clock_watch(Some(reading.unwrap()));
         (watch, connection, server)
     }
 
@@ -165,7 +127,7 @@ mod tests {
 
     /// Replies to every `TIME` of this period. Returns how many there were.
     async fn count(
-        (watch, connection, server): &mut (ClockWatch, Connection, DuplexStream),
+        (watch, connection, server): &mut (Arc<Server>, Connection, DuplexStream),
         reply: &str,
         period: Duration,
     ) -> usize {
@@ -175,7 +137,7 @@ mod tests {
                 serve(server, "TIME", reply, || *count.lock().unwrap() += 1).await;
             }
         };
-        let both = async { tokio::join!(watch.watch(&connection.link), serve) };
+        let both = async { tokio::join!(watch.watch_clock(&connection.link), serve) };
         assert!(timeout(period, both).await.is_err());
         count.into_inner().unwrap()
     }
@@ -202,13 +164,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_step_forward_keeps_a_guarded_server_from_granting() {
         let mut watched = watched(Some(LEASE)).await;
-        let gate = Arc::clone(&watched.0.gate);
+        let server = Arc::clone(&watched.0);
+        let gate = &server.gate;
         assert_eq!(gate.check_grants(), Ok(()));
         count(&mut watched, &time(60), SECOND).await;
         let error = gate.check_grants().unwrap_err();
         assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
         // Another connection, which shows no step by itself.
-        watched.0.begin(None);
+        watched.0.begin_clock_watch(None);
         assert!(matches!(gate.check_grants(), Err(NodeError::ClockStepped { .. })));
         tokio::time::advance(LEASE).await;
         assert_eq!(gate.check_grants(), Ok(()));
@@ -227,19 +190,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_steps_all_the_time_takes_one_line_of_each_kind_per_second() {
         let logs = Logs::collect();
-        let watch = watch(Some(LEASE));
+        let watch = stepped(Some(LEASE));
         // Three seconds. One reading in three fails.
         for look in 0..30 {
             let seconds = ["1790000000", "1790000060"][look % 3 % 2];
             let reply = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
             let reply = async { Ok(Value::Array(reply.to_vec())) };
-            let reading = Reading::take(&*watch.settings.clock, reply).await.unwrap();
-            watch.begin((look % 3 < 2).then_some(reading));
+            let reading = Reading::take(&*watch.settings.node.clock, reply).await.unwrap();
+            watch.begin_clock_watch((look % 3 < 2).then_some(reading));
             tokio::time::advance(SECOND / 10).await;
         }
         let lines = logs.lines();
         let count = |words: &str| {
-            let is_one = |line: &&String| line.contains("stepped:1") && line.contains(words);
+            let words = ["WARN", "stepped:1", words];
+            let is_one = |line: &&String| words.iter().all(|word| line.contains(word));
             lines.iter().filter(is_one).count()
         };
         for words in ["stepped forward", "stepped back", "time of the server is unknown"] {

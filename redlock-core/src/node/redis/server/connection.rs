@@ -7,6 +7,7 @@ use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKi
 use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
+use super::identity::Identity;
 use crate::node::Silence;
 use crate::node::redis::encode;
 use crate::node::redis::error::server_message;
@@ -19,18 +20,11 @@ use crate::node::redis::script::Script;
 pub(crate) struct Connection {
     pub(crate) link: Link,
     /// The SHA-1 sums by which the server knows the scripts.
-    shas: [String; Script::COUNT],
+    pub(super) shas: Vec<String>,
+    pub(super) identity: Identity,
 }
 
 impl Connection {
-    pub(crate) fn new(link: Link, shas: [String; Script::COUNT]) -> Self {
-        Self { link, shas }
-    }
-
-    pub(crate) fn is_alive(&self) -> bool {
-        self.link.is_alive()
-    }
-
     /// Ends the connection when the server has been silent for `limit`, and then completes. A device on the
     /// way may accept the commands without delivering them, and TCP does not notice that.
     ///
@@ -85,13 +79,11 @@ impl Connection {
 }
 
 /// Loads all scripts over a new link, and returns their SHA-1 sums.
-pub(super) async fn load_scripts(link: &Link) -> Result<[String; Script::COUNT], RedisError> {
-    let loads = Script::ALL.map(|script| async move { link.send(&encode::load(script)).await });
-    let mut shas = [const { String::new() }; Script::COUNT];
-    for (sha, loaded) in shas.iter_mut().zip(try_join_all(loads).await?) {
-        *sha = String::from_redis_value(loaded)?;
-    }
-    Ok(shas)
+pub(super) async fn load_scripts(link: &Link) -> Result<Vec<String>, RedisError> {
+    let loads = Script::ALL.map(|script| async move {
+        Ok(String::from_redis_value(link.send(&encode::load(script)).await?)?)
+    });
+    try_join_all(loads).await
 }
 
 /// Returns whether the error shows that a former master is a replica now. Inside a script, Redis 6.2 reports
@@ -120,9 +112,9 @@ mod tests {
         };
         let before = ask();
         let silent = tokio::time::timeout(LIMIT / 2, connection.end_when_silent_for(LIMIT)).await;
-        assert!(silent.is_err() && connection.is_alive(), "the connection ended too soon");
+        assert!(silent.is_err() && connection.link.is_alive(), "the connection ended too soon");
         tokio::time::timeout(LIMIT, connection.end_when_silent_for(LIMIT)).await.unwrap();
-        assert!(!connection.is_alive());
+        assert!(!connection.link.is_alive());
         let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
         let (before, after) = tokio::time::timeout(LIMIT, ended).await.unwrap();
         assert!(before.unwrap_err().is_io_error());
@@ -146,7 +138,7 @@ mod tests {
         probe.await.0.unwrap();
         let noticed = tokio::time::timeout(3 * LIMIT, connection.end_when_silent_for(LIMIT));
         noticed.await.unwrap();
-        assert!(!connection.is_alive());
+        assert!(!connection.link.is_alive());
         assert!(second.await.unwrap_err().is_io_error());
     }
 
@@ -199,7 +191,7 @@ mod tests {
             () = answer => unreachable!(),
             () = tokio::time::sleep(10 * LIMIT) => {}
         }
-        assert!(connection.is_alive());
+        assert!(connection.link.is_alive());
         parked.await.unwrap();
     }
 

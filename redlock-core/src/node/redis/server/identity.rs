@@ -43,16 +43,34 @@ pub(super) struct Replication {
 pub(super) struct LagSetting {
     name: &'static str,
     unit: Duration,
+    /// The value if the server does not report it: the default of the servers.
+    default: Duration,
+    /// How much longer than the setting a server may accept writes.
+    rounding: Duration,
 }
 
 impl LagSetting {
     /// The time since a master has last heard of its replicas.
-    pub(super) const REPLICAS: Self =
-        Self { name: "min-replicas-max-lag", unit: Duration::from_secs(1) };
+    pub(super) const REPLICAS: Self = Self {
+        name: "min-replicas-max-lag",
+        unit: Duration::from_secs(1),
+        default: Duration::from_secs(10),
+        // The server counts the lag in whole seconds, and checks it once per second.
+        rounding: Duration::from_secs(2),
+    };
 
     /// The time since a master of a cluster has last heard of the other masters.
-    pub(super) const CLUSTER: Self =
-        Self { name: "cluster-node-timeout", unit: Duration::from_millis(1) };
+    pub(super) const CLUSTER: Self = Self {
+        name: "cluster-node-timeout",
+        unit: Duration::from_millis(1),
+        default: Duration::from_secs(15),
+        rounding: Duration::from_secs(1),
+    };
+
+    /// Returns how long a former master may grant locks after the promotion of a server that reports this value.
+    pub(super) fn margin(self, reported: Option<Duration>) -> Duration {
+        reported.unwrap_or(self.default) + self.rounding
+    }
 }
 
 impl Identity {

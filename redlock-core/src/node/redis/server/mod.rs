@@ -36,20 +36,18 @@ use super::link::Event;
 use super::link::open::Endpoint;
 use crate::error::NodeError;
 use crate::jitter::jitter;
-use crate::log_limit::LogLimit;
-use crate::node::{Action, NodeStatus, QueueAction, Silence, StatusReceiver, StatusSender};
+use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
 
-pub(crate) use admission::{Promotion, Role};
+pub(crate) use admission::Role;
 pub(crate) use registry::ServerRegistry;
 pub(crate) use settings::ServerSettings;
 
-use admission::Admission;
-use clock_watch::ClockWatch;
 use connection::Connection;
 use gate::Gate;
+use history::History;
 use identity::Identity;
 use outage_log::OutageLog;
-use pauses::Pauses;
+use wall_clock::Reading;
 
 /// After a connection that lasted for less than this, the server pauses.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
@@ -81,13 +79,18 @@ pub(crate) struct Server {
 pub(crate) struct Inner {
     name: Arc<str>,
     endpoint: Endpoint,
+    role: Role,
     settings: Arc<ServerSettings>,
     /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
     current: ArcSwap<ConnectionState>,
     status: StatusSender,
-    pub(crate) gate: Arc<Gate>,
-    admission: Admission,
-    clock_watch: ClockWatch,
+    pub(crate) gate: Gate,
+    /// Represents the server in the registry.
+    registered: Arc<()>,
+    history: Mutex<History>,
+    /// The last kept reading of the wall clock, also across a restart of the server. The leases that the server has kept
+    /// end at a time on the wall clock, so a step affects them as well.
+    last_reading: Mutex<Option<Reading>>,
     outages: Arc<Mutex<OutageLog>>,
     /// Notified when a request finds no connection.
     wanted: Notify,
@@ -108,26 +111,22 @@ impl Server {
         endpoint: Endpoint,
         role: Role,
         settings: &Arc<ServerSettings>,
-        log_limit: &Arc<LogLimit>,
         former: Option<&Self>,
         observer: Weak<dyn Observer>,
     ) -> Arc<Self> {
         let down = ConnectionState::Down(NodeError::NotConnected("not connected yet".into()));
-        let gate = Arc::default();
-        let outages = former.map_or_else(
-            || Arc::new(Mutex::new(OutageLog::new(&name))),
-            |former| Arc::clone(&former.outages),
-        );
         let inner = Inner {
-            admission: Admission::new(&name, role, settings, log_limit),
-            clock_watch: ClockWatch::new(&name, settings, &gate, log_limit),
             name,
             endpoint,
+            role,
             settings: Arc::clone(settings),
             current: ArcSwap::from_pointee(down),
             status: StatusSender::new(NodeStatus::Connecting),
-            gate,
-            outages,
+            gate: Gate::default(),
+            registered: Arc::default(),
+            history: Mutex::default(),
+            last_reading: Mutex::default(),
+            outages: former.map_or_else(Arc::default, |former| Arc::clone(&former.outages)),
             wanted: Notify::new(),
             observer,
         };
@@ -162,7 +161,9 @@ impl Inner {
 
     pub(crate) fn connection(&self) -> Result<Arc<Connection>, NodeError> {
         match &**self.current.load() {
-            ConnectionState::Up(connection) if connection.is_alive() => Ok(Arc::clone(connection)),
+            ConnectionState::Up(connection) if connection.link.is_alive() => {
+                Ok(Arc::clone(connection))
+            }
             ConnectionState::Up(connection) => {
                 Err(NodeError::NotConnected(connection.link.reason()))
             }
@@ -173,7 +174,7 @@ impl Inner {
     /// Returns the connection, or an error if the server is silent.
     pub(crate) fn responsive_connection(&self) -> Result<Arc<Connection>, NodeError> {
         let connection = self.connection()?;
-        match connection.silence(self.settings.node_timeout) {
+        match connection.silence(self.settings.node.node_timeout) {
             Silence::Silent(time) => Err(NodeError::NoReply(time)),
             Silence::CheckAgainAfter(_) => Ok(connection),
         }
@@ -183,45 +184,15 @@ impl Inner {
     /// would pile up, and would be useless by the time the server executes them.
     ///
     /// Without a connection, the server makes its next attempt to connect soon.
-    pub(crate) fn connection_for(&self, action: &Action) -> Result<Arc<Connection>, NodeError> {
-        match action {
-            Action::Release { .. } => self.wanted_connection(Self::connection),
-            Action::Acquire { .. } => {
-                let connection = self.wanted_connection(Self::responsive_connection)?;
-                self.gate.check_grants()?;
-                Ok(connection)
-            }
-            _ => self.wanted_connection(Self::responsive_connection),
-        }
-    }
-
-    /// Returns the connection for an operation on a fair queue.
-    pub(crate) fn connection_for_queue(
-        &self,
-        action: &QueueAction,
-    ) -> Result<Arc<Connection>, NodeError> {
-        match action {
-            QueueAction::Leave { .. } => self.wanted_connection(Self::connection),
-            _ => self.wanted_connection(Self::responsive_connection),
-        }
-    }
-
-    fn wanted_connection(
-        &self,
-        connection: impl FnOnce(&Self) -> Result<Arc<Connection>, NodeError>,
-    ) -> Result<Arc<Connection>, NodeError> {
-        connection(self).inspect_err(|_| self.wanted.notify_one())
+    pub(crate) fn connection_for(&self, is_release: bool) -> Result<Arc<Connection>, NodeError> {
+        let connection = if is_release { self.connection() } else { self.responsive_connection() };
+        connection.inspect_err(|_| self.wanted.notify_one())
     }
 
     /// Makes an attempt to connect soon, and waits for its end. Returns whether the server is connected.
     pub(crate) async fn reconnect(&self) -> bool {
         self.wanted.notify_one();
         self.status().attempted(|| self.connection().is_ok()).await
-    }
-
-    /// Sets what the sentinels report about the promotion of this master.
-    pub(crate) fn set_promotion(&self, promotion: Promotion) {
-        self.admission.set_promotion(promotion);
     }
 
     /// Ends the present connection.
@@ -233,8 +204,14 @@ impl Inner {
 
     pub(crate) fn set(&self, state: ConnectionState) {
         let status = match &state {
-            ConnectionState::Up(_) => NodeStatus::Up,
-            ConnectionState::Down(reason) => NodeStatus::Down(reason.clone()),
+            ConnectionState::Up(_) => {
+                self.outages.lock().up(&self.name);
+                NodeStatus::Up
+            }
+            ConnectionState::Down(reason) => {
+                self.outages.lock().down(&self.name, reason);
+                NodeStatus::Down(reason.clone())
+            }
         };
         let is_lost = self.status.subscribe().get().is_up() && !status.is_up();
         self.current.store(Arc::new(state));
@@ -246,41 +223,34 @@ impl Inner {
 
     /// Keeps the server connected.
     async fn keep_connected(self: Arc<Self>) {
-        let mut pauses = Pauses::new();
+        let mut next_pause = pauses::FIRST;
         loop {
-            match self.connect().await {
-                Ok((pool, opened)) => {
+            let error = match self.connect().await {
+                Ok((pool, connection)) => {
                     let since = Instant::now();
-                    self.outages.lock().up();
-                    let reason = self.serve(&opened).await;
+                    let reason = self.serve(&connection).await;
                     // Pending replies must fail, instead of waiting on a connection that is being replaced.
-                    opened.connection.link.end(&reason);
+                    connection.link.end(&reason);
                     // Nothing may be written any more once there is another connection.
-                    opened.connection.link.stopped().await;
-                    self.admission.disconnected(&opened.identity);
+                    connection.link.stopped().await;
+                    self.record_end(&connection.identity);
                     drop(pool);
-                    let down = NodeError::NotConnected(Arc::clone(&reason));
-                    self.set(ConnectionState::Down(down));
-                    self.outages.lock().down(&reason);
                     if since.elapsed() >= SHORT_LIVED {
-                        pauses.reset();
-                    } else {
-                        self.pause(pauses.after_break(), true).await;
+                        next_pause = Duration::ZERO;
                     }
+                    NodeError::NotConnected(reason)
                 }
-                Err(error) => {
-                    tracing::debug!(node = %self.name, %error, "cannot connect to a node");
-                    self.outages.lock().down(&error);
-                    let (pause, ends) = (pauses.after(&error), Pauses::ends_on_request(&error));
-                    self.set(ConnectionState::Down(error));
-                    self.pause(pause, ends).await;
-                }
-            }
+                Err(error) => error,
+            };
+            self.set(ConnectionState::Down(error.clone()));
+            self.pause(&error, &mut next_pause).await;
         }
     }
 
     /// Makes a connection, and uses it if it is admitted.
-    async fn connect(self: &Arc<Self>) -> Result<(bb8::Pool<Connector>, Arc<Opened>), NodeError> {
+    async fn connect(
+        self: &Arc<Self>,
+    ) -> Result<(bb8::Pool<Connector>, Arc<Connection>), NodeError> {
         // bb8 owns the connection, so that a pool and its connection end together. It makes one, which is multiplexed, so
         // that commands keep their order (an abandoned attempt leaves nothing behind).
         let pool = bb8::Pool::builder()
@@ -291,35 +261,37 @@ impl Inner {
             .retry_connection(false)
             .build(Connector(Arc::clone(self)))
             .await?;
-        let opened =
-            pool.get().await.map(|opened| Arc::clone(&opened)).map_err(|error| match error {
-                bb8::RunError::User(error) => error,
-                bb8::RunError::TimedOut => NodeError::NotConnected("no connection in time".into()),
-            })?;
-        self.admission.admit(&opened.identity, &self.gate)?;
-        self.clock_watch.begin(opened.identity.time);
-        self.set(ConnectionState::Up(Arc::clone(&opened.connection)));
-        Ok((pool, opened))
+        let connection = pool.get().await.map(|pooled| Arc::clone(&pooled));
+        let connection = connection.map_err(|error| match error {
+            bb8::RunError::User(error) => error,
+            bb8::RunError::TimedOut => NodeError::NotConnected("no connection in time".into()),
+        })?;
+        self.admit(&connection.identity)?;
+        self.begin_clock_watch(connection.identity.time);
+        self.set(ConnectionState::Up(Arc::clone(&connection)));
+        Ok((pool, connection))
     }
 
     /// Waits until the connection breaks, and returns the reason.
-    async fn serve(&self, opened: &Opened) -> Arc<str> {
-        let (connection, link) = (&opened.connection, &opened.connection.link);
+    async fn serve(&self, connection: &Connection) -> Arc<str> {
+        let (link, settings) = (&connection.link, &self.settings.node);
         let watch_clock = async {
-            if opened.identity.time.is_some() {
-                self.clock_watch.watch(link).await;
+            if connection.identity.time.is_some() {
+                self.watch_clock(link).await;
             }
         };
-        let limit = silence_limit(self.settings.node_timeout);
+        // A round that waits for the node has ended before, so that the clean-up of its attempt was sent over the same
+        // connection (an abandoned attempt leaves nothing behind).
+        let silence_limit = SILENCE_LIMIT.max(settings.node_timeout * 2);
         tokio::select! {
             biased;
             reason = link.ended() => reason,
             _ = async {
                 tokio::join!(
-                    connection.end_when_silent_for(limit),
+                    connection.end_when_silent_for(silence_limit),
                     watch_clock,
-                    link.keep_authenticated(&self.name, self.settings.connect_timeout),
-                    self.admission.watch_role(link),
+                    link.keep_authenticated(&self.name, settings.connect_timeout),
+                    self.watch_role(link),
                 )
             } => link.ended().await,
         }
@@ -327,9 +299,10 @@ impl Inner {
 
     /// Pauses before the next attempt to connect, for a time that is jittered by a quarter. A request may end the pause, so
     /// that a server that is back is used at once. There is at most one attempt in the time of the shortest pause.
-    async fn pause(&self, pause: Duration, ends_on_request: bool) {
+    async fn pause(&self, error: &NodeError, next: &mut Duration) {
+        let pause = pauses::after(error, next);
         let until = Instant::now() + pause.mul_f64(jitter(0.75..1.25));
-        if ends_on_request {
+        if pauses::ends_on_request(error) {
             sleep_until(until.min(Instant::now() + pauses::FIRST)).await;
             // Both outcomes end the pause.
             let _ = timeout_at(until, self.wanted.notified()).await;
@@ -339,29 +312,16 @@ impl Inner {
     }
 }
 
-/// Returns the silence of a server after which its connection is replaced. A round that waits for the node
-/// has ended by then, so that the clean-up of its attempt was sent over the same connection (an abandoned
-/// attempt leaves nothing behind).
-fn silence_limit(node_timeout: Duration) -> Duration {
-    SILENCE_LIMIT.max(node_timeout * 2)
-}
-
 /// Makes the connections of a server.
 struct Connector(Arc<Inner>);
 
-/// A connection after the handshake, with loaded scripts and a known identity.
-struct Opened {
-    connection: Arc<Connection>,
-    identity: Identity,
-}
-
 impl bb8::ManageConnection for Connector {
-    type Connection = Arc<Opened>;
+    type Connection = Arc<Connection>;
     type Error = NodeError;
 
-    async fn connect(&self) -> Result<Arc<Opened>, NodeError> {
-        let Inner { endpoint, settings, admission, observer, .. } = &*self.0;
-        let limit = settings.connect_timeout;
+    async fn connect(&self) -> Result<Arc<Connection>, NodeError> {
+        let Inner { endpoint, settings, role, observer, .. } = &*self.0;
+        let limit = settings.node.connect_timeout;
         let observer = Weak::clone(observer);
         let on_event = move |event| {
             if let Some(observer) = observer.upgrade() {
@@ -370,23 +330,42 @@ impl bb8::ManageConnection for Connector {
         };
         let connect = async {
             let link = endpoint.open(limit, settings.in_slices, on_event).await?;
-            let identity = Identity::ask(&link, &*settings.clock, admission.lag_setting());
-            let prepare = try_join(identity, connection::load_scripts(&link));
+            // Otherwise the margin does not matter, or is configured.
+            let is_asked =
+                settings.node.restart_guard.is_some() && settings.node.failover_margin.is_none();
+            let lag = role.lag_setting().filter(|_| is_asked);
+            let identity = Identity::ask(&link, &*settings.node.clock, lag);
+            let prepared = try_join(identity, connection::load_scripts(&link)).await;
             let (identity, shas) =
-                prepare.await.map_err(|error| endpoint.explain(error::not_connected(&error)))?;
-            Ok(Arc::new(Opened { connection: Arc::new(Connection::new(link, shas)), identity }))
+                prepared.map_err(|error| endpoint.explain(error::not_connected(&error)))?;
+            Ok(Arc::new(Connection { link, shas, identity }))
         };
         let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
         timeout(limit, connect).await.map_err(late)?
     }
 
     /// The commands themselves, and the check for silence, detect a broken connection.
-    async fn is_valid(&self, _: &mut Arc<Opened>) -> Result<(), NodeError> {
+    async fn is_valid(&self, _: &mut Arc<Connection>) -> Result<(), NodeError> {
         Ok(())
     }
 
     /// The server itself makes the next connection, with pauses.
-    fn has_broken(&self, _: &mut Arc<Opened>) -> bool {
+    fn has_broken(&self, _: &mut Arc<Connection>) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+impl Server {
+    /// Returns a server that is not started.
+    fn for_tests(name: &str, settings: ServerSettings) -> Arc<Self> {
+        struct Nobody;
+        impl Observer for Nobody {
+            fn status_changed(&self, _: bool) {}
+            fn received(&self, _: Event) {}
+        }
+        let endpoint = Endpoint::parse("redis://localhost");
+        let observer = Weak::<Nobody>::new();
+        Self::new(name.into(), endpoint, Role::Alone, &Arc::new(settings), None, observer)
     }
 }

@@ -1,10 +1,10 @@
 //! The log lines about a server that goes down and comes back.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::error::NodeError;
 
 /// The shortest time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -15,9 +15,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// counted, and the next line contains the count. The last line always matches the final state: a server that
 /// stays down is logged as down once the second is over, and a server is logged as back only after it was
 /// logged as down.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OutageLog {
-    server: Arc<str>,
     is_down: bool,
     /// The time of the last line that reported the server as down.
     last_down: Option<Instant>,
@@ -28,13 +27,8 @@ pub(super) struct OutageLog {
 }
 
 impl OutageLog {
-    pub(super) fn new(server: &Arc<str>) -> Self {
-        let (is_down, is_logged_as_down) = (false, false);
-        Self { server: Arc::clone(server), is_down, last_down: None, is_logged_as_down, outages: 0 }
-    }
-
     /// Records that the connection broke, or that an attempt to connect has failed.
-    pub(super) fn down(&mut self, reason: &impl fmt::Display) {
+    pub(super) fn down(&mut self, server: &str, reason: &NodeError) {
         if !std::mem::replace(&mut self.is_down, true) {
             self.outages += 1;
         }
@@ -45,14 +39,14 @@ impl OutageLog {
         self.is_logged_as_down = true;
         self.last_down = Some(Instant::now());
         let suppressed = std::mem::take(&mut self.outages).saturating_sub(1);
-        tracing::warn!(node = %self.server, %reason, suppressed, "a node is down; reconnecting");
+        tracing::warn!(node = %server, %reason, suppressed, "a node is down; reconnecting");
     }
 
     /// Records that the server is connected.
-    pub(super) fn up(&mut self) {
+    pub(super) fn up(&mut self, server: &str) {
         self.is_down = false;
         if std::mem::take(&mut self.is_logged_as_down) {
-            tracing::info!(node = %self.server, "a node is back");
+            tracing::info!(node = %server, "a node is back");
         }
     }
 }
@@ -64,6 +58,10 @@ mod tests {
     use super::*;
 
     const STEP: Duration = Duration::from_millis(100);
+
+    fn down(reason: &str) -> NodeError {
+        NodeError::NotConnected(reason.into())
+    }
 
     /// Returns the level of each line about a node, and its number of suppressed lines.
     fn lines(logs: &Logs, node: &str) -> Vec<String> {
@@ -78,12 +76,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_breaks_all_the_time_takes_one_line_of_each_kind_per_second() {
         let logs = Logs::collect();
-        let mut log = OutageLog::new(&"flapping:1".into());
+        let (mut log, node) = (OutageLog::default(), "flapping:1");
         // Three seconds.
         for _ in 0..30 {
-            log.down(&"it broke");
-            log.down(&"it does not listen");
-            log.up();
+            log.down(node, &down("it broke"));
+            log.down(node, &down("it does not listen"));
+            log.up(node);
             tokio::time::advance(STEP).await;
         }
         let expected = ["WARN 0", "INFO", "WARN 9", "INFO", "WARN 9", "INFO"];
@@ -93,17 +91,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_that_stays_down_is_logged_as_down_in_the_end() {
         let logs = Logs::collect();
-        let mut log = OutageLog::new(&"staying:1".into());
-        log.down(&"it broke");
-        log.up();
-        log.down(&"it broke again");
+        let (mut log, node) = (OutageLog::default(), "staying:1");
+        log.down(node, &down("it broke"));
+        log.up(node);
+        log.down(node, &down("it broke again"));
         assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO"]);
         for _ in 0..100 {
             tokio::time::advance(STEP).await;
-            log.down(&"it does not listen");
+            log.down(node, &down("it does not listen"));
         }
         assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO", "WARN 0"]);
-        log.up();
+        log.up(node);
         assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO", "WARN 0", "INFO"]);
     }
 }

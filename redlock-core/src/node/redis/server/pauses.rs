@@ -15,48 +15,24 @@ const LONGEST_WITHOUT_ACCESS: Duration = Duration::from_secs(5);
 /// the manager already uses this server.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// The pauses since the last connection that lasted.
-#[derive(Debug)]
-pub(super) struct Pauses {
-    next: Duration,
+/// Returns the pause after a failed attempt to connect, or after a connection that broke. `next` is the pause after an
+/// error that may be over soon. It is zero after a connection that has lasted.
+pub(super) fn after(error: &NodeError, next: &mut Duration) -> Duration {
+    let longest = match error {
+        NodeError::NotPermitted(_) | NodeError::SameServer(_) => return AFTER_REFUSAL,
+        NodeError::Credentials(_) | NodeError::Tls(_) => LONGEST_WITHOUT_ACCESS,
+        _ => LONGEST,
+    };
+    let pause = longest.min(*next);
+    *next = FIRST.max(pause * 2);
+    pause
 }
 
-impl Pauses {
-    pub(super) fn new() -> Self {
-        Self { next: FIRST }
-    }
-
-    /// Begins anew, after a connection that has lasted.
-    pub(super) fn reset(&mut self) {
-        self.next = FIRST;
-    }
-
-    /// Returns the pause after a connection that broke soon.
-    pub(super) fn after_break(&mut self) -> Duration {
-        self.up_to(LONGEST)
-    }
-
-    /// Returns the pause after a failed attempt to connect.
-    pub(super) fn after(&mut self, error: &NodeError) -> Duration {
-        match error {
-            NodeError::NotPermitted(_) | NodeError::SameServer(_) => AFTER_REFUSAL,
-            NodeError::Credentials(_) | NodeError::Tls(_) => self.up_to(LONGEST_WITHOUT_ACCESS),
-            _ => self.up_to(LONGEST),
-        }
-    }
-
-    /// Returns whether a request may end the pause after this error. A server that refuses this client would only log more
-    /// refusals.
-    pub(super) fn ends_on_request(error: &NodeError) -> bool {
-        use NodeError::{Credentials, NotPermitted, SameServer, Tls};
-        !matches!(error, NotPermitted(_) | SameServer(_) | Credentials(_) | Tls(_))
-    }
-
-    fn up_to(&mut self, longest: Duration) -> Duration {
-        let pause = self.next.min(longest);
-        self.next = pause * 2;
-        pause
-    }
+/// Returns whether a request may end the pause after this error. A server that refuses this client would only log more
+/// refusals.
+pub(super) fn ends_on_request(error: &NodeError) -> bool {
+    use NodeError::{Credentials, NotPermitted, SameServer, Tls};
+    !matches!(error, NotPermitted(_) | SameServer(_) | Credentials(_) | Tls(_))
 }
 
 #[cfg(test)]
@@ -65,8 +41,8 @@ mod tests {
 
     /// Returns the first twelve pauses after this error.
     fn pauses(error: &NodeError) -> Vec<u128> {
-        let mut pauses = Pauses::new();
-        (0..12).map(|_| pauses.after(error).as_millis()).collect()
+        let mut next = FIRST;
+        (0..12).map(|_| after(error, &mut next).as_millis()).collect()
     }
 
     #[test]
@@ -86,12 +62,15 @@ mod tests {
 
     #[test]
     fn after_long_pauses_another_error_has_a_short_one() {
-        let mut pauses = Pauses::new();
+        let mut next = FIRST;
         for _ in 0..12 {
-            pauses.after(&NodeError::Tls("expired".into()));
+            after(&NodeError::Tls("expired".into()), &mut next);
         }
-        assert_eq!(pauses.after_break(), LONGEST);
-        pauses.reset();
-        assert_eq!(pauses.after_break(), FIRST);
+        let broke = NodeError::NotConnected("it broke".into());
+        assert_eq!(after(&broke, &mut next), LONGEST);
+        // A connection has lasted.
+        next = Duration::ZERO;
+        assert_eq!(after(&broke, &mut next), Duration::ZERO);
+        assert_eq!(after(&broke, &mut next), FIRST);
     }
 }

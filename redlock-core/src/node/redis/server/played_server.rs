@@ -3,6 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::connection::Connection;
+use super::identity::Identity;
 use crate::node::redis::link::socket::Socket;
 use crate::node::redis::link::{Event, Link};
 use crate::node::redis::script::Script;
@@ -19,8 +20,8 @@ pub(crate) fn played_connection_with(
 ) -> (Connection, DuplexStream) {
     let (client, server) = tokio::io::duplex(4096);
     let link = Link::start(Socket::played(client), true, on_event);
-    let names = Script::ALL.map(|script| script.name().to_owned());
-    (Connection::new(link, names), server)
+    let shas = Script::ALL.map(|script| script.name().to_owned()).into();
+    (Connection { link, shas, identity: Identity::default() }, server)
 }
 
 /// Reads the next command, which must contain `word`, then calls `meanwhile` and sends `reply`.

@@ -16,14 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::identity::Identity;
-
-/// The time after which a master that is cut off refuses writes, if the server does not report it: the default
-/// `cluster-node-timeout`.
-const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// How much longer than its `cluster-node-timeout` a server may accept writes.
-const NODE_TIMEOUT_ROUNDING: Duration = Duration::from_secs(1);
+use super::identity::{Identity, LagSetting};
 
 /// The promotions that a node has seen among the masters of its cluster.
 #[derive(Debug, Default)]
@@ -45,7 +38,7 @@ impl Promotions {
     /// Records a new connection to a master. Returns whether the master was promoted while the node was up.
     pub(super) fn record(&self, identity: &Identity) -> bool {
         let mut longest_margin = self.longest_margin.lock();
-        *longest_margin = (*longest_margin).max(Some(Self::margin(identity)));
+        *longest_margin = (*longest_margin).max(Some(LagSetting::CLUSTER.margin(identity.max_lag)));
         drop(longest_margin);
         let id = identity.replication.as_ref().and_then(|replication| replication.promoted_id());
         id.is_some_and(|id| self.meet(id).1) && self.has_started.load(Ordering::Acquire)
@@ -65,25 +58,16 @@ impl Promotions {
         self.met.lock().contains_key(id)
     }
 
-    /// Returns the time during which a former master may grant locks, by the setting of a server.
-    pub(super) fn margin(identity: &Identity) -> Duration {
-        identity.max_lag.unwrap_or(DEFAULT_NODE_TIMEOUT) + NODE_TIMEOUT_ROUNDING
-    }
-
     /// Returns the time during which a former master may grant locks, if nothing is known about that master.
     pub(crate) fn longest_margin(&self) -> Duration {
-        self.longest_margin.lock().unwrap_or_else(|| Self::margin(&Identity::default()))
+        self.longest_margin.lock().unwrap_or_else(|| LagSetting::CLUSTER.margin(None))
     }
 
     /// Returns when this node met a promoted master for the first time, and whether that is now.
     fn meet(&self, id: &str) -> (Instant, bool) {
         let mut met = self.met.lock();
-        if let Some(since) = met.get(id) {
-            return (*since, false);
-        }
-        let now = Instant::now();
-        met.insert(id.to_owned(), now);
-        (now, true)
+        let is_new = !met.contains_key(id);
+        (*met.entry(id.to_owned()).or_insert_with(Instant::now), is_new)
     }
 }
 
@@ -109,6 +93,6 @@ mod tests {
         assert_eq!(promotions.promoted_since(&master("aa", true)), Some(first));
         assert_eq!(promotions.promoted_since(&master("bb", true)), Some(Instant::now()));
         assert_eq!(promotions.promoted_since(&Identity::default()), Some(Instant::now()));
-        assert_eq!(Promotions::margin(&Identity::default()), Duration::from_secs(16));
+        assert_eq!(promotions.longest_margin(), Duration::from_secs(16));
     }
 }

@@ -29,7 +29,7 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::{ErrorKind, RedisError, Value};
+use bb8_redis::redis::{ErrorKind, FromRedisValue, RedisError, Value};
 
 use crate::clock::{Clock, Moment};
 use crate::validity;
@@ -105,14 +105,8 @@ impl Reading {
 
 /// Decodes the reply to `TIME`: seconds and microseconds.
 fn read(reply: &Value) -> Option<Duration> {
-    let Value::Array(parts) = reply else { return None };
-    let number = |part: &Value| match part {
-        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    };
-    let [seconds, micros] = &parts[..] else { return None };
-    let micros = Duration::from_micros(number(micros)?);
-    Duration::from_secs(number(seconds)?).checked_add(micros)
+    let (seconds, micros) = <(u64, u64)>::from_redis_value_ref(reply).ok()?;
+    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
 }
 
 #[cfg(test)]
