@@ -1,21 +1,26 @@
 //! Keeps the owners of the slots of a cluster up to date.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bb8_redis::redis::cmd;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use rand::seq::SliceRandom;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::Map;
-use super::topology::{ClusterState, Masters, info_command, masters, slots_command};
+use super::topology::{ClusterState, Masters, masters};
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::error::node_error;
+use crate::node::redis::link::Link;
 use crate::node::redis::link::open::Endpoint;
 use crate::node::redis::server::Server;
 use crate::node::redis::server::pauses::AFTER_REFUSAL;
 use crate::node::redis::url::{HostPort, Servers};
+use crate::random::with_random;
 
 /// The shortest pause between two readings of the slots.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -49,19 +54,10 @@ pub(super) async fn keep_up_to_date(map: Arc<Map>) {
 /// Reads the slots from one server after another.
 #[derive(Debug, Default)]
 struct Refresher {
-    /// Rotates the servers, so that one server with an outdated view does not always come first.
-    turn: usize,
     /// The highest epoch that a server has reported.
     epoch: u64,
     /// The pause after the last reading, if no server has named the owners of the slots.
     pause: Option<Duration>,
-}
-
-/// A server that can name the owners of the slots.
-struct SlotSource {
-    address: HostPort,
-    /// The server, if the node is connected to it.
-    server: Option<Arc<Server>>,
 }
 
 impl Refresher {
@@ -69,14 +65,14 @@ impl Refresher {
     ///
     /// Asks the next server while a server has not replied for a moment.
     async fn refresh(&mut self, map: &Map) -> bool {
-        let (mut is_answered, mut is_refused) = (false, true);
-        let mut sources = self.sources(map).into_iter();
+        let mut is_refused = true;
+        let mut sources = map.slot_sources().into_iter();
         let mut reads = FuturesUnordered::new();
         let mut outdated: Option<(ClusterState, Masters)> = None;
         loop {
             let next = sources.next();
             let is_last = next.is_none();
-            reads.extend(next.map(|source| source.read_in_time(map)));
+            reads.extend(next.map(|(address, server)| map.read_slots(address, server)));
             let read = tokio::select! {
                 biased;
                 read = reads.next() => read,
@@ -92,7 +88,6 @@ impl Refresher {
                 }
             };
             self.pause = None;
-            is_answered = true;
             let is_new = state.epoch.is_none_or(|epoch| epoch >= self.epoch);
             if is_new && state.is_ok != Some(false) {
                 self.epoch = state.epoch.unwrap_or(self.epoch);
@@ -103,108 +98,84 @@ impl Refresher {
                 outdated = Some((state, masters));
             }
         }
-        if !is_answered {
-            self.pause = Some(self.next_pause(is_refused));
-        }
         // If no server has a newer view, the cluster was made anew, or this node reaches only a part of it. A server that
         // is cut off from the majority may still name the masters to a node that knows none.
-        let Some((state, masters)) = outdated else { return false };
-        let is_used = state.is_ok != Some(false) || !map.servers.lock().is_resolved;
+        let Some((state, masters)) = outdated else {
+            let pause = self.pause.map_or(PAUSE_WHILE_DOWN, |last| LONGEST_PAUSE.min(last * 2));
+            self.pause = Some(if is_refused { AFTER_REFUSAL } else { pause });
+            return false;
+        };
+        let is_used = state.is_ok != Some(false) || map.owners.load().is_empty();
         if is_used {
             self.epoch = state.epoch.unwrap_or_default();
             map.replace(&masters);
         }
         is_used
     }
-
-    /// Returns the pause after a reading in which no server has named the owners of the slots.
-    fn next_pause(&self, is_refused: bool) -> Duration {
-        if is_refused {
-            AFTER_REFUSAL
-        } else {
-            self.pause.map_or(PAUSE_WHILE_DOWN, |pause| (pause * 2).min(LONGEST_PAUSE))
-        }
-    }
-
-    /// Returns the servers to ask: first the connected masters, then the other known servers and the servers of the URL.
-    fn sources(&mut self, map: &Map) -> Vec<SlotSource> {
-        self.turn = self.turn.wrapping_add(1);
-        let (mut connected, mut others) = (Vec::new(), Vec::new());
-        for (address, known) in &map.servers.lock().by_address {
-            let (address, server) = (address.clone(), Arc::clone(&known.server));
-            if server.responsive_connection().is_ok() {
-                connected.push(SlotSource { address, server: Some(server) });
-            } else {
-                others.push(SlotSource { address, server: None });
-            }
-        }
-        connected.sort_by_key(|source| source.address.to_string());
-        if !connected.is_empty() {
-            let first = self.turn % connected.len();
-            connected.rotate_left(first);
-        }
-        let seeds = match &map.url.servers {
-            Servers::Cluster { seeds } => &seeds[..],
-            _ => &[],
-        };
-        for seed in seeds {
-            if !connected.iter().chain(&others).any(|source| source.address == *seed) {
-                others.push(SlotSource { address: seed.clone(), server: None });
-            }
-        }
-        if !others.is_empty() {
-            let first = self.turn % others.len();
-            others.rotate_left(first);
-        }
-        connected.extend(others);
-        connected
-    }
-}
-
-impl SlotSource {
-    /// Reads the slots. Records and returns the reason if the server does not name them in time.
-    async fn read_in_time(self, map: &Map) -> Result<(ClusterState, Masters), NodeError> {
-        let limit = map.settings.node.connect_timeout;
-        let read = timeout(limit, self.read(map)).await;
-        let read = read.unwrap_or(Err(NodeError::NoReply(limit)));
-        read.inspect_err(|error| map.record_problem(&self.address, error.clone()))
-    }
-
-    async fn read(&self, map: &Map) -> Result<(ClusterState, Masters), NodeError> {
-        let (state, slots) = if let Some(server) = &self.server {
-            let connection = server.connection()?;
-            let state = connection.send(&info_command()).await;
-            (state, connection.send(&slots_command()).await)
-        } else {
-            let endpoint = Endpoint::of(&map.url, &self.address);
-            let limit = map.settings.node.connect_timeout;
-            let link = endpoint.open(limit, false, |_| {}).await?;
-            (link.send(&info_command()).await, link.send(&slots_command()).await)
-        };
-        let state = state.as_ref().map(ClusterState::of).unwrap_or_default();
-        let slots = slots.map_err(|error| node_error(&error))?;
-        let masters = masters(&slots, &self.address)?;
-        if masters.is_empty() {
-            return Err(NodeError::Server(
-                format!("{} knows no owner of a slot", self.address).into(),
-            ));
-        }
-        Ok((state, masters))
-    }
 }
 
 impl Map {
-    /// Records why a server has not named the owners of the slots.
-    fn record_problem(&self, server: &HostPort, error: NodeError) {
-        tracing::debug!(node = %self.settings.voter, %server, %error, "cannot read the slots of a cluster");
-        let error = match error {
-            NodeError::Server(message) if message.contains("cluster support disabled") => {
-                NodeError::Server(format!("{server} is no member of a cluster: {message}").into())
-            }
-            other => other,
+    /// Returns the servers to ask: first the connected masters, then the other known servers and the servers of the URL.
+    fn slot_sources(&self) -> Vec<(HostPort, Option<Arc<Server>>)> {
+        let seeds = match &self.url.servers {
+            Servers::Cluster { seeds } => &seeds[..],
+            _ => &[],
         };
-        *self.problem.lock() = error;
+        let mut sources: BTreeMap<_, _> = seeds.iter().map(|seed| (seed.clone(), None)).collect();
+        for (address, known) in &*self.servers.lock() {
+            let is_connected = known.server.responsive_connection().is_ok();
+            let server = is_connected.then(|| Arc::clone(&known.server));
+            sources.insert(address.clone(), server);
+        }
+        let mut sources = Vec::from_iter(sources);
+        // One server with an outdated view does not always come first.
+        with_random(|random| sources.shuffle(random));
+        sources.sort_by_key(|(_, server)| server.is_none());
+        sources
     }
+
+    /// Reads the slots from a server, over a connection of its own if the node has none. Records and returns the reason if
+    /// the server does not name them in time.
+    async fn read_slots(
+        &self,
+        address: HostPort,
+        server: Option<Arc<Server>>,
+    ) -> Result<(ClusterState, Masters), NodeError> {
+        let limit = self.settings.node.connect_timeout;
+        let read = async {
+            if let Some(server) = server {
+                read(&server.connection()?.link, &address).await
+            } else {
+                let link = Endpoint::of(&self.url, &address).open(limit, false, |_| {}).await?;
+                read(&link, &address).await
+            }
+        };
+        let read = timeout(limit, read).await.unwrap_or(Err(NodeError::NoReply(limit)));
+        read.map_err(|error| {
+            tracing::debug!(node = %self.settings.voter, server = %address, %error, "cannot read the slots of a cluster");
+            *self.problem.lock() = match &error {
+                NodeError::Server(message) if message.contains("cluster support disabled") => {
+                    NodeError::Server(
+                        format!("{address} is no member of a cluster: {message}").into(),
+                    )
+                }
+                other => other.clone(),
+            };
+            error
+        })
+    }
+}
+
+/// Reads the slots over a link. Redis 6.2 knows these commands too.
+async fn read(link: &Link, address: &HostPort) -> Result<(ClusterState, Masters), NodeError> {
+    let state = link.send(cmd("CLUSTER").arg("INFO")).await;
+    let slots = link.send(cmd("CLUSTER").arg("SLOTS")).await;
+    let state = state.as_ref().map(ClusterState::of).unwrap_or_default();
+    let masters = masters(&slots.map_err(|error| node_error(&error))?, address)?;
+    if masters.is_empty() {
+        return Err(NodeError::Server(format!("{address} knows no owner of a slot").into()));
+    }
+    Ok((state, masters))
 }
 
 #[cfg(test)]

@@ -7,12 +7,11 @@
 //! A resolver keeps the map up to date: the sentinels, or [`cluster`], which reads the slots.
 
 mod cluster;
-mod owners;
 #[cfg(test)]
 mod take_over_tests;
 mod topology;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,18 +24,18 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::fencing::slot;
 use super::link::open::Endpoint;
-use super::sentinel::{Promoted, SentinelGroup};
+use super::sentinel::SentinelGroup;
 use super::server::gate::Closures;
 use super::server::promotions::Promotions;
-use super::server::{Observer, Role, Server, ServerSettings};
+use super::server::{Observer, Promoted, Role, Server, ServerSettings};
 use super::url::{HostPort, RedisUrl, Servers};
 use crate::error::NodeError;
-use crate::log_limit::LogLimit;
 use crate::node::{NodeStatus, StatusSender};
 use crate::{log_limited, telemetry};
 
-use owners::Owners;
+use topology::Masters;
 
 /// How long a server without slots stays connected after its last use. A server without slots takes part in a
 /// cluster while slots move to it.
@@ -50,7 +49,8 @@ pub(super) struct Map {
     pub(super) settings: Arc<ServerSettings>,
     url: RedisUrl,
     owners: ArcSwap<Owners>,
-    servers: Mutex<KnownServers>,
+    /// The members of a cluster.
+    servers: Mutex<HashMap<HostPort, KnownServer>>,
     promotions: Arc<Promotions>,
     /// The reason why there is no owner.
     problem: Mutex<NodeError>,
@@ -62,12 +62,9 @@ pub(super) struct Map {
     runtime: Handle,
 }
 
-#[derive(Default)]
-struct KnownServers {
-    by_address: HashMap<HostPort, KnownServer>,
-    /// Whether the owners are known.
-    is_resolved: bool,
-}
+/// The slots with their owners. A later entry replaces an earlier one. If one server owns everything, there is one slot.
+/// Empty until the owners are known.
+type Owners = Vec<(RangeInclusive<usize>, Arc<Server>)>;
 
 struct KnownServer {
     server: Arc<Server>,
@@ -93,14 +90,10 @@ impl Map {
         observer: Weak<dyn Observer>,
         runtime: &Handle,
     ) -> Self {
-        let owners = match &url.servers {
-            Servers::Cluster { .. } => Owners::of_slots([]),
-            _ => Owners::of_one(None),
-        };
         Self {
             settings: Arc::new(settings),
             url,
-            owners: ArcSwap::from_pointee(owners),
+            owners: ArcSwap::default(),
             servers: Mutex::default(),
             promotions: Arc::default(),
             problem: Mutex::new(NodeError::NotConnected("not connected yet".into())),
@@ -116,15 +109,14 @@ impl Map {
         if let Some(endpoint) = endpoint {
             let server =
                 self.new_server(Arc::clone(&self.settings.voter), endpoint, Role::Alone, None);
-            self.owners.store(Arc::new(Owners::of_one(Some(Arc::clone(&server)))));
+            self.owners.store(Arc::new(vec![(0..=0, Arc::clone(&server))]));
             server.start(&self.runtime);
         } else if let Servers::Sentinel { sentinels, service, login } = &self.url.servers {
-            let limit = self.settings.node.connect_timeout;
-            let log_limit = LogLimit::new(Arc::clone(&self.settings.node.clock));
-            let group = SentinelGroup::new(&self.url, sentinels, service, login, limit, log_limit);
-            let group = Arc::new(group);
-            group.start(&self.runtime, dropped);
-            let follow = Arc::clone(self).follow_sentinels(group);
+            let group = SentinelGroup::new(&self.url, sentinels, service, login, &self.settings);
+            let (group, map) = (Arc::new(group), Arc::clone(self));
+            let follow = async move {
+                tokio::join!(group.watch(), map.follow_sentinels(Arc::clone(&group)));
+            };
             self.runtime.spawn(dropped.clone().run_until_cancelled_owned(follow));
         } else {
             let refresh = cluster::keep_up_to_date(Arc::clone(self));
@@ -135,25 +127,19 @@ impl Map {
     /// Keeps the map at the master that the sentinels name. Never completes.
     pub(super) async fn follow_sentinels(self: Arc<Self>, group: Arc<SentinelGroup>) {
         let mut choice = group.choice();
-        let mut present: Option<HostPort> = None;
         loop {
             let chosen = choice.borrow_and_update().clone();
             if let Some(master) = &chosen.master {
-                let is_new = present.as_ref() != Some(&master.address);
+                let name = master.address.to_string();
+                let present = self.owner_of(0).filter(|server| **server.name() == *name);
+                let is_new = present.is_none();
+                let server = present.unwrap_or_else(|| self.promote(master));
+                server.set_promotion(master);
+                let dispute = chosen.check_dispute().err();
+                server.gate.dispute(dispute.filter(|_| self.settings.node.restart_guard.is_some()));
                 if is_new {
-                    self.promote(master);
-                    present = Some(master.address.clone());
-                }
-                if let Some(server) = self.owner_of(0) {
-                    server.set_promotion(master);
-                    let dispute = chosen.check_dispute().err();
-                    server
-                        .gate
-                        .dispute(dispute.filter(|_| self.settings.node.restart_guard.is_some()));
-                    if is_new {
-                        server.start(&self.runtime);
-                        self.changed();
-                    }
+                    server.start(&self.runtime);
+                    self.changed();
                 }
             } else if chosen.is_complete() {
                 *self.problem.lock() = chosen.failure();
@@ -165,7 +151,7 @@ impl Map {
     }
 
     /// Replaces the master of a Sentinel group.
-    fn promote(&self, master: &Promoted) {
+    fn promote(&self, master: &Promoted) -> Arc<Server> {
         let former = self.owner_of(0);
         let plural = if master.announced_by.len() == 1 { "" } else { "s" };
         let sentinels = format!("sentinel{plural} {}", master.announced_by.join(", "));
@@ -174,12 +160,13 @@ impl Map {
         let role =
             Role::Master { promoted: Mutex::new(master.clone()), is_successor: former.is_some() };
         let server = self.new_server(name, endpoint, role, former.as_deref());
-        self.owners.store(Arc::new(Owners::of_one(Some(server))));
+        self.owners.store(Arc::new(vec![(0..=0, Arc::clone(&server))]));
         *self.problem.lock() = NodeError::NotConnected("not connected yet".into());
         // Grants that are on their way count no more.
         if let Some(former) = former {
             former.end("another server was promoted");
         }
+        server
     }
 
     /// Returns whether the URL is that of a cluster. Only there may a server redirect operations: another server could lead the
@@ -190,42 +177,44 @@ impl Map {
 
     /// Returns the server that owns a slot.
     pub(super) fn owner_of(&self, slot: usize) -> Option<Arc<Server>> {
-        self.owners.load().owner(slot).cloned()
+        owner_in(&self.owners.load(), slot).cloned()
     }
 
     /// Returns the slot of a lock.
     pub(super) fn slot(&self, name: &str) -> usize {
-        self.owners.load().slot(name)
+        if self.is_cluster() { slot(name) } else { 0 }
     }
 
     /// Returns the server that owns the slot of a lock.
     pub(super) fn owner(&self, name: &str) -> Result<Arc<Server>, NodeError> {
-        let owners = self.owners.load();
-        let slot = owners.slot(name);
-        owners.owner(slot).cloned().ok_or_else(|| {
+        let slot = self.slot(name);
+        self.owner_of(slot).ok_or_else(|| {
             self.request_refresh();
-            if self.servers.lock().is_resolved {
-                NodeError::NotConnected(format!("no master owns slot {slot}").into())
-            } else {
+            if self.owners.load().is_empty() {
                 self.problem.lock().clone()
+            } else {
+                NodeError::NotConnected(format!("no master owns slot {slot}").into())
             }
         })
     }
 
-    /// Returns the servers that own slots.
+    /// Returns the servers that own slots, each once.
     pub(super) fn masters(&self) -> Vec<Arc<Server>> {
-        self.owners.load().servers().to_vec()
-    }
-
-    /// Returns all servers: the owners of slots, and others that may have an operation.
-    pub(super) fn all(&self) -> Vec<Arc<Server>> {
-        let mut all = self.masters();
-        for known in self.servers.lock().by_address.values() {
-            if !all.iter().any(|server| Arc::ptr_eq(server, &known.server)) {
-                all.push(Arc::clone(&known.server));
+        let mut masters: Vec<Arc<Server>> = Vec::new();
+        for (_, owner) in &**self.owners.load() {
+            if !masters.iter().any(|master| Arc::ptr_eq(master, owner)) {
+                masters.push(Arc::clone(owner));
             }
         }
-        all
+        masters
+    }
+
+    /// Returns all servers: the owners of slots, and other members of a cluster that may have an operation.
+    pub(super) fn all(&self) -> Vec<Arc<Server>> {
+        if !self.is_cluster() {
+            return self.masters();
+        }
+        self.servers.lock().values().map(|known| Arc::clone(&known.server)).collect()
     }
 
     /// Returns the redirect of a server of a cluster. Other failures may show that the slots should be read again.
@@ -243,58 +232,57 @@ impl Map {
 
     /// Returns the server to which an operation is redirected. After `MOVED` that server owns the slot, and the slots are
     /// read again, because others may have moved too. Returns `None` if there are too many servers.
-    pub(super) fn follow(&self, redirect: &Redirect, from: &Server) -> Option<Arc<Server>> {
+    pub(super) fn follow(&self, redirect: &Redirect, from: &Arc<Server>) -> Option<Arc<Server>> {
         let mut servers = self.servers.lock();
         let mut target = redirect.target.clone();
-        if target.host.is_empty() {
-            let from = servers
-                .by_address
-                .iter()
-                .find(|(_, known)| std::ptr::eq(Arc::as_ptr(&known.server), from));
-            target.host = from.map_or_else(String::new, |(address, _)| address.host.clone());
+        if target.host.is_empty()
+            && let Some((address, _)) =
+                servers.iter().find(|(_, known)| Arc::ptr_eq(&known.server, from))
+        {
+            target.host.clone_from(&address.host);
         }
         let server = self.server_at(&mut servers, &target)?;
-        let mut has_changed = false;
         if !redirect.is_asking {
-            let (slot, owners) = (redirect.slot, self.owners.load());
-            let former = owners.owner(usize::from(slot));
-            if !former.is_some_and(|former| Arc::ptr_eq(former, &server)) {
-                self.take_over(&servers, former, &server);
-                let mut owners = Owners::clone(&owners);
-                owners.set(slot..=slot, Arc::clone(&server));
+            let (slot, before) = (usize::from(redirect.slot), self.owners.load_full());
+            if self.take_over(&before, slot, &server) {
+                let mut owners = Owners::clone(&before);
+                // Servers that disagree about the slot until the next reading must not make the list longer and longer.
+                owners.retain(|(slots, _)| *slots != (slot..=slot));
+                owners.push((slot..=slot, Arc::clone(&server)));
                 self.owners.store(Arc::new(owners));
-                has_changed = true;
+                drop(servers);
+                self.changed();
             }
             self.request_refresh();
-        }
-        drop(servers);
-        if has_changed {
-            self.changed();
         }
         Some(server)
     }
 
     /// Replaces the owners of the slots. Drops the servers that own no slots and were not used for a while.
-    pub(super) fn replace(&self, masters: &[(RangeInclusive<u16>, HostPort)]) {
+    pub(super) fn replace(&self, masters: &Masters) {
         let mut servers = self.servers.lock();
-        let ranges: Vec<_> = masters
-            .iter()
-            .filter_map(|(slots, address)| {
-                Some((slots.clone(), self.server_at(&mut servers, address)?))
-            })
-            .collect();
-        let now = Instant::now();
-        let (before, owners) = (self.owners.load_full(), Owners::of_slots(ranges));
-        servers.by_address.retain(|_, known| {
+        let owners = masters.iter().filter_map(|(slots, address)| {
+            Some((slots.clone(), self.server_at(&mut servers, address)?))
+        });
+        let (owners, before): (Owners, _) = (owners.collect(), self.owners.load_full());
+        let is_in = |owners: &Owners, known: &KnownServer| {
+            owners.iter().any(|(_, owner)| Arc::ptr_eq(owner, &known.server))
+        };
+        servers.retain(|_, known| {
             // A master that has lost its slots may be a replica now. If it is promoted later, a new connection shows
             // that, see `promotions`.
-            let has_lost_slots = before.has(&known.server) && !owners.has(&known.server);
-            !has_lost_slots && now.duration_since(known.used) < UNUSED
+            let has_lost_slots = is_in(&before, known) && !is_in(&owners, known);
+            !has_lost_slots && known.used.elapsed() < UNUSED
         });
-        for (former, owner) in owners.changes_since(&before) {
-            self.take_over(&servers, former, owner);
+        // Owners change only at the borders of the entries.
+        let entries = before.iter().chain(&owners);
+        let borders: BTreeSet<usize> =
+            entries.flat_map(|(slots, _)| [*slots.start(), slots.end() + 1]).collect();
+        for slot in borders {
+            if let Some(owner) = owner_in(&owners, slot) {
+                self.take_over(&before, slot, owner);
+            }
         }
-        servers.is_resolved = true;
         self.owners.store(Arc::new(owners));
         drop(servers);
         self.changed();
@@ -309,12 +297,18 @@ impl Map {
     /// If this node is not connected to the former owner, it does not know whether that server has forgotten locks, or
     /// whether a replica was promoted in between and has handed the slot on. Then the new owner is treated like a master
     /// that was promoted now.
-    fn take_over(&self, servers: &KnownServers, former: Option<&Arc<Server>>, owner: &Server) {
-        let Some(longest_lease) = self.settings.node.restart_guard else { return };
-        // The first owners of the slots that this node meets have no former owners that it knows.
-        if former.is_none() && !servers.is_resolved {
-            return;
+    ///
+    /// Returns whether the owner has changed.
+    fn take_over(&self, before: &Owners, slot: usize, owner: &Arc<Server>) -> bool {
+        let former = owner_in(before, slot);
+        if former.is_some_and(|former| Arc::ptr_eq(former, owner)) {
+            return false;
         }
+        // The first owners of the slots that this node meets have no former owners that it knows.
+        let Some(longest_lease) = self.settings.node.restart_guard.filter(|_| !before.is_empty())
+        else {
+            return true;
+        };
         let closures = if let Some(former) = former
             && former.responsive_connection().is_ok()
         {
@@ -332,16 +326,21 @@ impl Map {
                 "a master got a slot of a master that may have forgotten held locks, and is quarantined"
             );
         }
+        true
     }
 
     /// Returns the server of a cluster with this address. Makes it if it is new, unless there are too many.
-    fn server_at(&self, servers: &mut KnownServers, address: &HostPort) -> Option<Arc<Server>> {
+    fn server_at(
+        &self,
+        servers: &mut HashMap<HostPort, KnownServer>,
+        address: &HostPort,
+    ) -> Option<Arc<Server>> {
         let used = Instant::now();
-        if let Some(known) = servers.by_address.get_mut(address) {
+        if let Some(known) = servers.get_mut(address) {
             known.used = used;
             return Some(Arc::clone(&known.server));
         }
-        if servers.by_address.len() >= MAX_SERVERS {
+        if servers.len() >= MAX_SERVERS {
             let node = &self.settings.voter;
             log_limited!(
                 self.settings.log_limit, "servers", node, warn, %node, server = %address,
@@ -355,7 +354,7 @@ impl Map {
             self.new_server(name, endpoint, Role::Member(Arc::clone(&self.promotions)), None);
         server.start(&self.runtime);
         let known = KnownServer { server: Arc::clone(&server), used };
-        servers.by_address.insert(address.clone(), known);
+        servers.insert(address.clone(), known);
         Some(server)
     }
 
@@ -387,26 +386,17 @@ impl Map {
     pub(super) fn publish_status(&self) {
         let sender = self.status.lock();
         let masters = self.masters();
-        let statuses: Vec<NodeStatus> =
-            masters.iter().map(|server| server.status().get()).collect();
-        let same_server =
-            |status: &&NodeStatus| matches!(status, NodeStatus::Down(NodeError::SameServer(_)));
         let before = sender.subscribe().get();
         let is_first = matches!(before, NodeStatus::Connecting);
-        let is_connecting = statuses.iter().any(|status| matches!(status, NodeStatus::Connecting));
-        let status = if let Some(same) = statuses.iter().find(same_server) {
-            same.clone()
-        } else if is_first && is_connecting {
-            NodeStatus::Connecting
-        } else if statuses.iter().any(NodeStatus::is_up) {
-            NodeStatus::Up
-        } else if let Some(down) =
-            statuses.iter().find(|status| matches!(status, NodeStatus::Down(_)))
-        {
-            down.clone()
-        } else {
-            NodeStatus::Down(self.problem.lock().clone())
-        };
+        let statuses = masters.iter().map(|server| server.status().get());
+        let statuses = statuses.filter(|status| is_first || *status != NodeStatus::Connecting);
+        let status = statuses.min_by_key(|status| match status {
+            NodeStatus::Down(NodeError::SameServer(_)) => 0,
+            NodeStatus::Connecting => 1,
+            NodeStatus::Up => 2,
+            NodeStatus::Down(_) => 3,
+        });
+        let status = status.unwrap_or_else(|| NodeStatus::Down(self.problem.lock().clone()));
         if status.is_up() && is_first {
             self.promotions.record_start();
         }
@@ -415,6 +405,11 @@ impl Map {
             sender.send(status);
         }
     }
+}
+
+fn owner_in(owners: &Owners, slot: usize) -> Option<&Arc<Server>> {
+    let entry = owners.iter().rev().find(|(slots, _)| slots.contains(&slot));
+    entry.map(|(_, owner)| owner)
 }
 
 impl Redirect {
@@ -436,7 +431,7 @@ impl Map {
     pub(super) fn insert_one(&self, url: &str) {
         let endpoint = Endpoint::parse(url);
         let server = self.new_server(Arc::clone(&self.settings.voter), endpoint, Role::Alone, None);
-        self.owners.store(Arc::new(Owners::of_one(Some(server))));
+        self.owners.store(Arc::new(vec![(0..=0, server)]));
     }
 
     /// Makes a server the owner of a slot, as after `MOVED`.

@@ -2,13 +2,13 @@
 
 use std::ops::RangeInclusive;
 
-use bb8_redis::redis::{Cmd, Value};
+use bb8_redis::redis::{FromRedisValue, InfoDict, Value};
 
 use crate::error::NodeError;
 use crate::node::redis::url::HostPort;
 
 /// The ranges of the slots with their masters, as one server sees them.
-pub(super) type Masters = Vec<(RangeInclusive<u16>, HostPort)>;
+pub(super) type Masters = Vec<(RangeInclusive<usize>, HostPort)>;
 
 /// The state of a cluster, as one server sees it. Each is `None` if the user has no right to `CLUSTER INFO`. Of two states
 /// the better one is the greater.
@@ -20,64 +20,36 @@ pub(super) struct ClusterState {
     pub(super) epoch: Option<u64>,
 }
 
-/// Encodes `CLUSTER SLOTS`, which Redis 6.2 knows too.
-pub(super) fn slots_command() -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("CLUSTER").arg("SLOTS");
-    command
-}
-
-/// Encodes `CLUSTER INFO`.
-pub(super) fn info_command() -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("CLUSTER").arg("INFO");
-    command
-}
-
 impl ClusterState {
     /// Reads the reply to `CLUSTER INFO`.
     pub(super) fn of(reply: &Value) -> Self {
-        let text = match reply {
-            Value::BulkString(bytes) => String::from_utf8_lossy(bytes),
-            Value::VerbatimString { text, .. } | Value::SimpleString(text) => text.into(),
-            _ => return Self::default(),
-        };
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map(str::trim)
-        };
-        Self {
-            is_ok: value("cluster_state").map(|state| state == "ok"),
-            epoch: value("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()),
-        }
+        let Ok(info) = InfoDict::from_redis_value_ref(reply) else { return Self::default() };
+        let state: Option<String> = info.get("cluster_state");
+        Self { is_ok: state.map(|state| state == "ok"), epoch: info.get("cluster_current_epoch") }
     }
 }
 
 /// Reads the reply to `CLUSTER SLOTS`. A server that does not know its own host has that of `asked`.
 pub(super) fn masters(reply: &Value, asked: &HostPort) -> Result<Masters, NodeError> {
-    let Value::Array(ranges) = reply else { return Err(NodeError::UnexpectedReply) };
-    let read = |range: &Value| {
-        let Value::Array(range) = range else { return None };
-        let [Value::Int(first), Value::Int(last), master, ..] = &**range else { return None };
-        let slot = |number: &i64| u16::try_from(*number).ok();
-        Some((slot(first)?..=slot(last)?, server(master, asked)?))
-    };
-    ranges.iter().map(read).collect::<Option<_>>().ok_or(NodeError::UnexpectedReply)
+    let ranges = Vec::<Vec<Value>>::from_redis_value_ref(reply).ok();
+    let masters =
+        ranges.and_then(|ranges| ranges.iter().map(|range| master(range, asked)).collect());
+    masters.ok_or(NodeError::UnexpectedReply)
 }
 
-/// Reads the address of a server: `[host, port, id, ..]`.
-fn server(value: &Value, asked: &HostPort) -> Option<HostPort> {
-    let Value::Array(parts) = value else { return None };
-    let [host, Value::Int(port), ..] = &**parts else { return None };
-    let host = match host {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
-        Value::SimpleString(text) => text,
-        Value::Nil => "",
-        _ => return None,
-    };
+/// Reads a range of slots and its master: `[first, last, [host, port, id, ..], replicas ..]`.
+fn master(range: &[Value], asked: &HostPort) -> Option<(RangeInclusive<usize>, HostPort)> {
+    let [first, last, Value::Array(master), ..] = range else { return None };
+    let [host, port, ..] = &master[..] else { return None };
+    let slot = |value| u16::from_redis_value_ref(value).ok().map(usize::from);
+    let host = Option::<String>::from_redis_value_ref(host).ok()?;
     // "?" stands for a name that the operator has not set.
-    let host = if matches!(host, "" | "?") { &asked.host } else { host };
-    Some(HostPort { host: host.to_owned(), port: u16::try_from(*port).ok()? })
+    let host = host.filter(|host| !matches!(host.as_str(), "" | "?"));
+    let host = host.unwrap_or_else(|| asked.host.clone());
+    Some((
+        slot(first)?..=slot(last)?,
+        HostPort { host, port: u16::from_redis_value_ref(port).ok()? },
+    ))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::NodeError;
+use crate::node::redis::server::Promoted;
 use crate::node::redis::url::HostPort;
 use crate::quorum::quorum;
 
@@ -31,20 +32,6 @@ pub(super) struct MasterView {
     pub(super) since: Instant,
     /// The time of the reply.
     pub(super) replied: Instant,
-}
-
-/// A server that a majority of the sentinels has named as the master.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Promoted {
-    pub(crate) address: HostPort,
-    /// The failover that made it the master, or an earlier one if a majority does not know that failover yet.
-    epoch: u64,
-    /// The latest time at which it can have been promoted.
-    pub(crate) since: Instant,
-    /// The sentinels that named it at the last majority.
-    pub(crate) announced_by: Arc<[Arc<str>]>,
-    /// Whether it is the master because no majority names any now. A failover would not be noticed.
-    pub(crate) is_kept: bool,
 }
 
 /// The doubt of one sentinel, which names another master by a later failover than that of the present master.

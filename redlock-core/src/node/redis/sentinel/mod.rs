@@ -1,6 +1,6 @@
 //! The master of a Sentinel group.
 //!
-//! A task for each sentinel asks which server is the master, once per second and whenever the sentinel announces a new
+//! A future for each sentinel asks which server is the master, once per second and whenever the sentinel announces a new
 //! master. The replies [choose](choice) the master. A connection leads to this master, and ends when another one is
 //! chosen.
 
@@ -14,22 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Value};
-use futures_util::future::try_join;
-use tokio::runtime::Handle;
+use futures_util::future::{join_all, try_join};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use super::error;
 use super::link::open::Endpoint;
 use super::link::{Event, Link};
+use super::server::{Promoted, ServerSettings};
 use super::url::{HostPort, Login, RedisUrl, Servers};
 use crate::error::NodeError;
 use crate::jitter::jitter;
-use crate::log_limit::LogLimit;
 use crate::{log_limited, telemetry};
 
-pub(crate) use choice::{Choice, Promoted};
+pub(crate) use choice::Choice;
 use choice::{MasterView, Report};
 
 /// The channel on which a sentinel announces a new master.
@@ -40,12 +38,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// A Sentinel group: a service name, and the sentinels that know its master.
 #[derive(Debug)]
 pub(crate) struct SentinelGroup {
-    name: Arc<str>,
+    settings: Arc<ServerSettings>,
     service: String,
     sentinels: Vec<Endpoint>,
-    connect_timeout: Duration,
     choice: watch::Sender<Choice>,
-    log_limit: LogLimit,
 }
 
 impl SentinelGroup {
@@ -56,8 +52,7 @@ impl SentinelGroup {
         sentinels: &[HostPort],
         service: &str,
         login: &Login,
-        connect_timeout: Duration,
-        log_limit: LogLimit,
+        settings: &Arc<ServerSettings>,
     ) -> Self {
         let mut seen = HashSet::new();
         let sentinels =
@@ -69,22 +64,10 @@ impl SentinelGroup {
             });
         let sentinels: Vec<_> = sentinels.collect();
         Self {
-            name: url.name().into(),
+            settings: Arc::clone(settings),
             service: service.to_owned(),
             choice: watch::Sender::new(Choice::among(sentinels.iter().map(Endpoint::name))),
             sentinels,
-            connect_timeout,
-            log_limit,
-        }
-    }
-
-    /// Watches the sentinels in this runtime until the node is dropped.
-    pub(crate) fn start(self: &Arc<Self>, runtime: &Handle, dropped: &CancellationToken) {
-        for index in 0..self.sentinels.len() {
-            let (group, dropped) = (Arc::clone(self), dropped.clone());
-            runtime.spawn(async move {
-                dropped.run_until_cancelled(group.watch(index)).await;
-            });
         }
     }
 
@@ -93,20 +76,23 @@ impl SentinelGroup {
         self.choice.subscribe()
     }
 
-    /// Asks a sentinel for the master over and over again. Never completes.
-    async fn watch(&self, index: usize) {
-        loop {
-            let Err(error) = self.watch_connection(index).await;
-            self.report(index, Err(error));
-            pause().await;
-        }
+    /// Asks the sentinels for the master over and over again. Never completes.
+    pub(crate) async fn watch(&self) {
+        let watch = |index| async move {
+            loop {
+                let Err(error) = self.watch_connection(index).await;
+                self.report(index, Err(error));
+                pause().await;
+            }
+        };
+        join_all((0..self.sentinels.len()).map(watch)).await;
     }
 
     /// Connects to a sentinel, and reports its replies until the connection breaks or a question has no reply.
     async fn watch_connection(&self, index: usize) -> Result<Infallible, NodeError> {
         let sentinel = &self.sentinels[index];
         // A caller that waits for the connection to the master learns the reason before its own time is over.
-        let limit = self.connect_timeout / 2;
+        let limit = self.settings.node.connect_timeout / 2;
         let announced = Arc::new(Notify::new());
         let notify = Arc::clone(&announced);
         let (sender, mut subscribed) = mpsc::unbounded_channel();
@@ -120,8 +106,8 @@ impl SentinelGroup {
         let subscribed = async { subscribed.recv().await.unwrap_or_else(closed) };
         match within(limit, subscribed).await {
             Err(NodeError::NotPermitted(reason)) => log_limited!(
-                self.log_limit, "announcements", sentinel.name(), warn,
-                node = %self.name, sentinel = %sentinel.name(), %reason,
+                self.settings.log_limit, "announcements", sentinel.name(), warn,
+                node = %self.settings.voter, sentinel = %sentinel.name(), %reason,
                 "a sentinel denies the subscription to +switch-master, so that a failover is noticed up to a second later"
             ),
             subscribed => subscribed?,
@@ -148,7 +134,7 @@ impl SentinelGroup {
 
     /// Logs the changes that one report has made.
     fn log(&self, index: usize, has_promoted: bool, before: &Choice, after: &Choice) {
-        let (node, limit) = (&self.name, &self.log_limit);
+        let (node, limit) = (&self.settings.voter, &self.settings.log_limit);
         if let Some(reason) = after.reason(index).filter(|_| before.reason(index).is_none()) {
             let sentinel = self.sentinels[index].name();
             log_limited!(

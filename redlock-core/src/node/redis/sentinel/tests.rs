@@ -11,7 +11,7 @@ use crate::node::redis::played_node::{self, settings};
 use crate::node::redis::server::ConnectionState;
 use crate::node::redis::server::played_server::{played_connection, serve};
 use crate::node::redis::shared::Shared;
-use crate::node::{Action, Node, Op};
+use crate::node::{Action, Node, NodeSettings, Op};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ACQUIRE: Action =
@@ -78,8 +78,11 @@ async fn the_host_that_a_sentinel_names_cannot_forge_lines_of_the_log() {
 fn group(sentinels: &str) -> Arc<SentinelGroup> {
     let url = RedisUrl::parse(&format!("redis+sentinel://{sentinels}/shop")).unwrap();
     let Servers::Sentinel { sentinels, service, login } = &url.servers else { panic!("{url:?}") };
-    let limit = LogLimit::default();
-    Arc::new(SentinelGroup::new(&url, sentinels, service, login, MINUTE, limit))
+    let settings = ServerSettings {
+        voter: url.name().into(),
+        ..ServerSettings::for_tests(NodeSettings::for_tests(MINUTE))
+    };
+    Arc::new(SentinelGroup::new(&url, sentinels, service, login, &Arc::new(settings)))
 }
 
 /// Makes a sentinel name a master with this port by this epoch.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Inner;
 use super::gate::Closures;
@@ -12,7 +12,7 @@ use super::identity::{Identity, LagSetting, Replication};
 use super::promotions::Promotions;
 use crate::error::NodeError;
 use crate::node::redis::link::Link;
-use crate::node::redis::sentinel::Promoted;
+use crate::node::redis::url::HostPort;
 use crate::{log_limited, telemetry};
 
 /// The role of a server in its node.
@@ -29,6 +29,20 @@ pub(crate) enum Role {
     },
     /// One of the masters of a cluster.
     Member(Arc<Promotions>),
+}
+
+/// A server that a majority of the sentinels has named as the master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Promoted {
+    pub(crate) address: HostPort,
+    /// The failover that made it the master, or an earlier one if a majority does not know that failover yet.
+    pub(crate) epoch: u64,
+    /// The latest time at which it can have been promoted.
+    pub(crate) since: Instant,
+    /// The sentinels that named it at the last majority.
+    pub(crate) announced_by: Arc<[Arc<str>]>,
+    /// Whether it is the master because no majority names any now. A failover would not be noticed.
+    pub(crate) is_kept: bool,
 }
 
 impl Role {

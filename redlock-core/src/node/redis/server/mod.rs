@@ -19,7 +19,7 @@ mod settings;
 mod wall_clock;
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::error;
 use super::link::Event;
@@ -38,7 +38,7 @@ use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
 
-pub(crate) use admission::Role;
+pub(crate) use admission::{Promoted, Role};
 pub(crate) use registry::ServerRegistry;
 pub(crate) use settings::ServerSettings;
 
@@ -72,8 +72,7 @@ pub(crate) trait Observer: Send + Sync {
 /// so that no caller waits for the server.
 pub(crate) struct Server {
     inner: Arc<Inner>,
-    dropped: CancellationToken,
-    _cancel_on_drop: DropGuard,
+    task: OnceLock<AbortOnDropHandle<()>>,
 }
 
 pub(crate) struct Inner {
@@ -130,15 +129,13 @@ impl Server {
             wanted: Notify::new(),
             observer,
         };
-        let dropped = CancellationToken::new();
-        let guard = dropped.clone().drop_guard();
-        Arc::new(Self { inner: Arc::new(inner), dropped, _cancel_on_drop: guard })
+        Arc::new(Self { inner: Arc::new(inner), task: OnceLock::new() })
     }
 
     /// Keeps the server connected in this runtime, until the last handle is dropped.
     pub(crate) fn start(&self, runtime: &Handle) {
         let keep_connected = Arc::clone(&self.inner).keep_connected();
-        runtime.spawn(self.dropped.clone().run_until_cancelled_owned(keep_connected));
+        self.task.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(keep_connected)));
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum Servers {
 }
 
 /// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostPort {
     /// A name or an address; an IPv6 address has no brackets.
     pub(crate) host: String,
