@@ -325,7 +325,7 @@ impl Shared {
                 let Some(script) = command.script() else { return Ok(sent) };
                 // Only once: if the script is flushed again, the caller gets the error.
                 is_loaded = true;
-                if let Err(error) = sent.connection.send(&encode::load(script)).await {
+                if let Err(error) = sent.connection.link.send(&encode::load(script)).await {
                     return Ok(Sent { reply: Err(error), ..sent });
                 }
                 (Arc::clone(&sent.server), sent.is_asking)

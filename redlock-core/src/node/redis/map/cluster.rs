@@ -151,17 +151,9 @@ impl Map {
             }
         };
         let read = timeout(limit, read).await.unwrap_or(Err(NodeError::NoReply(limit)));
-        read.map_err(|error| {
+        read.inspect_err(|error| {
             tracing::debug!(node = %self.settings.voter, server = %address, %error, "cannot read the slots of a cluster");
-            *self.problem.lock() = match &error {
-                NodeError::Server(message) if message.contains("cluster support disabled") => {
-                    NodeError::Server(
-                        format!("{address} is no member of a cluster: {message}").into(),
-                    )
-                }
-                other => other.clone(),
-            };
-            error
+            *self.problem.lock() = error.clone();
         })
     }
 }

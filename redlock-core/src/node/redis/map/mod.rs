@@ -163,8 +163,8 @@ impl Map {
         self.owners.store(Arc::new(vec![(0..=0, Arc::clone(&server))]));
         *self.problem.lock() = NodeError::NotConnected("not connected yet".into());
         // Grants that are on their way count no more.
-        if let Some(former) = former {
-            former.end("another server was promoted");
+        if let Some(connection) = former.and_then(|former| former.connection().ok()) {
+            connection.link.end("another server was promoted");
         }
         server
     }

@@ -61,11 +61,7 @@ impl Inner {
     /// connection must not be used.
     pub(super) fn admit(&self, identity: &Identity) -> Result<(), NodeError> {
         self.check_server(identity)?;
-        match &self.role {
-            Role::Alone => {}
-            Role::Master { .. } => self.check_master(identity)?,
-            Role::Member(promotions) => self.check_member(identity, promotions)?,
-        }
+        self.check_role(identity)?;
         match self.settings.node.restart_guard {
             Some(longest_lease) => self.close_gate(identity, longest_lease),
             None => self.warn_if_restarted(identity),
@@ -120,7 +116,7 @@ impl Inner {
         } else {
             log_limited!(
                 limit, "run_id", server, warn, node = %server,
-                "the run_id of the server is unknown (INFO denied), so two nodes may be the same server"
+                "the run_id of the server is unknown (INFO denied), so two nodes may be the same server, and a master may be a replica"
             );
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()
@@ -134,40 +130,34 @@ impl Inner {
         Ok(())
     }
 
-    /// Checks the server that the sentinels name as the master.
-    fn check_master(&self, identity: &Identity) -> Result<(), NodeError> {
-        let (node, master, limit) = (&self.settings.voter, &self.name, &self.settings.log_limit);
-        match &identity.replication {
-            None => log_limited!(
-                limit, "role", master, warn, %node, %master,
-                "the role of the server is unknown (INFO denied), so that it may be a replica"
-            ),
-            Some(replication) if replication.is_replica => {
-                let words = format!("{master}, which the sentinels name as master, is a replica");
-                return Err(NodeError::Server(words.into()));
+    /// Checks that a master is no replica. Counts the promotion of a master of a cluster, and warns about it without a
+    /// restart guard.
+    fn check_role(&self, identity: &Identity) -> Result<(), NodeError> {
+        let (node, server, limit) = (&self.settings.voter, &self.name, &self.settings.log_limit);
+        let replication = identity.replication.as_ref();
+        match &self.role {
+            Role::Alone => {}
+            _ if replication.is_some_and(|replication| replication.is_replica) => {
+                return Err(NodeError::Server(format!("{server} is a replica").into()));
             }
-            Some(replication) if replication.needs_replicas => {}
-            Some(_) => log_limited!(
-                limit, "min-replicas", master, warn, %node, %master,
-                "the master accepts writes without its replicas: if it is cut off while another server is promoted, it does not stop granting locks; set min-replicas-to-write"
-            ),
-        }
-        Ok(())
-    }
-
-    /// Checks a master of a cluster. Counts a promotion, and warns about it without a restart guard.
-    fn check_member(&self, identity: &Identity, promotions: &Promotions) -> Result<(), NodeError> {
-        if identity.replication.as_ref().is_some_and(|replication| replication.is_replica) {
-            return Err(NodeError::Server("the server is a replica".into()));
-        }
-        if promotions.record(identity) {
-            let (node, server) = (&self.settings.voter, &self.name);
-            telemetry::promoted(node);
-            if self.settings.node.restart_guard.is_none() {
-                log_limited!(
-                    self.settings.log_limit, "promotion", server, warn, %node, %server,
-                    "a replica was promoted to master, and may not know all locks that are held; set restart_guard"
-                );
+            Role::Master { .. } => {
+                if replication.is_some_and(|replication| !replication.needs_replicas) {
+                    log_limited!(
+                        limit, "min-replicas", server, warn, %node, master = %server,
+                        "the master accepts writes without its replicas: if it is cut off while another server is promoted, it does not stop granting locks; set min-replicas-to-write"
+                    );
+                }
+            }
+            Role::Member(promotions) => {
+                if promotions.record(identity) {
+                    telemetry::promoted(node);
+                    if self.settings.node.restart_guard.is_none() {
+                        log_limited!(
+                            limit, "promotion", server, warn, %node, %server,
+                            "a replica was promoted to master, and may not know all locks that are held; set restart_guard"
+                        );
+                    }
+                }
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
 use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
@@ -38,19 +38,11 @@ impl Connection {
         self.link.end(&format!("no reply for {limit:?}"));
     }
 
-    /// Sends one command, and returns the future of its reply. If the future is dropped, the command may still be sent.
+    /// Sends a command in its encoded form, and returns the future of its reply. If the future is dropped, the command may
+    /// still be sent. `asking` is set for a server of a cluster to which the slot of the keys is moving.
     ///
     /// No command is sent after the end of the connection: its clean-up would use another connection, and
     /// might overtake it (an abandoned attempt leaves nothing behind).
-    pub(crate) fn send(
-        &self,
-        command: &Cmd,
-    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
-        self.send_packed(encode::packed(command), false)
-    }
-
-    /// [Sends](Self::send) a command in its encoded form. `asking` is set for a server of a cluster to which the slot of the
-    /// keys is moving.
     pub(crate) fn send_packed(
         &self,
         command: Arc<[u8]>,
@@ -91,6 +83,17 @@ pub(super) async fn load_scripts(link: &Link) -> Result<Vec<String>, RedisError>
 fn is_read_only(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+}
+
+#[cfg(test)]
+impl Connection {
+    /// [Sends](Self::send_packed) a command.
+    pub(crate) fn send(
+        &self,
+        command: &bb8_redis::redis::Cmd,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        self.send_packed(encode::packed(command), false)
+    }
 }
 
 #[cfg(test)]

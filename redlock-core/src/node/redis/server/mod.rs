@@ -192,13 +192,6 @@ impl Inner {
         self.status().attempted(|| self.connection().is_ok()).await
     }
 
-    /// Ends the present connection.
-    pub(crate) fn end(&self, reason: &str) {
-        if let ConnectionState::Up(connection) = &**self.current.load() {
-            connection.link.end(reason);
-        }
-    }
-
     pub(crate) fn set(&self, state: ConnectionState) {
         let status = match &state {
             ConnectionState::Up(_) => {
