@@ -128,7 +128,7 @@ impl Map {
             sources.insert(address.clone(), server);
         }
         let mut sources = Vec::from_iter(sources);
-        // One server with an outdated view does not always come first.
+        // In a random order, so that one server with an outdated view does not always come first.
         with_random(|random| sources.shuffle(random));
         sources.sort_by_key(|(_, server)| server.is_none());
         sources

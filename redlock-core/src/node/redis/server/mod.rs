@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bb8_redis::bb8;
-use futures_util::future::try_join;
+use futures_util::future::{OptionFuture, try_join};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -72,6 +72,7 @@ pub(crate) trait Observer: Send + Sync {
 /// so that no caller waits for the server.
 pub(crate) struct Server {
     inner: Arc<Inner>,
+    /// The task that keeps the server connected. It ends with the last handle.
     task: OnceLock<AbortOnDropHandle<()>>,
 }
 
@@ -265,11 +266,7 @@ impl Inner {
     /// Waits until the connection breaks, and returns the reason.
     async fn serve(&self, connection: &Connection) -> Arc<str> {
         let (link, settings) = (&connection.link, &self.settings.node);
-        let watch_clock = async {
-            if connection.identity.time.is_some() {
-                self.watch_clock(link).await;
-            }
-        };
+        let watch_clock = connection.identity.time.map(|_| self.watch_clock(link));
         // A round that waits for the node has ended before, so that the clean-up of its attempt was sent over the same
         // connection (an abandoned attempt leaves nothing behind).
         let silence_limit = SILENCE_LIMIT.max(settings.node_timeout * 2);
@@ -279,7 +276,7 @@ impl Inner {
             _ = async {
                 tokio::join!(
                     connection.end_when_silent_for(silence_limit),
-                    watch_clock,
+                    OptionFuture::from(watch_clock),
                     link.keep_authenticated(&self.name, settings.connect_timeout),
                     self.watch_role(link),
                 )
@@ -320,10 +317,10 @@ impl bb8::ManageConnection for Connector {
         };
         let connect = async {
             let link = endpoint.open(limit, settings.in_slices, on_event).await?;
-            // Otherwise the margin does not matter, or is configured.
-            let is_asked =
+            // Only the restart guard needs the margin after a promotion, which may be configured.
+            let needs_lag =
                 settings.node.restart_guard.is_some() && settings.node.failover_margin.is_none();
-            let lag = role.lag_setting().filter(|_| is_asked);
+            let lag = role.lag_setting().filter(|_| needs_lag);
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
             let prepared = try_join(identity, connection::load_scripts(&link)).await;
             let (identity, shas) =
