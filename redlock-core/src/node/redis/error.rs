@@ -1,8 +1,10 @@
 //! Converts the errors of a server, and keeps their messages.
 
 use std::collections::VecDeque;
+#[cfg(feature = "tls")]
 use std::error::Error;
 use std::fmt;
+#[cfg(feature = "tls")]
 use std::io;
 use std::sync::Arc;
 
@@ -22,19 +24,15 @@ const NO_RESP3: &str =
 
 /// Converts an error on an established connection.
 pub(super) fn node_error(error: &RedisError) -> NodeError {
-    if let ErrorKind::Server(kind) = error.kind() {
-        let message: Arc<str> = server_message(error).into();
-        return if kind == ServerErrorKind::NoPerm || is_denied_in_script(&message) {
-            NodeError::NotPermitted(message)
-        } else {
-            NodeError::Server(message)
-        };
-    }
-    let message = server_message(error).into();
-    if error.is_io_error() || error.is_unrecoverable_error() {
-        NodeError::ConnectionBroke(message)
-    } else {
-        NodeError::Server(message)
+    let message: Arc<str> = server_message(error).into();
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoPerm) => NodeError::NotPermitted(message),
+        ErrorKind::Server(_) if is_denied_in_script(&message) => NodeError::NotPermitted(message),
+        ErrorKind::Server(_) => NodeError::Server(message),
+        _ if error.is_io_error() || error.is_unrecoverable_error() => {
+            NodeError::ConnectionBroke(message)
+        }
+        _ => NodeError::Server(message),
     }
 }
 
@@ -57,7 +55,8 @@ pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisErro
 
 /// Converts the error of an attempt to connect: the server refused the client, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
-    if let Some(reason) = inside(error) {
+    #[cfg(feature = "tls")]
+    if let Some(reason) = tls_error(error) {
         return reason;
     }
     let message: Arc<str> = server_message(error).into();
@@ -77,33 +76,24 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
 
 /// Returns whether a server has refused to speak RESP3: it does not know the command, or not this version.
 fn lacks_resp3(message: &str) -> bool {
-    let unknown = || {
-        let message = message.to_ascii_lowercase();
-        message.contains("unknown command") && message.contains("hello")
-    };
-    message.starts_with("NOPROTO") || unknown()
+    let message = message.to_ascii_lowercase();
+    let is_unknown = message.contains("unknown command") && message.contains("hello");
+    is_unknown || message.starts_with("noproto")
 }
 
-/// Returns the error of TLS or of this crate, if one is inside an error of the socket.
-fn inside(error: &RedisError) -> Option<NodeError> {
+/// Returns the error of TLS, if one is inside an error of the socket.
+#[cfg(feature = "tls")]
+fn tls_error(error: &RedisError) -> Option<NodeError> {
+    use rustls::{Error as TlsError, InvalidMessage};
+
     let source = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
-    let inner = source.downcast_ref::<io::Error>()?.get_ref()?;
-    #[cfg(feature = "tls")]
-    if let Some(error) = inner.downcast_ref::<rustls::Error>() {
-        let words = match error {
-            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
-                "the server does not speak TLS: use redis://".to_owned()
-            }
-            error => error.to_string(),
-        };
-        return Some(NodeError::Tls(legible(&words).into()));
-    }
-    Some(match inner.downcast_ref().cloned()? {
-        // The text may contain parts of a certificate, or the error of an application.
-        NodeError::Tls(reason) => NodeError::Tls(legible(&reason).into()),
-        NodeError::Credentials(reason) => NodeError::Credentials(legible(&reason).into()),
-        other => other,
-    })
+    let words = match source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()? {
+        TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the server does not speak TLS: use redis://".to_owned()
+        }
+        error => error.to_string(),
+    };
+    Some(NodeError::Tls(legible(&words).into()))
 }
 
 /// Returns the text of an error: the server's own words if it sent an error, such as `OOM command not
@@ -155,11 +145,10 @@ impl Secrets {
 
     /// Masks the passwords in an error of the server.
     pub(super) fn mask(&self, error: RedisError) -> RedisError {
-        let mut secrets: Vec<_> = self.0.lock().iter().cloned().collect();
-        let is_shown = |text: &str| secrets.iter().any(|secret| text.contains(secret));
-        if !is_shown(&raw_message(&error)) || is_redirect(&error) {
+        if is_redirect(&error) {
             return error;
         }
+        let mut secrets: Vec<_> = self.0.lock().iter().cloned().collect();
         // A short password may be a part of a longer one.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         let mask = |text: &str| {

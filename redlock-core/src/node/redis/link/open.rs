@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, cmd};
 use futures_util::TryFutureExt;
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 #[cfg(feature = "unstable-simulation")]
@@ -104,18 +105,18 @@ impl Endpoint {
     }
 
     /// Adds the address to the error of a server that was announced. The name of its node says nothing about it.
-    pub(crate) fn explain(&self, error: NodeError) -> NodeError {
+    pub(crate) fn explain(&self, mut error: NodeError) -> NodeError {
+        use NodeError::{ConnectionBroke, NotConnected, NotPermitted, Server, Tls};
         let Some(announcer) = &self.announcer else { return error };
-        let explained =
-            |reason: Arc<str>| format!("{} (announced by {announcer}): {reason}", self.name).into();
-        match error {
-            NodeError::NotConnected(reason) => NodeError::NotConnected(explained(reason)),
-            NodeError::ConnectionBroke(reason) => NodeError::ConnectionBroke(explained(reason)),
-            NodeError::Server(reason) => NodeError::Server(explained(reason)),
-            NodeError::NotPermitted(reason) => NodeError::NotPermitted(explained(reason)),
-            NodeError::Tls(reason) => NodeError::Tls(explained(reason)),
-            other => other,
+        if let NotConnected(reason)
+        | ConnectionBroke(reason)
+        | Server(reason)
+        | NotPermitted(reason)
+        | Tls(reason) = &mut error
+        {
+            *reason = format!("{} (announced by {announcer}): {reason}", self.name).into();
         }
+        error
     }
 
     async fn connect(&self, deadline: &Deadline) -> Result<Socket, NodeError> {
@@ -128,7 +129,7 @@ impl Endpoint {
                 let stream = deadline.wait(connect_tcp(server).map_err(failed)).await?;
                 let socket = Socket::over_tcp(stream, &server.host, self.url.tls.as_ref());
                 // Redis waits for the end of a line, which the client's first message may not contain.
-                let socket = deadline.wait(socket.map_err(failed)).await;
+                let socket = deadline.wait(socket).await;
                 socket.map_err(|error| hint(error, "the server may not speak TLS: use redis://"))
             }
             #[cfg(unix)]
@@ -161,10 +162,8 @@ impl Endpoint {
         if let Some(select) = select {
             select.await.map_err(|error| error::not_connected(&error))?;
         }
-        for named in named {
-            // Redis before 7.2 does not know the command, and a user may be denied it.
-            let _ = named.await;
-        }
+        // Redis before 7.2 does not know the command, and a user may be denied it.
+        let _ = join_all(named).await;
         Ok(())
     }
 }
@@ -193,13 +192,19 @@ fn failed(error: io::Error) -> NodeError {
 }
 
 /// Adds a probable cause to the error of a connection that the server does not use, or has closed.
-fn hint(error: NodeError, words: &str) -> NodeError {
-    match error {
-        NodeError::NotConnected(reason) => {
-            NodeError::NotConnected(format!("{reason}; {words}").into())
-        }
-        other => other,
+fn hint(mut error: NodeError, words: &str) -> NodeError {
+    if let NodeError::NotConnected(reason) = &mut error {
+        *reason = format!("{reason}; {words}").into();
     }
+    error
+}
+
+/// Makes the text of an error legible that an application may have written.
+fn legible(mut error: NodeError) -> NodeError {
+    if let NodeError::Credentials(reason) = &mut error {
+        *reason = error::legible(reason).into();
+    }
+    error
 }
 
 impl Login {
@@ -207,7 +212,7 @@ impl Login {
     /// password.
     async fn credentials(&self, limit: Duration) -> Result<Option<Credentials>, NodeError> {
         let credentials = match (&self.provider, &self.password) {
-            (Some(provider), _) => provider.credentials(limit).await?,
+            (Some(provider), _) => provider.credentials(limit).await.map_err(legible)?,
             (None, Some(password)) => Credentials::new(password),
             (None, None) => return Ok(None),
         };
@@ -240,8 +245,7 @@ impl Link {
                 }
                 Err(error) => {
                     telemetry::authenticated_again(node, "failed");
-                    let error = error::legible(&error.to_string());
-                    tracing::warn!(%node, error, "cannot renew the credentials of a connection");
+                    tracing::warn!(%node, %error, "cannot renew the credentials of a connection");
                     pause = pause_after_failure.mul_f64(jitter(0.75..1.25));
                     pause_after_failure = (pause_after_failure * 2).min(LONGEST_PAUSE);
                 }
@@ -449,6 +453,17 @@ mod tests {
         link.life.secrets.add("s3cret");
         server.write_all(b"-ERR no s3cret\r\n").await.unwrap();
         assert_eq!(*link.ended().await, *"ERR no ***");
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_provider_cannot_forge_lines_of_a_log() {
+        let provider: ProviderFn = Arc::new(|_| Box::pin(async { Err("a\nb".into()) }));
+        let provider = Some(Provider::Function(provider, "cache:6379".into()));
+        let login = Login { provider, ..Login::default() };
+        let url = RedisUrl { login, ..RedisUrl::parse("redis://localhost").unwrap() };
+        let opened = Endpoint::of_one(&url).unwrap().open(HOUR, false, |_| {}).await;
+        let reason = NodeError::Credentials(r"the provider failed: a\nb".into());
+        assert_eq!(opened.unwrap_err(), reason);
     }
 
     fn endpoint(scheme: &str) -> impl FnOnce(HostPort) -> Endpoint {

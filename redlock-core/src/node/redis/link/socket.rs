@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::access::TlsOptions;
+use crate::error::NodeError;
 use crate::node::redis::url::HostPort;
 
 /// The idle time after which the kernel sends keepalive probes. With the kernel's default, the disappearance
@@ -52,7 +53,7 @@ impl Socket {
         stream: TcpStream,
         host: &str,
         tls: Option<&TlsOptions>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, NodeError> {
         #[cfg(unix)]
         let descriptor = stream.as_fd().try_clone_to_owned().ok();
         let stream: Box<dyn ByteStream> = match tls {

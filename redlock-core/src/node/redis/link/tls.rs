@@ -15,18 +15,22 @@ use tokio_rustls::client::TlsStream;
 
 use crate::access::{Pem, TlsOptions, read_files};
 use crate::error::NodeError;
+use crate::node::redis::error;
 
 /// Makes a TLS connection to a server whose certificate is valid for `host`.
 pub(super) async fn handshake(
     stream: TcpStream,
     host: &str,
     options: &TlsOptions,
-) -> io::Result<TlsStream<TcpStream>> {
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+) -> Result<TlsStream<TcpStream>, NodeError> {
+    let failed = |error: io::Error| error::not_connected(&error.into());
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other).map_err(failed)?;
     let options = options.clone();
-    let config = read_files(options.files(), move || client_config(&options)).await?;
-    let config = config.map_err(|reason| io::Error::other(NodeError::Tls(reason.into())))?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    let config = read_files(options.files(), move || client_config(&options)).await;
+    // The text may contain parts of a certificate.
+    let tls_error = |reason: String| NodeError::Tls(error::legible(&reason).into());
+    let config = config.map_err(failed)?.map_err(tls_error)?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)
 }
 
 /// Checks that the files can be read and used.
