@@ -15,13 +15,6 @@ const PARAMETERS: &str = "db, user, pass, password_file, tls_ca, tls_cert, tls_k
                           sentinel_username, sentinelUsername, sentinel_password, sentinelPassword, \
                           sentinel_password_file, sentinelServiceName, sentinelMasterId";
 
-/// The servers that the scheme of a URL announces.
-enum Kind {
-    Tcp,
-    Sentinel,
-    Cluster,
-}
-
 impl RedisUrl {
     /// Reads a URL. The error explains the mistake without repeating the URL.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
@@ -30,15 +23,13 @@ impl RedisUrl {
         };
         // Besides our own spelling, those of fred and Lettuce (`redis-sentinel`), and `valkey` for `redis`.
         let scheme = scheme.to_ascii_lowercase().replace("valkey", "redis").replace('-', "+");
-        let (kind, is_tls) = match &*scheme {
-            "redis" => (Kind::Tcp, false),
-            "rediss" => (Kind::Tcp, true),
-            "unix" | "redis+unix" => return unix(rest),
-            "redis+sentinel" => (Kind::Sentinel, false),
-            "rediss+sentinel" => (Kind::Sentinel, true),
-            "redis+cluster" => (Kind::Cluster, false),
-            "rediss+cluster" => (Kind::Cluster, true),
-            _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
+        if matches!(&*scheme, "unix" | "redis+unix") {
+            return unix(rest);
+        }
+        let is_tls = scheme.starts_with("rediss");
+        let kind = scheme.strip_prefix(if is_tls { "rediss" } else { "redis" });
+        let Some(kind @ ("" | "+sentinel" | "+cluster")) = kind else {
+            return Err(format!("its scheme is unknown; {ALLOWED}"));
         };
         if is_tls && cfg!(not(feature = "tls")) {
             return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
@@ -59,22 +50,18 @@ impl RedisUrl {
             Login::new(part(username)?, part(password)?, parameters.take(&["password_file"]))?;
         let tls = tls_options(&mut parameters, is_tls)?;
         let (servers, db) = match kind {
-            Kind::Sentinel => sentinel_group(hosts, path, &mut parameters)?,
-            Kind::Cluster if database(path)? != 0 => {
+            "+sentinel" => sentinel_group(hosts, path, &mut parameters)?,
+            "+cluster" if database(path)? != 0 => {
                 return Err("it has a database, but a Redis Cluster has only the database 0".into());
             }
-            Kind::Cluster => {
+            "+cluster" => {
                 let seeds = addresses(hosts, DEFAULT_PORT, &mut parameters)?;
                 (Servers::Cluster { seeds }, "")
             }
-            Kind::Tcp => {
-                if hosts.contains(',') {
-                    return Err(
-                        "its host contains a comma; each server has a URL of its own".into()
-                    );
-                }
-                (Servers::Tcp(address(hosts, DEFAULT_PORT)?), path)
+            _ if hosts.contains(',') => {
+                return Err("its host contains a comma; each server has a URL of its own".into());
             }
+            _ => (Servers::Tcp(address(hosts, DEFAULT_PORT)?), path),
         };
         parameters.check_end()?;
         Ok(Self { servers, tls, login, db: database(db)? })
