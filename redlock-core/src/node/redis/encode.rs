@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::Cmd;
+use bb8_redis::redis::{Cmd, cmd};
 
 use super::script::Script;
 use crate::lock::{Mode, Token};
@@ -54,16 +54,12 @@ pub(super) fn packed(command: &Cmd) -> Arc<[u8]> {
 }
 
 pub(super) fn load(script: Script) -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("SCRIPT").arg("LOAD").arg(script.source());
-    command
+    cmd("SCRIPT").arg("LOAD").arg(script.source()).take()
 }
 
 /// Encodes `TIME`, which returns the time on the server's wall clock.
 pub(super) fn time() -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("TIME");
-    command
+    cmd("TIME")
 }
 
 /// Formats a duration in whole milliseconds, rounded up: a server must not forget a lock before its holder

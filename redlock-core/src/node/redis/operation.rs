@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
-use tokio::time::Instant;
 
 use super::script::{self, Script};
 use super::server::connection::Connection;
@@ -40,12 +39,6 @@ fn redisson_channel(name: &str) -> Arc<str> {
 /// Returns the channel to which callers subscribe that ask for a turn of the shared holders.
 pub(crate) fn turn_channel(spec: &LockSpec) -> Arc<str> {
     format!("{}:readers", spec.name()).into()
-}
-
-/// Returns the start of an operation that may look up the remaining lease of a refused lock. Other operations need
-/// no reading of the clock.
-pub(crate) fn begun(action: &Action) -> Option<Instant> {
-    matches!(action, Action::Acquire { lookup: true, .. }).then(Instant::now)
 }
 
 /// Encodes the command of an operation for the server of a connection.

@@ -55,7 +55,8 @@ pub(super) struct PendingSend<'a> {
     ops: &'a PendingSends,
     token: Token,
     id: u64,
-    lease: Duration,
+    /// How long the operation is remembered after it has ended. `None` if it is forgotten at once.
+    kept_for: Option<Duration>,
 }
 
 impl PendingSends {
@@ -85,7 +86,7 @@ impl PendingSends {
         let sent = SentOp { id, server: Arc::clone(server), abandoned_until: None };
         by_token.ops.entry(token).or_default().sent.push(sent);
         self.update_count(&by_token);
-        PendingSend { ops: self, token, id, lease }
+        PendingSend { ops: self, token, id, kept_for: self.keeps_abandoned.then_some(lease) }
     }
 
     /// Records a release before it is sent. Returns the servers that may still execute an operation with its token.
@@ -166,20 +167,20 @@ impl PendingSend<'_> {
     }
 
     /// Records that the result of the operation is certain.
-    pub(super) fn answered(self) {
-        self.ops.retain(self.token, |sent| sent.id != self.id);
+    pub(super) fn answered(mut self) {
+        self.kept_for = None;
     }
 }
 
 impl Drop for PendingSend<'_> {
     fn drop(&mut self) {
-        if !self.ops.keeps_abandoned {
+        let Some(kept_for) = self.kept_for else {
             return self.ops.retain(self.token, |sent| sent.id != self.id);
-        }
+        };
         let mut by_token = self.ops.by_token.lock();
         let Some(ops) = by_token.ops.get_mut(&self.token) else { return };
         if let Some(sent) = ops.sent.iter_mut().find(|sent| sent.id == self.id) {
-            sent.abandoned_until = Some(Instant::now() + self.lease);
+            sent.abandoned_until = Some(Instant::now() + kept_for);
         }
     }
 }

@@ -155,7 +155,9 @@ impl Shared {
         }
         match self.owner_for(Repeatable::Op(&op, None)) {
             Ok((server, connection)) => {
-                let begun = operation::begun(&op.action);
+                // Other operations need no reading of the clock.
+                let looks_up = matches!(op.action, Action::Acquire { lookup: true, .. });
+                let begun = looks_up.then(Instant::now);
                 ReplyFuture::new(async move {
                     let reply = shared.execute(server, connection, &op, begun).await;
                     reply.unwrap_or_else(failed)
@@ -320,8 +322,10 @@ impl Shared {
         let until = Instant::now() + self.map.settings.node.node_timeout;
         let (mut redirects, mut is_loaded) = (0, false);
         while let Err(error) = &sent.reply {
-            let redirect = self.map.redirect(error);
-            let (server, is_asking) = if is_no_script(error) && !is_loaded {
+            let (kind, redirect) = (error.kind(), self.map.redirect(error));
+            let (server, is_asking) = if kind == ErrorKind::Server(ServerErrorKind::NoScript)
+                && !is_loaded
+            {
                 let Some(script) = command.script() else { return Ok(sent) };
                 // Only once: if the script is flushed again, the caller gets the error.
                 is_loaded = true;
@@ -335,12 +339,10 @@ impl Shared {
                 redirects += 1;
                 let Some(server) = self.map.follow(redirect, &sent.server) else { return Ok(sent) };
                 // A new server connects first, or fails to.
-                let status = server.status();
-                if matches!(status.get(), NodeStatus::Connecting) {
-                    status.wait_for(|status| !matches!(status, NodeStatus::Connecting)).await;
-                }
+                let is_tried = |status: &NodeStatus| !matches!(status, NodeStatus::Connecting);
+                server.status().wait_for(is_tried).await;
                 (server, redirect.is_asking)
-            } else if (is_split(error) || redirect.is_some())
+            } else if (kind == ErrorKind::Server(ServerErrorKind::TryAgain) || redirect.is_some())
                 && Instant::now() < until
                 // A guard may be dropped outside of a runtime, which polls its acquisition once more.
                 && Handle::try_current().is_ok()
@@ -366,16 +368,6 @@ impl Shared {
 
 fn failed(reason: NodeError) -> Reply {
     Vote::Failed(reason).into()
-}
-
-fn is_no_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-}
-
-/// Returns whether a server has not executed the operation, because it has some of its keys and another server has the
-/// rest.
-fn is_split(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain)
 }
 
 /// Returns whether the server has executed the operation, or never will. A lock whose vote does not count stands on the
