@@ -57,21 +57,21 @@ fn client_config(options: &TlsOptions) -> Result<ClientConfig, String> {
     let (Some(cert), Some(key)) = (&options.cert, &options.key) else {
         return Ok(config.with_no_client_auth());
     };
-    let chain = certificates(cert, "client certificate")?;
-    let (cert, key_name) = (describe(cert, "client certificate"), describe(key, "client key"));
-    let key = PrivateKeyDer::from_pem_slice(&read(key, "client key")?)
+    let (cert_name, chain) = certificates(cert, "client certificate")?;
+    let (key_name, key) = read(key, "client key")?;
+    let key = PrivateKeyDer::from_pem_slice(&key)
         .map_err(|_| format!("{key_name} contains no key, or the key is encrypted"))?;
     config.with_client_auth_cert(chain, key).map_err(|error| match error {
-        Error::InconsistentKeys(_) => format!("{key_name} does not belong to {cert}"),
+        Error::InconsistentKeys(_) => format!("{key_name} does not belong to {cert_name}"),
         error => format!("{key_name} cannot be used: {error}"),
     })
 }
 
 fn roots(ca: Option<&Pem>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    let (certificates, name) = match ca {
-        Some(ca) => (certificates(ca, "CA certificate")?, describe(ca, "CA certificate")),
-        None => (system_roots()?, "the root certificates of the system".to_owned()),
+    let (name, certificates) = match ca {
+        Some(ca) => certificates(ca, "CA certificate")?,
+        None => ("the root certificates of the system".to_owned(), system_roots()?),
     };
     for certificate in certificates {
         roots.add(certificate).map_err(|error| format!("{name}: {error}"))?;
@@ -87,32 +87,29 @@ fn system_roots() -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let name = describe(pem, what);
-    let bytes = read(pem, what)?;
+/// Returns the name of the certificates for errors, and the certificates.
+fn certificates(pem: &Pem, what: &str) -> Result<(String, Vec<CertificateDer<'static>>), String> {
+    let (name, bytes) = read(pem, what)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
             Err(format!("{name} contains no certificate"))
         }
-        Ok(certificates) => Ok(certificates),
+        Ok(certificates) => Ok((name, certificates)),
         Err(error) => Err(format!("{name} is not in the format PEM: {error}")),
     }
 }
 
-fn read<'a>(pem: &'a Pem, what: &str) -> Result<Cow<'a, [u8]>, String> {
+/// Returns the name of the file or text for errors, and its content.
+fn read<'a>(pem: &'a Pem, what: &str) -> Result<(String, Cow<'a, [u8]>), String> {
     match pem {
-        Pem::Text(text) => Ok(Cow::Borrowed(&text[..])),
-        Pem::File(path) => std::fs::read(path)
-            .map(Cow::Owned)
-            .map_err(|error| format!("cannot read {}: {error}", describe(pem, what))),
-    }
-}
-
-fn describe(pem: &Pem, what: &str) -> String {
-    match pem {
-        Pem::File(path) => format!("the {what} {}", path.display()),
-        Pem::Text(_) => format!("the text of the {what}"),
+        Pem::Text(text) => Ok((format!("the text of the {what}"), Cow::Borrowed(&text[..]))),
+        Pem::File(path) => {
+            let name = format!("the {what} {}", path.display());
+            let bytes =
+                std::fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+            Ok((name, Cow::Owned(bytes)))
+        }
     }
 }
 
