@@ -17,12 +17,12 @@ pub(crate) mod tls;
 pub(crate) mod traffic;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value, cmd};
 use futures_util::future::AbortHandle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{SetOnce, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use driver::{Command, Driver, Inbox, Recipient};
@@ -51,9 +51,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 struct Life {
     /// The error of all commands from now on. Set when the link ends.
-    error: OnceLock<RedisError>,
-    /// Cancelled after the error is set.
-    ended: CancellationToken,
+    error: SetOnce<RedisError>,
     /// Interrupts the driver.
     driver: AbortHandle,
     /// Cancelled when the driver has stopped.
@@ -67,7 +65,6 @@ impl Life {
     fn end(&self, error: RedisError) {
         let _ = self.error.set(error);
         self.driver.abort();
-        self.ended.cancel();
     }
 }
 
@@ -98,8 +95,8 @@ impl Link {
             socket.descriptor,
         ));
         let (driver, end) = AbortHandle::new_pair();
-        let (error, ended, stopped, secrets) = Default::default();
-        let life = Arc::new(Life { error, ended, driver, stopped, secrets });
+        let (error, stopped, secrets) = Default::default();
+        let life = Arc::new(Life { error, driver, stopped, secrets });
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
         let inbox = Inbox { life: Arc::clone(&life), commands };
         tokio::spawn(driver.run(socket.stream, inbox, end));
@@ -177,7 +174,7 @@ impl Link {
 
     /// Waits for the end of the link, and returns the reason.
     pub(crate) async fn ended(&self) -> Arc<str> {
-        self.life.ended.cancelled().await;
+        self.life.error.wait().await;
         self.reason()
     }
 
