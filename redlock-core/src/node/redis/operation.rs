@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
 
-use super::script::{self, Script};
+use super::script::Script;
 use super::server::connection::Connection;
 use super::{encode, fencing};
 use crate::lock::{Dialect, LockSpec, Mark, Mode};
@@ -56,7 +56,7 @@ pub(super) fn look_up_time(lease: Duration, node_timeout: Duration) -> Duration 
 /// Encodes the look-up of a lock that was refused.
 pub(super) fn encode_look_up(connection: &Connection, op: &Op) -> Arc<[u8]> {
     let mut command = Cmd::new();
-    command.arg("EVALSHA").arg(connection.sha(script::ACQUIRE)).arg(1).arg(op.spec.name());
+    command.arg("EVALSHA").arg(connection.sha(Script::Acquire)).arg(1).arg(op.spec.name());
     command.arg(op.token.as_bytes()).arg("").arg(1).arg("").arg("");
     encode::packed(&command)
 }

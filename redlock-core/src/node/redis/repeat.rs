@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::name_commands;
 use super::pending::PendingSend;
-use super::script::{self, Script};
+use super::script::Script;
 use super::server::Server;
 use super::server::connection::Connection;
 use super::shared::Shared;
@@ -60,8 +60,8 @@ impl Repeatable<'_> {
     fn script(&self) -> Option<Script> {
         match self {
             Self::Op(op, _) => Script::of(op),
-            Self::LookUp(_) => Some(script::ACQUIRE),
-            Self::Queue(_) => Some(script::FAIR),
+            Self::LookUp(_) => Some(Script::Acquire),
+            Self::Queue(_) => Some(Script::Fair),
         }
     }
 
@@ -69,7 +69,7 @@ impl Repeatable<'_> {
         match self {
             Self::Op(op, _) => operation::encode(connection, op),
             Self::LookUp(op) => operation::encode_look_up(connection, op),
-            Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(script::FAIR))),
+            Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(Script::Fair))),
         }
     }
 

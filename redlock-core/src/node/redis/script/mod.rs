@@ -15,56 +15,49 @@
 //! replies 0 if another owner holds the lock or the lock is free. Every script replies -3 for a key that is not a lock of
 //! the dialect.
 
-use std::fmt;
-
 use crate::lock::Dialect;
 use crate::node::{Action, Op};
-
-/// A script.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Script {
-    index: usize,
-    name: &'static str,
-    source: &'static str,
-}
 
 /// Defines the scripts, each by its name and its files.
 macro_rules! scripts {
     ($($id:ident = $name:literal: $($file:literal)+;)+) => {
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        enum Index { $($id),+ }
-
-        $(
-            pub(super) const $id: Script = Script {
-                index: Index::$id as usize,
-                name: $name,
-                source: concat!($(include_str!(concat!($file, ".lua"))),+),
-            };
-        )+
+        /// A script.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Script { $($id),+ }
 
         impl Script {
             /// The number of scripts.
-            pub(super) const COUNT: usize = [$($name),+].len();
+            pub(super) const COUNT: usize = Self::ALL.len();
 
             /// All scripts, each at its index.
-            pub(super) const ALL: [Self; Self::COUNT] = [$($id),+];
+            pub(super) const ALL: [Self; [$($name),+].len()] = [$(Self::$id),+];
+
+            /// Returns the name, such as `redisson/release`.
+            #[cfg(any(test, feature = "unstable-simulation"))]
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$id => $name),+ }
+            }
+
+            pub(super) const fn source(self) -> &'static str {
+                match self { $(Self::$id => concat!($(include_str!(concat!($file, ".lua"))),+)),+ }
+            }
         }
     };
 }
 
 scripts! {
-    ACQUIRE = "acquire": "prelude" "counters" "acquire";
-    SHARE = "share": "share_quick" "prelude" "share";
-    EXTEND = "extend": "prelude" "extend";
-    CONFIRM = "confirm": "prelude" "confirm";
-    RELEASE = "release": "release_quick" "prelude" "release";
-    DOWNGRADE = "downgrade": "prelude" "downgrade";
-    WITHDRAW = "withdraw": "prelude" "withdraw";
-    FAIR = "fair": "fair";
-    REDISSON_ACQUIRE = "redisson/acquire": "counters" "redisson/acquire";
-    REDISSON_EXTEND = "redisson/extend": "redisson/owned" "redisson/extend";
-    REDISSON_CONFIRM = "redisson/confirm": "redisson/owned" "redisson/confirm";
-    REDISSON_RELEASE = "redisson/release": "redisson/owned" "redisson/release";
+    Acquire = "acquire": "prelude" "counters" "acquire";
+    Share = "share": "share_quick" "prelude" "share";
+    Extend = "extend": "prelude" "extend";
+    Confirm = "confirm": "prelude" "confirm";
+    Release = "release": "release_quick" "prelude" "release";
+    Downgrade = "downgrade": "prelude" "downgrade";
+    Withdraw = "withdraw": "prelude" "withdraw";
+    Fair = "fair": "fair";
+    RedissonAcquire = "redisson/acquire": "counters" "redisson/acquire";
+    RedissonExtend = "redisson/extend": "redisson/owned" "redisson/extend";
+    RedissonConfirm = "redisson/confirm": "redisson/owned" "redisson/confirm";
+    RedissonRelease = "redisson/release": "redisson/owned" "redisson/release";
 }
 
 impl Script {
@@ -75,43 +68,33 @@ impl Script {
         Some(match (op.spec.dialect(), op.action) {
             (Dialect::Plain, Action::Acquire { fenced, met_marks, .. }) => {
                 if op.spec.mode().is_shared() {
-                    SHARE
+                    Self::Share
                 } else if fenced || met_marks || op.spec.has_several_keys() {
-                    ACQUIRE
+                    Self::Acquire
                 } else {
                     return None;
                 }
             }
-            (Dialect::Plain, Action::Extend { .. }) => EXTEND,
-            (Dialect::Plain, Action::Confirm { .. }) => CONFIRM,
-            (Dialect::Plain, Action::Release { .. }) => RELEASE,
-            (_, Action::Downgrade) => DOWNGRADE,
-            (_, Action::Withdraw { .. }) => WITHDRAW,
-            (Dialect::Redisson, Action::Acquire { .. }) => REDISSON_ACQUIRE,
-            (Dialect::Redisson, Action::Extend { .. }) => REDISSON_EXTEND,
-            (Dialect::Redisson, Action::Confirm { .. }) => REDISSON_CONFIRM,
-            (Dialect::Redisson, Action::Release { .. }) => REDISSON_RELEASE,
+            (Dialect::Plain, Action::Extend { .. }) => Self::Extend,
+            (Dialect::Plain, Action::Confirm { .. }) => Self::Confirm,
+            (Dialect::Plain, Action::Release { .. }) => Self::Release,
+            (_, Action::Downgrade) => Self::Downgrade,
+            (_, Action::Withdraw { .. }) => Self::Withdraw,
+            (Dialect::Redisson, Action::Acquire { .. }) => Self::RedissonAcquire,
+            (Dialect::Redisson, Action::Extend { .. }) => Self::RedissonExtend,
+            (Dialect::Redisson, Action::Confirm { .. }) => Self::RedissonConfirm,
+            (Dialect::Redisson, Action::Release { .. }) => Self::RedissonRelease,
         })
     }
 
     /// Returns the index of the script in [`ALL`](Self::ALL).
     pub(super) const fn index(self) -> usize {
-        self.index
-    }
-
-    /// Returns the name, such as `redisson/release`.
-    #[cfg(any(test, feature = "unstable-simulation"))]
-    pub(super) const fn name(self) -> &'static str {
-        self.name
-    }
-
-    pub(super) const fn source(self) -> &'static str {
-        self.source
+        self as usize
     }
 
     /// Returns the commands that the script calls, in lower case.
     pub(super) fn commands(self) -> Vec<String> {
-        let calls = self.source.split("call('").skip(1);
+        let calls = self.source().split("call('").skip(1);
         let names = calls.filter_map(|call| call.split_once('\'')).map(|(name, _)| name);
         let mut commands = Vec::new();
         for name in names.map(str::to_ascii_lowercase) {
@@ -120,12 +103,6 @@ impl Script {
             }
         }
         commands
-    }
-}
-
-impl fmt::Debug for Script {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
     }
 }
 
@@ -147,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_script_knows_the_commands_that_it_calls() {
-        assert_eq!(REDISSON_EXTEND.commands(), ["hexists", "pttl", "pexpire"]);
+        assert_eq!(Script::RedissonExtend.commands(), ["hexists", "pttl", "pexpire"]);
         let fair = [
             "time",
             "zrangebyscore",
@@ -159,7 +136,7 @@ mod tests {
             "del",
             "publish",
         ];
-        assert_eq!(FAIR.commands(), fair);
+        assert_eq!(Script::Fair.commands(), fair);
     }
 
     /// The scripts contain the life time of a mark and the duration of a turn as numbers.
@@ -167,6 +144,6 @@ mod tests {
     fn the_scripts_and_the_nodes_agree_on_marks_and_turns() {
         let (mark, turn) = (Mark::LIFE_TIME.as_millis(), crate::node::TURN.as_millis());
         let constants = format!("local MARK, TURN = {mark}, {turn}\n");
-        assert!(RELEASE.source().contains(&constants));
+        assert!(Script::Release.source().contains(&constants));
     }
 }
