@@ -21,8 +21,8 @@ use crate::lock::Token;
 /// The operations that a server may still execute, by their token.
 pub(super) struct PendingSends {
     /// Whether an operation stays when its future was dropped without a certain result: only if another server may own its
-    /// slot by then.
-    keeps_abandoned: bool,
+    /// slot by then. Operations that can be sent only once are recorded too then.
+    pub(super) keeps_abandoned: bool,
     /// The number of tokens, so that a release takes no mutex if there are none.
     count: AtomicUsize,
     by_token: Mutex<ByToken>,
@@ -63,11 +63,6 @@ impl PendingSends {
     pub(super) fn new(keeps_abandoned: bool) -> Self {
         let (count, by_token) = Default::default();
         Self { keeps_abandoned, count, by_token }
-    }
-
-    /// Returns whether operations that can be sent only once are recorded too.
-    pub(super) fn records_all(&self) -> bool {
-        self.keeps_abandoned
     }
 
     /// Records an operation before it is sent to a server. The lock can last for `lease`.

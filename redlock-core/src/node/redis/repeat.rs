@@ -175,7 +175,8 @@ impl Shared {
         begun: Option<Instant>,
     ) -> Result<Reply, NodeError> {
         let is_acquisition = matches!(op.action, Action::Acquire { .. });
-        let is_recorded = self.pending.records_all() || is_acquisition && Script::of(op).is_some();
+        let is_recorded =
+            self.pending.keeps_abandoned || is_acquisition && Script::of(op).is_some();
         let lease = longest_effect(&op.action);
         let pending = is_recorded.then(|| self.pending.begin(op.token, &server, lease));
         let command = Repeatable::Op(op, pending.as_ref());

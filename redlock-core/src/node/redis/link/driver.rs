@@ -134,7 +134,8 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         mut inbox: Inbox,
         end: AbortRegistration,
     ) {
-        let (reader, writer) = tokio::io::split(Metered::new(socket, Arc::clone(&self.traffic)));
+        let traffic = Arc::clone(&self.traffic);
+        let (reader, writer) = tokio::io::split(Metered { socket, traffic });
         let transfer = async {
             tokio::select! {
                 biased;

@@ -136,14 +136,8 @@ impl Traffic {
 
 /// A socket that records its traffic.
 pub(super) struct Metered {
-    socket: Box<dyn ByteStream>,
-    traffic: Arc<Traffic>,
-}
-
-impl Metered {
-    pub(super) fn new(socket: Box<dyn ByteStream>, traffic: Arc<Traffic>) -> Self {
-        Self { socket, traffic }
-    }
+    pub(super) socket: Box<dyn ByteStream>,
+    pub(super) traffic: Arc<Traffic>,
 }
 
 impl Drop for Metered {
@@ -210,7 +204,7 @@ mod tests {
             panic!("there is no TLS");
         };
         let traffic = Arc::new(Traffic::of(descriptor));
-        (Metered::new(stream, Arc::clone(&traffic)), traffic, server)
+        (Metered { socket: stream, traffic: Arc::clone(&traffic) }, traffic, server)
     }
 
     /// Waits until the limit is over and the reply has arrived.
@@ -276,7 +270,7 @@ mod tests {
     async fn a_server_owes_a_reply_to_a_write_that_it_does_not_take() {
         let (client, _server) = tokio::io::duplex(1);
         let traffic = Arc::new(Traffic::of(None));
-        let mut socket = Metered::new(Box::new(client), Arc::clone(&traffic));
+        let mut socket = Metered { socket: Box::new(client), traffic: Arc::clone(&traffic) };
         socket.write_all(b"P").await.unwrap();
         traffic.record_reply(false);
         assert!(futures_util::poll!(pin!(socket.write_all(b"P"))).is_pending());
