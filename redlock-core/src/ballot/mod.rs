@@ -20,7 +20,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{HoldError, ReleaseError, Vote, Votes};
+use crate::error::{HoldError, NodeError, ReleaseError, Vote, Votes};
 use crate::home::Home;
 use crate::lock::{LockSpec, Mark, Token};
 use crate::node::{Action, Node, NodeStatus, Op, ReplyFuture, StatusReceiver};
@@ -160,10 +160,24 @@ impl Ballot {
     /// Lets the nodes that had no connection in a round without a quorum try to connect at once. Returns whether so many of
     /// them are connected that another round may find a quorum. Waits for `limit` at most.
     pub(crate) async fn reconnect(&self, spec: &LockSpec, votes: &Votes, limit: Duration) -> bool {
-        let failed = self.nodes.iter().zip(votes.iter());
-        let failed = failed.filter(|(_, (_, vote))| matches!(vote, Some(Vote::Failed(_))));
-        let attempts: FuturesUnordered<_> = failed.map(|(node, _)| node.reconnect(spec)).collect();
-        let missing = quorum(self.nodes.len()).saturating_sub(self.nodes.len() - attempts.len());
+        use NodeError::{ConnectionBroke, NotConnected, Server};
+        let is_lost = |(index, vote): (usize, Option<&Vote>)| match vote {
+            Some(Vote::Failed(NotConnected(_) | ConnectionBroke(_))) => true,
+            // A server that has just started is loading its data.
+            Some(Vote::Failed(Server(_))) => !self.statuses[index].get().is_up(),
+            _ => false,
+        };
+        let votes: Vec<_> = votes.iter().map(|(_, vote)| vote).collect();
+        let lost = self.nodes.iter().enumerate();
+        let lost =
+            lost.filter(|(index, _)| is_lost((*index, votes.get(*index).copied().flatten())));
+        let attempts: FuturesUnordered<_> = lost.map(|(_, node)| node.reconnect(spec)).collect();
+        // Other nodes that have failed would fail again.
+        let present = votes.iter().filter(|vote| !matches!(vote, Some(Vote::Failed(_)))).count();
+        let missing = quorum(self.nodes.len()).saturating_sub(present);
+        if missing == 0 || missing > attempts.len() {
+            return false;
+        }
         let connected = attempts.filter(|is_connected| std::future::ready(*is_connected));
         timeout(limit, connected.take(missing).count()).await.is_ok_and(|count| count == missing)
     }

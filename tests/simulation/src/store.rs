@@ -126,7 +126,7 @@ impl Store {
                 Reply::Map(vec![(Reply::bulk("server"), Reply::bulk("redis"))])
             }
             ("CLIENT", [b"SETINFO" | b"SETNAME", ..]) => Reply::Simple("OK"),
-            ("INFO", []) => self.info(),
+            ("INFO", [section]) => self.info(section),
             ("SUBSCRIBE", channels) => return Ok(self.subscribe(from, channels)),
             ("UNSUBSCRIBE", channels) => return Ok(self.unsubscribe(from, channels)),
             ("SCRIPT", [b"LOAD", source]) => self.load(source)?,
@@ -158,13 +158,16 @@ impl Store {
         i64::try_from(self.now.as_millis()).expect("a time that fits into an i64")
     }
 
-    fn info(&self) -> Reply {
-        let uptime = self.now.as_secs().saturating_sub(self.started.as_secs());
-        let run_id = &self.run_id;
-        Reply::Verbatim(format!(
-            "# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n\
-             # Memory\r\nmaxmemory_policy:noeviction\r\n"
-        ))
+    fn info(&self, section: &[u8]) -> Reply {
+        Reply::Verbatim(match section {
+            b"server" => {
+                let uptime = self.now.as_secs().saturating_sub(self.started.as_secs());
+                let run_id = &self.run_id;
+                format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n")
+            }
+            b"memory" => "# Memory\r\nmaxmemory_policy:noeviction\r\n".to_owned(),
+            _ => "# Replication\r\nrole:master\r\n".to_owned(),
+        })
     }
 
     pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) -> i64 {

@@ -212,8 +212,7 @@ impl Node for RedisNode {
     /// connection is down have failed, or fail at their next poll.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         let Ok(shared) = self.started() else { return Silence::Silent(waited) };
-        let mut servers = shared.map.all();
-        servers.extend(shared.pending.servers());
+        let servers = shared.map.all();
         let rest = if self.is_cluster { limit.saturating_sub(waited) } else { Duration::ZERO };
         let mut again = None;
         for connection in servers.iter().filter_map(|server| server.connection().ok()) {

@@ -110,11 +110,11 @@ impl PendingSends {
         }
     }
 
-    /// Returns the servers that may still execute an operation.
-    pub(super) fn servers(&self) -> Vec<Arc<Server>> {
-        let by_token = self.by_token.lock();
-        let sent = by_token.ops.values().flat_map(|ops| &ops.sent);
-        sent.map(|sent| Arc::clone(&sent.server)).collect()
+    /// Forgets the operations whose lease is over.
+    pub(super) fn forget_ended(&self) {
+        let mut by_token = self.by_token.lock();
+        by_token.forget_ended();
+        self.update_count(&by_token);
     }
 
     fn retain(&self, token: Token, keep: impl FnMut(&SentOp) -> bool) {

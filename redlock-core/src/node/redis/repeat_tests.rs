@@ -245,8 +245,8 @@ async fn a_server_that_only_an_open_operation_uses_makes_the_node_silent() {
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     let owner = HostPort { host: "b".into(), port: 2 };
-    cluster.shared.map.replace(&[(0..=16_383, owner)]);
-    assert_eq!(cluster.shared.map.all().len(), 1, "the other master has no slots");
+    cluster.shared.map.replace(&vec![(0..=16_383, owner)]);
+    assert_eq!(cluster.shared.map.masters().len(), 1, "the other master has no slots");
     tokio::time::sleep(2 * LIMIT).await;
     assert!(!cluster.node.silence(LIMIT, LIMIT / 2).is_silent(), "the caller has not waited long");
     assert!(cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
@@ -286,7 +286,7 @@ async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
     let cluster = PlayedCluster::new();
     let owner = cluster.master(0);
     assert!(cluster.node.reconnect(&spec()).await, "it is connected");
-    owner.end("the server has become a replica");
+    owner.connection().unwrap().link.end("the server has become a replica");
     let mut reconnection = cluster.node.reconnect(&spec());
     assert!(poll!(&mut reconnection).is_pending(), "its status says that it is up");
     let down = || ConnectionState::Down(NodeError::NotConnected("refused".into()));

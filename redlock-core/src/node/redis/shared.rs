@@ -53,6 +53,7 @@ impl Observer for Shared {
             self.map.request_refresh();
         }
         self.map.publish_status();
+        self.pending.forget_ended();
         self.subscriptions.follow(|slot| self.connection(slot));
     }
 

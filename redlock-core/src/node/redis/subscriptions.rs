@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ const FOR_WRITERS: &[u8] = b"w";
 pub(super) struct Subscriptions {
     channels: Mutex<BTreeMap<Arc<str>, Channel>>,
     last_id: AtomicU64,
+    /// Whether the postponed subscriptions will be tried again.
+    is_retry_planned: AtomicBool,
 }
 
 struct Channel {
@@ -171,6 +173,7 @@ impl Subscriptions {
 
     /// Tries the postponed subscriptions again.
     pub(super) fn retry(&self, connection: impl Fn(usize) -> Option<Arc<Connection>>) {
+        self.is_retry_planned.store(false, Ordering::Relaxed);
         for channel in self.channels.lock().values_mut() {
             if *channel.state.borrow() == SubscriptionState::Postponed {
                 channel.set(0, Weak::new());
@@ -179,7 +182,8 @@ impl Subscriptions {
         self.follow(connection);
     }
 
-    /// Handles an event of a connection. Returns whether a subscription should be [tried again](Self::retry) after a pause.
+    /// Handles an event of a connection. Returns whether the postponed subscriptions
+    /// should be [tried again](Self::retry) after a pause.
     pub(super) fn handle(&self, event: Event, node: &str, log_limit: &LogLimit) -> bool {
         match event {
             Event::Push(PushKind::Message, data) => {
@@ -211,6 +215,7 @@ impl Subscriptions {
                 };
                 channel.state.send_replace(state);
                 state == SubscriptionState::Postponed
+                    && !self.is_retry_planned.swap(true, Ordering::Relaxed)
             }
         }
     }

@@ -113,6 +113,8 @@ impl Endpoint {
         | Server(reason)
         | NotPermitted(reason)
         | Tls(reason) = &mut error
+            // The attempt to connect has added it already.
+            && !reason.contains("(announced by ")
         {
             *reason = format!("{} (announced by {announcer}): {reason}", self.name).into();
         }

@@ -146,7 +146,9 @@ impl Map {
             if let Some(server) = server {
                 read(&server.connection()?.link, &address).await
             } else {
-                let link = Endpoint::of(&self.url, &address).open(limit, false, |_| {}).await?;
+                let endpoint =
+                    Endpoint::of(&self.url, &address).announced_by("the URL or the cluster");
+                let link = endpoint.open(limit, false, |_| {}).await?;
                 read(&link, &address).await
             }
         };

@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::error::legible;
 use super::fencing::slot;
 use super::link::open::Endpoint;
 use super::sentinel::SentinelGroup;
@@ -51,6 +52,8 @@ pub(super) struct Map {
     owners: ArcSwap<Owners>,
     /// The members of a cluster.
     servers: Mutex<HashMap<HostPort, KnownServer>>,
+    /// Earlier members of the cluster. Operations without a certain result may still use them.
+    former: Mutex<Vec<Weak<Server>>>,
     promotions: Arc<Promotions>,
     /// The reason why there is no owner.
     problem: Mutex<NodeError>,
@@ -95,6 +98,7 @@ impl Map {
             url,
             owners: ArcSwap::default(),
             servers: Mutex::default(),
+            former: Mutex::default(),
             promotions: Arc::default(),
             problem: Mutex::new(NodeError::NotConnected("not connected yet".into())),
             refresh: Notify::new(),
@@ -142,7 +146,12 @@ impl Map {
                     self.changed();
                 }
             } else if chosen.is_complete() {
-                *self.problem.lock() = chosen.failure();
+                let (node, reason) = (&self.settings.voter, chosen.failure());
+                log_limited!(
+                    self.settings.log_limit, "no-master", node, warn, %node, %reason,
+                    "a node is down: the sentinels name no master"
+                );
+                *self.problem.lock() = reason;
                 self.changed();
             }
             // The group lives as long as this future.
@@ -163,8 +172,8 @@ impl Map {
         self.owners.store(Arc::new(vec![(0..=0, Arc::clone(&server))]));
         *self.problem.lock() = NodeError::NotConnected("not connected yet".into());
         // Grants that are on their way count no more.
-        if let Some(connection) = former.and_then(|former| former.connection().ok()) {
-            connection.link.end("another server was promoted");
+        if let Some(former) = former {
+            former.stop("another server was promoted");
         }
         server
     }
@@ -209,12 +218,15 @@ impl Map {
         masters
     }
 
-    /// Returns all servers: the owners of slots, and other members of a cluster that may have an operation.
+    /// Returns all servers: the owners of slots, and present and earlier members of a cluster that may have an operation.
     pub(super) fn all(&self) -> Vec<Arc<Server>> {
         if !self.is_cluster() {
             return self.masters();
         }
-        self.servers.lock().values().map(|known| Arc::clone(&known.server)).collect()
+        let mut all: Vec<_> =
+            self.servers.lock().values().map(|known| Arc::clone(&known.server)).collect();
+        all.extend(self.former.lock().iter().filter_map(Weak::upgrade));
+        all
     }
 
     /// Returns the redirect of a server of a cluster. Other failures may show that the slots should be read again.
@@ -260,20 +272,25 @@ impl Map {
 
     /// Replaces the owners of the slots. Drops the servers that own no slots and were not used for a while.
     pub(super) fn replace(&self, masters: &Masters) {
-        let mut servers = self.servers.lock();
+        let (mut servers, before) = (self.servers.lock(), self.owners.load_full());
+        let mut former = self.former.lock();
+        former.retain(|server| server.strong_count() > 0);
+        servers.retain(|address, known| {
+            let owns_slots = masters.iter().any(|(_, owner)| owner == address);
+            let owned_slots = before.iter().any(|(_, owner)| Arc::ptr_eq(owner, &known.server));
+            // A master that has lost its slots may be a replica now. If it is promoted later, a new connection shows
+            // that, see `promotions`.
+            let stays = owns_slots || !owned_slots && known.used.elapsed() < UNUSED;
+            if !stays {
+                former.push(Arc::downgrade(&known.server));
+            }
+            stays
+        });
+        drop(former);
         let owners = masters.iter().filter_map(|(slots, address)| {
             Some((slots.clone(), self.server_at(&mut servers, address)?))
         });
-        let (owners, before): (Owners, _) = (owners.collect(), self.owners.load_full());
-        let is_in = |owners: &Owners, known: &KnownServer| {
-            owners.iter().any(|(_, owner)| Arc::ptr_eq(owner, &known.server))
-        };
-        servers.retain(|_, known| {
-            // A master that has lost its slots may be a replica now. If it is promoted later, a new connection shows
-            // that, see `promotions`.
-            let has_lost_slots = is_in(&before, known) && !is_in(&owners, known);
-            !has_lost_slots && known.used.elapsed() < UNUSED
-        });
+        let owners: Owners = owners.collect();
         // Owners change only at the borders of the entries.
         let entries = before.iter().chain(&owners);
         let borders: BTreeSet<usize> =
@@ -421,7 +438,9 @@ impl Redirect {
         // Redis does not put an IPv6 address into brackets. "?" stands for a name that the operator has not set.
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let host = if host == "?" { "" } else { host }.to_owned();
-        Some(Self { slot, target: HostPort { host, port: port.parse().ok()? }, is_asking })
+        // The address is logged.
+        let target = HostPort { host: legible(&host), port: port.parse().ok()? };
+        Some(Self { slot, target, is_asking })
     }
 }
 

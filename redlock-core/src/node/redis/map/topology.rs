@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use bb8_redis::redis::{FromRedisValue, InfoDict, Value};
 
 use crate::error::NodeError;
+use crate::node::redis::error::legible;
 use crate::node::redis::url::HostPort;
 
 /// The ranges of the slots with their masters, as one server sees them.
@@ -45,7 +46,8 @@ fn master(range: &[Value], asked: &HostPort) -> Option<(RangeInclusive<usize>, H
     let host = Option::<String>::from_redis_value_ref(host).ok()?;
     // "?" stands for a name that the operator has not set.
     let host = host.filter(|host| !matches!(host.as_str(), "" | "?"));
-    let host = host.unwrap_or_else(|| asked.host.clone());
+    // The address is logged.
+    let host = host.map_or_else(|| asked.host.clone(), |host| legible(&host));
     Some((
         slot(first)?..=slot(last)?,
         HostPort { host, port: u16::from_redis_value_ref(port).ok()? },

@@ -26,9 +26,6 @@ macro_rules! scripts {
         pub(super) enum Script { $($id),+ }
 
         impl Script {
-            /// The number of scripts.
-            pub(super) const COUNT: usize = Self::ALL.len();
-
             /// All scripts, each at its index.
             pub(super) const ALL: [Self; [$($name),+].len()] = [$(Self::$id),+];
 
@@ -119,7 +116,7 @@ mod tests {
             assert_eq!(script.index(), index, "{script:?}");
         }
         let names: HashSet<_> = Script::ALL.into_iter().map(Script::name).collect();
-        assert_eq!(names.len(), Script::COUNT);
+        assert_eq!(names.len(), Script::ALL.len());
     }
 
     #[test]

@@ -69,10 +69,24 @@ impl Inner {
         Ok(())
     }
 
-    /// Sets what the sentinels report about the promotion of this master.
+    /// Sets what the sentinels report about the promotion of this master. After a later promotion, a new connection closes the
+    /// gate.
     pub(crate) fn set_promotion(&self, reported: &Promoted) {
-        if let Role::Master { promoted, .. } = &self.role {
-            promoted.lock().clone_from(reported);
+        let Role::Master { promoted, .. } = &self.role else { return };
+        let before = std::mem::replace(&mut *promoted.lock(), reported.clone());
+        if reported.since > before.since
+            && let Ok(connection) = self.connection()
+        {
+            connection.link.end("the server was promoted again");
+        }
+    }
+
+    /// Returns the name of the server in logs and metrics: that of the node for the master of a Sentinel group, because the
+    /// node has other masters later.
+    pub(super) fn label(&self) -> &Arc<str> {
+        match self.role {
+            Role::Master { .. } => &self.settings.voter,
+            Role::Alone | Role::Member(_) => &self.name,
         }
     }
 
@@ -107,7 +121,7 @@ impl Inner {
     }
 
     fn check_server(&self, identity: &Identity) -> Result<(), NodeError> {
-        let (server, limit) = (&self.name, &self.settings.log_limit);
+        let (server, limit) = (self.label(), &self.settings.log_limit);
         if let Some(run_id) = &identity.run_id {
             let registry = &self.settings.registry;
             if let Some(other) = registry.register(&self.registered, &self.settings.voter, run_id) {
@@ -188,14 +202,16 @@ impl Inner {
 
     /// Closes the gate of a server that may have forgotten locks.
     fn close_gate(&self, identity: &Identity, longest_lease: Duration) {
-        let ended = self.history.lock().connected(self.generation(identity).as_deref());
-        self.gate.close(Closures::after_restart(longest_lease, identity.uptime, ended));
+        let begun = self.history.lock().connected(self.generation(identity).as_deref());
+        let not_before = begun.map(|begun| begun.not_before);
+        self.gate.close(Closures::after_restart(longest_lease, identity.uptime, not_before));
         let promoted_since = match &self.role {
             Role::Alone => None,
             Role::Master { promoted, .. } => {
                 let Promoted { since, is_kept, .. } = *promoted.lock();
-                // Without a majority of the sentinels, another generation shows that the server was a replica in between.
-                Some(ended.filter(|_| is_kept).map_or(since, |ended| ended.max(since)))
+                // Without a majority of the sentinels, another generation shows that the server was a replica in between. It
+                // may have been promoted just before this node has met it.
+                Some(begun.filter(|_| is_kept).map_or(since, |begun| begun.not_after.max(since)))
             }
             Role::Member(promotions) => promotions.promoted_since(identity),
         };
@@ -205,7 +221,7 @@ impl Inner {
             self.gate.close(Closures::after_promotion(longest_lease, margin, since));
         }
         if let Err(reason) = self.gate.check_grants() {
-            let server = &self.name;
+            let server = self.label();
             log_limited!(
                 self.settings.log_limit, "quarantine", server, warn, node = %server, %reason,
                 "a node may have forgotten held locks, and is quarantined"

@@ -67,7 +67,7 @@ impl Inner {
                 )
             }
         };
-        let server = &self.name;
+        let server = self.label();
         telemetry::clock_stepped(server, direction);
         log_limited!(
             self.settings.log_limit, direction, server, warn, node = %server, ?by,
@@ -76,7 +76,7 @@ impl Inner {
     }
 
     fn warn_time_unavailable(&self) {
-        let server = &self.name;
+        let server = self.label();
         log_limited!(
             self.settings.log_limit, "clock", server, warn, node = %server,
             "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-/// Tracks the earliest time at which the current generation of a server can have begun. A generation lasts as long as the
+/// Tracks when the current generation of a server can have begun. A generation lasts as long as the
 /// server keeps all locks: until it is restarted or, in a replicated group, demoted.
 ///
 /// The uptime that the server reports is not enough. The server may have started while the clock of its machine was wrong,
@@ -11,8 +11,17 @@ use tokio::time::Instant;
 pub(super) struct History {
     /// The last known generation, and the time when its connection broke.
     last: Option<(String, Instant)>,
+    /// The beginning of the present generation, if there was an earlier one.
+    begun: Option<Begun>,
+}
+
+/// When a generation began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Begun {
     /// The time when the last connection to the previous generation broke.
-    not_before: Option<Instant>,
+    pub(super) not_before: Instant,
+    /// The time of the first connection to the generation.
+    pub(super) not_after: Instant,
 }
 
 impl History {
@@ -26,13 +35,17 @@ impl History {
         self.last.as_ref().zip(generation).is_some_and(|((last, _), now)| last != now)
     }
 
-    /// Records a connection to a generation. Returns the earliest time at which this generation can have begun, which is
-    /// the same for all of its connections. Returns `None` if the connections have shown no earlier generation.
-    pub(super) fn connected(&mut self, generation: Option<&str>) -> Option<Instant> {
-        if self.is_restart(generation) {
-            self.not_before = self.last.as_ref().map(|(_, broke)| *broke);
+    /// Records a connection to a generation. Returns when the generation began, which is the same for all of its connections.
+    /// Returns `None` if the connections have shown no earlier generation.
+    pub(super) fn connected(&mut self, generation: Option<&str>) -> Option<Begun> {
+        if let Some((last, broke)) = &self.last
+            && generation.is_some_and(|now| now != last)
+            // The next connection to the same generation may come before this one has ended.
+            && self.begun.is_none_or(|begun| begun.not_before != *broke)
+        {
+            self.begun = Some(Begun { not_before: *broke, not_after: Instant::now() });
         }
-        self.not_before
+        self.begun
     }
 
     /// Records that the connection to a generation broke.
@@ -63,12 +76,18 @@ mod tests {
             history.disconnected(Some("first".into()));
         }
         for connection in 0..3 {
-            let not_before = history.connected(Some("second"));
-            assert_eq!(not_before, Some(begun + 2 * SECOND), "{connection}");
+            let Begun { not_before, not_after } = history.connected(Some("second")).unwrap();
+            assert_eq!(
+                (not_before, not_after),
+                (begun + 2 * SECOND, begun + 2 * SECOND),
+                "{connection}"
+            );
             advance(SECOND).await;
             history.disconnected(Some("second".into()));
         }
-        assert_eq!(history.connected(Some("third")), Some(begun + 5 * SECOND));
+        advance(SECOND).await;
+        let third = history.connected(Some("third")).unwrap();
+        assert_eq!((third.not_before, third.not_after), (begun + 5 * SECOND, begun + 6 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
@@ -77,9 +96,9 @@ mod tests {
         history.connected(Some("first"));
         let broke = Instant::now();
         history.disconnected(Some("first".into()));
-        assert_eq!(history.connected(Some("second")), Some(broke));
+        assert_eq!(history.connected(Some("second")).unwrap().not_before, broke);
         advance(SECOND).await;
         history.disconnected(None);
-        assert_eq!(history.connected(None), Some(broke));
+        assert_eq!(history.connected(None).unwrap().not_before, broke);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError};
-use futures_util::future::try_join3;
+use futures_util::future::{try_join_all, try_join3};
 
 use super::wall_clock::Reading;
 use crate::clock::Clock;
@@ -73,6 +73,9 @@ impl LagSetting {
     }
 }
 
+/// The sections of `INFO` that identify a server.
+const SECTIONS: [&str; 3] = ["server", "memory", "replication"];
+
 impl Identity {
     /// Asks a server, in one round trip.
     pub(super) async fn ask(
@@ -82,25 +85,30 @@ impl Identity {
     ) -> Result<Self, RedisError> {
         let time =
             async { none_if_refused(Reading::take(clock, link.send(&encode::time())).await) };
-        let info = async { none_if_refused(info(link, None).await) };
+        // The sections alone: the buffer of the link would keep the length of the whole reply, which is 8 KiB.
+        let sections =
+            SECTIONS.map(|section| async move { none_if_refused(info(link, section).await) });
         let lag = async {
             match lag {
                 Some(lag) => none_if_refused(lag.ask(link).await).map(Option::flatten),
                 None => Ok(None),
             }
         };
-        let (time, info, max_lag) = try_join3(time, info, lag).await?;
-        Ok(Self { max_lag, time, ..info.map(|info| Self::of(&info)).unwrap_or_default() })
+        let (time, sections, max_lag) = try_join3(time, try_join_all(sections), lag).await?;
+        let mut identity = Self { max_lag, time, ..Self::default() };
+        sections.iter().flatten().for_each(|section| identity.read(section));
+        Ok(identity)
     }
 
-    /// Reads the reply to `INFO`.
-    fn of(info: &InfoDict) -> Self {
-        Self {
-            run_id: info.get("run_id"),
-            uptime: info.get("uptime_in_seconds").map(Duration::from_secs),
-            maxmemory_policy: info.get("maxmemory_policy"),
-            replication: Some(Replication::of(info)),
-            ..Self::default()
+    /// Reads a section of `INFO`.
+    fn read(&mut self, info: &InfoDict) {
+        self.run_id = self.run_id.take().or_else(|| info.get("run_id"));
+        self.uptime =
+            self.uptime.or_else(|| info.get("uptime_in_seconds").map(Duration::from_secs));
+        self.maxmemory_policy =
+            self.maxmemory_policy.take().or_else(|| info.get("maxmemory_policy"));
+        if info.contains_key(&"role") {
+            self.replication = Some(Replication::of(info));
         }
     }
 }
@@ -108,7 +116,7 @@ impl Identity {
 impl Replication {
     /// Asks a server for its replication alone.
     pub(super) async fn ask(link: &Link) -> Result<Self, RedisError> {
-        Ok(Self::of(&info(link, Some("replication")).await?))
+        Ok(Self::of(&info(link, "replication").await?))
     }
 
     fn of(info: &InfoDict) -> Self {
@@ -138,7 +146,7 @@ impl LagSetting {
     }
 }
 
-async fn info(link: &Link, section: Option<&str>) -> Result<InfoDict, RedisError> {
+async fn info(link: &Link, section: &str) -> Result<InfoDict, RedisError> {
     let mut info = Cmd::new();
     info.arg("INFO").arg(section);
     Ok(InfoDict::from_redis_value(link.send(&info).await?)?)
@@ -160,7 +168,9 @@ mod tests {
     use super::*;
 
     fn identity(info: &str) -> Identity {
-        Identity::of(&InfoDict::new(info))
+        let mut identity = Identity::default();
+        identity.read(&InfoDict::new(info));
+        identity
     }
 
     #[test]

@@ -37,6 +37,7 @@ use super::link::open::Endpoint;
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
+use crate::telemetry;
 
 pub(crate) use admission::{Promoted, Role};
 pub(crate) use registry::ServerRegistry;
@@ -138,6 +139,16 @@ impl Server {
         let keep_connected = Arc::clone(&self.inner).keep_connected();
         self.task.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(keep_connected)));
     }
+
+    /// Ends the connection, and makes no other one, although other tasks may still have this server.
+    pub(crate) fn stop(&self, reason: &str) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+        if let Ok(connection) = self.connection() {
+            connection.link.end(reason);
+        }
+    }
 }
 
 impl Deref for Server {
@@ -163,7 +174,7 @@ impl Inner {
                 Ok(Arc::clone(connection))
             }
             ConnectionState::Up(connection) => {
-                Err(NodeError::NotConnected(connection.link.reason()))
+                Err(self.endpoint.explain(NodeError::NotConnected(connection.link.reason())))
             }
             ConnectionState::Down(reason) => Err(reason.clone()),
         }
@@ -189,6 +200,11 @@ impl Inner {
 
     /// Makes an attempt to connect soon, and waits for its end. Returns whether the server is connected.
     pub(crate) async fn reconnect(&self) -> bool {
+        if let ConnectionState::Down(reason) = &**self.current.load()
+            && !pauses::ends_on_request(reason)
+        {
+            return false;
+        }
         self.wanted.notify_one();
         self.status().attempted(|| self.connection().is_ok()).await
     }
@@ -196,14 +212,17 @@ impl Inner {
     pub(crate) fn set(&self, state: ConnectionState) {
         let status = match &state {
             ConnectionState::Up(_) => {
-                self.outages.lock().up(&self.name);
+                self.outages.lock().up(self.label());
                 NodeStatus::Up
             }
             ConnectionState::Down(reason) => {
-                self.outages.lock().down(&self.name, reason);
+                self.outages.lock().down(self.label(), reason);
                 NodeStatus::Down(reason.clone())
             }
         };
+        if let Role::Member(_) = self.role {
+            telemetry::node_up(&self.name, status.is_up());
+        }
         let is_lost = self.status.subscribe().get().is_up() && !status.is_up();
         self.current.store(Arc::new(state));
         self.status.send(status);
@@ -233,6 +252,7 @@ impl Inner {
                 }
                 Err(error) => error,
             };
+            let error = self.endpoint.explain(error);
             self.set(ConnectionState::Down(error.clone()));
             self.pause(&error, &mut next_pause).await;
         }
@@ -277,7 +297,7 @@ impl Inner {
                 tokio::join!(
                     connection.end_when_silent_for(silence_limit),
                     OptionFuture::from(watch_clock),
-                    link.keep_authenticated(&self.name, settings.connect_timeout),
+                    link.keep_authenticated(self.label(), settings.connect_timeout),
                     self.watch_role(link),
                 )
             } => link.ended().await,
@@ -288,7 +308,8 @@ impl Inner {
     /// that a server that is back is used at once. There is at most one attempt in the time of the shortest pause.
     async fn pause(&self, error: &NodeError, next: &mut Duration) {
         let pause = pauses::after(error, next);
-        let until = Instant::now() + pause.mul_f64(jitter(0.75..1.25));
+        let jittered = pause.mul_f64(jitter(0.75..1.25));
+        let until = Instant::now() + jittered.max(pause.min(pauses::FIRST));
         if pauses::ends_on_request(error) {
             sleep_until(until.min(Instant::now() + pauses::FIRST)).await;
             // Both outcomes end the pause.
@@ -323,8 +344,7 @@ impl bb8::ManageConnection for Connector {
             let lag = role.lag_setting().filter(|_| needs_lag);
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
             let prepared = try_join(identity, connection::load_scripts(&link)).await;
-            let (identity, shas) =
-                prepared.map_err(|error| endpoint.explain(error::not_connected(&error)))?;
+            let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
             Ok(Arc::new(Connection { link, shas, identity }))
         };
         let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
