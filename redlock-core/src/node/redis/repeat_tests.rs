@@ -309,3 +309,49 @@ async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
         assert_eq!(timeout(LEASE, reconnection).await.unwrap(), is_back);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_master_is_forgotten_when_the_leases_of_its_open_operations_are_over() {
+    let cluster = PlayedCluster::new();
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    let server = Arc::downgrade(&cluster.master(0));
+    cluster.master(0).connection().unwrap().link.end("killed");
+    assert!(matches!(acquire.await.vote, Vote::Failed(NodeError::ConnectionBroke(_))));
+    let read_slots = || {
+        let owner = HostPort { host: "b".into(), port: 2 };
+        cluster.shared.map.replace(&vec![(0..=16_383, owner)]);
+    };
+    read_slots();
+    assert!(server.upgrade().is_some(), "it may have the lock");
+    tokio::time::advance(LEASE).await;
+    read_slots();
+    assert!(server.upgrade().is_none());
+}
+
+/// Servers that leave must not keep others out.
+#[tokio::test(start_paused = true)]
+async fn all_of_many_masters_may_be_replaced_at_once() {
+    let cluster = PlayedCluster::new();
+    for name in ["x", "y"] {
+        let masters =
+            (0..60).map(|slot| (slot..=slot, HostPort { host: format!("{name}{slot}"), port: 1 }));
+        cluster.shared.map.replace(&masters.collect());
+        let missing = (0..60).filter(|slot| cluster.shared.map.owner_of(*slot).is_none()).count();
+        assert_eq!(missing, 0, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirect_to_a_forged_host_cannot_forge_a_line_of_the_log() {
+    let mut cluster = PlayedCluster::new();
+    let acquire = cluster.call(HELD);
+    let redirect = format!("-MOVED {} forged\u{1b}[2J:1\r\n", cluster.slot);
+    let [first, _] = &mut cluster.masters;
+    let play = serve(first, "SET", &redirect, || {});
+    let begin = async { tokio::join!(acquire, play) };
+    // Nothing connects to the forged server.
+    assert!(timeout(Duration::from_secs(1), begin).await.is_err());
+    let names: Vec<_> = cluster.shared.map.all().iter().map(|one| one.name().to_string()).collect();
+    assert!(names.contains(&r"forged\u{1b}[2J:1".to_owned()), "{names:?}");
+}

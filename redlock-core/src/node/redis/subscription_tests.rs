@@ -136,3 +136,31 @@ async fn the_confirmation_of_an_ended_subscription_does_not_confirm_the_next_one
     confirm(&mut played, "subscribe").await;
     timeout(LONG, ready).await.expect("the subscription is confirmed");
 }
+
+/// One attempt a second for each channel, although the server refuses each of them at another moment.
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_gets_each_subscription_once_a_second() {
+    const CHANNELS: usize = 20;
+    let mut played = PlayedNode::new(LEASE);
+    let _subscriptions: Vec<_> =
+        (0..CHANNELS).map(|number| listen(&played, &format!("hot{number:03}"))).collect();
+    let mut count = 0;
+    let play = async {
+        let mut command = String::new();
+        loop {
+            command.push(char::from(played.server.read_u8().await.unwrap()));
+            if command.contains("hot") && command.ends_with("\r\n") {
+                command.clear();
+                count += 1;
+                // The server takes a while for each command.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                played.server.write_all(BUSY.as_bytes()).await.unwrap();
+            }
+        }
+    };
+    tokio::select! {
+        () = play => unreachable!(),
+        () = tokio::time::sleep(10 * RETRY_PAUSE) => {}
+    }
+    assert!((9 * CHANNELS..=11 * CHANNELS).contains(&count), "{count} commands");
+}

@@ -276,3 +276,40 @@ async fn without_the_restart_guard_a_dispute_stops_nothing() {
     let granted = serve(&mut server, "SET", "+OK\r\n", || {});
     assert_eq!(tokio::join!(node.call(op(ACQUIRE)), granted).0.vote, Vote::Granted);
 }
+
+/// Another server was the master in between, and this process was cut off from the sentinels.
+#[tokio::test(start_paused = true)]
+async fn a_later_promotion_of_the_present_master_ends_its_connection() {
+    tokio::time::advance(60 * MINUTE).await;
+    let group = group("s1,s2,s3");
+    let (_node, shared, _server) = node(&group, Some(MINUTE)).await;
+    let master = shared.map.owner_of(0).unwrap();
+    for index in 0..3 {
+        name(&group, index, 1, 1);
+    }
+    settle().await;
+    assert!(master.connection().is_ok(), "nothing has changed");
+    for index in 0..3 {
+        name(&group, index, 1, 3);
+    }
+    settle().await;
+    let error = master.connection().unwrap_err().to_string();
+    assert!(error.contains("the server was promoted again"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sentinels_that_do_not_agree_on_a_first_master_are_logged() {
+    let logs = Logs::collect();
+    let group = group("split1,split2,split3");
+    let node = played_node::node("redis+sentinel://split1,split2,split3/shop");
+    let shared = node.prepare(&settings(None));
+    tokio::spawn(Arc::clone(&shared.map).follow_sentinels(Arc::clone(&group)));
+    for index in 0..3 {
+        name(&group, index, u16::try_from(index).unwrap(), 1);
+    }
+    settle().await;
+    let lines = logs.lines().into_iter();
+    let lines: Vec<_> =
+        lines.filter(|line| line.contains("split1") && line.contains("WARN")).collect();
+    assert!(lines.iter().any(|line| line.contains("the sentinels name no master")), "{lines:?}");
+}

@@ -229,3 +229,59 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::node::NodeSettings;
+    use crate::node::redis::server::{Server, ServerSettings};
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// This process was cut off from all servers, and another master has granted locks until a moment ago.
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_master_of_another_generation_counts_as_promoted_when_it_is_met() {
+        advance(60 * MINUTE).await;
+        let identity = |id: &str| Identity {
+            run_id: Some("run".into()),
+            uptime: Some(1000 * MINUTE),
+            replication: Some(Replication {
+                id: Some(id.into()),
+                was_replica: true,
+                ..Replication::default()
+            }),
+            ..Identity::default()
+        };
+        for (is_kept, is_closed) in [(true, true), (false, false)] {
+            let settings =
+                NodeSettings { restart_guard: Some(LEASE), ..NodeSettings::for_tests(LEASE) };
+            let role = Role::Master {
+                promoted: Mutex::new(Promoted {
+                    address: HostPort { host: "a".into(), port: 1 },
+                    epoch: 1,
+                    since: Instant::now().checked_sub(50 * MINUTE).unwrap(),
+                    announced_by: Arc::new([]),
+                    is_kept,
+                }),
+                is_successor: false,
+            };
+            let server = Server::with_role(role, ServerSettings::for_tests(settings));
+            server.admit(&identity("one")).unwrap();
+            assert_eq!(server.gate.check_grants(), Ok(()));
+            server.record_end(&identity("one"));
+            advance(5 * MINUTE).await;
+            for _ in 0..2 {
+                server.admit(&identity("two")).unwrap();
+                assert_eq!(server.gate.check_grants().is_err(), is_closed, "{is_kept}");
+            }
+            // The next connection to the same generation does not close the gate again.
+            server.record_end(&identity("two"));
+            advance(5 * MINUTE).await;
+            server.admit(&identity("two")).unwrap();
+            assert_eq!(server.gate.check_grants(), Ok(()));
+        }
+    }
+}

@@ -366,6 +366,14 @@ impl bb8::ManageConnection for Connector {
 impl Server {
     /// Returns a server that is not started.
     fn for_tests(name: &str, settings: ServerSettings) -> Arc<Self> {
+        Self::for_tests_with(name, Role::Alone, settings)
+    }
+
+    fn with_role(role: Role, settings: ServerSettings) -> Arc<Self> {
+        Self::for_tests_with("a:1", role, settings)
+    }
+
+    fn for_tests_with(name: &str, role: Role, settings: ServerSettings) -> Arc<Self> {
         struct Nobody;
         impl Observer for Nobody {
             fn status_changed(&self, _: bool) {}
@@ -373,6 +381,6 @@ impl Server {
         }
         let endpoint = Endpoint::parse("redis://localhost");
         let observer = Weak::<Nobody>::new();
-        Self::new(name.into(), endpoint, Role::Alone, &Arc::new(settings), None, observer)
+        Self::new(name.into(), endpoint, role, &Arc::new(settings), None, observer)
     }
 }
