@@ -74,7 +74,9 @@ impl Inner {
     pub(crate) fn set_promotion(&self, reported: &Promoted) {
         let Role::Master { promoted, .. } = &self.role else { return };
         let before = std::mem::replace(&mut *promoted.lock(), reported.clone());
-        if reported.since > before.since
+        // Until all sentinels have replied, the time may change by itself.
+        if reported.epoch > before.epoch
+            && reported.since > before.since
             && let Ok(connection) = self.connection()
         {
             connection.link.end("the server was promoted again");
