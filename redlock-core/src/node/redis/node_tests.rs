@@ -210,3 +210,18 @@ async fn a_single_server_redirects_nothing() {
         assert_eq!(shared.map.all().len(), 1, "{kind}");
     }
 }
+
+/// The former master may have granted the lock to another caller when the server extended it.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_was_sent_within_the_margin_does_not_count_after_it() {
+    let played = PlayedNode::new(LEASE);
+    let promotion = Closures::after_promotion(LEASE, LEASE / 10, Instant::now());
+    played.owner().gate.close(promotion);
+    let PlayedNode { node, mut server, .. } = played;
+    let mut extend = node.call(op(Action::Extend { lease: LEASE }));
+    assert!(futures_util::poll!(&mut extend).is_pending());
+    tokio::time::advance(LEASE / 5).await;
+    serve(&mut server, "extend", ":1\r\n", || {}).await;
+    let vote = extend.await.vote;
+    assert!(matches!(vote, Vote::Failed(NodeError::Promoted { .. })), "{vote:?}");
+}

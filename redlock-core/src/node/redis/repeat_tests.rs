@@ -355,3 +355,18 @@ async fn a_redirect_to_a_forged_host_cannot_forge_a_line_of_the_log() {
     let names: Vec<_> = cluster.shared.map.all().iter().map(|one| one.name().to_string()).collect();
     assert!(names.contains(&r"forged\u{1b}[2J:1".to_owned()), "{names:?}");
 }
+
+/// The lock moves with its slot, so that the former master has nothing to release.
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_granted_lock_goes_to_the_owner_alone() {
+    let mut cluster = PlayedCluster::new();
+    let acquire = cluster.call(HELD);
+    let play = serve(&mut cluster.masters[0], "SET", "+OK\r\n", || {});
+    assert_eq!(tokio::join!(acquire, play).0.vote, Vote::Granted);
+    cluster.move_slot();
+    let release = cluster.call(RELEASE);
+    let play = serve(&mut cluster.masters[1], "release", ":1\r\n", || {});
+    // The first master would never reply.
+    let (released, ()) = timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
+    assert_eq!(released.vote, Vote::Granted);
+}
