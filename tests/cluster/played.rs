@@ -45,13 +45,19 @@ struct State {
     ports: Vec<u16>,
     /// The view of each server.
     views: Vec<View>,
+    /// The view of each server at its last `CLUSTER INFO`. The manager asks for the slots after that, and a change in between
+    /// would mix two views.
+    told: Vec<View>,
     /// The first server answers this to each operation on a lock, if it is not empty.
     redirect: String,
 }
 
 impl State {
-    fn play(&self, server: usize, command: &Command) -> Play {
-        let View { epoch, is_ok, most, last } = self.views[server];
+    fn play(&mut self, server: usize, command: &Command) -> Play {
+        if command.is(&["CLUSTER", "INFO"]) {
+            self.told[server] = self.views[server];
+        }
+        let View { epoch, is_ok, most, last } = self.told[server];
         if command.is(&["CLUSTER", "SLOTS"]) {
             let range = |first: u16, end: u16, owner: usize| {
                 let port = self.ports[owner];
@@ -87,7 +93,11 @@ impl PlayedCluster {
     /// Starts so many servers, each with this view.
     async fn start(count: usize, view: View) -> Self {
         let reals = Servers::start(count).await;
-        let state = Arc::new(Mutex::new(State { views: vec![view; count], ..State::default() }));
+        let state = Arc::new(Mutex::new(State {
+            views: vec![view; count],
+            told: vec![view; count],
+            ..State::default()
+        }));
         let mut servers = Vec::new();
         for (number, real) in reals.iter().enumerate() {
             let server = PlayedServer::before(real).await;

@@ -114,7 +114,7 @@ async fn a_reply_without_an_end_costs_one_vote_and_the_connection() {
         flood("*2147483647\r\n", "*1\r\n$1\r\nx\r\n"),
         flood("", "*1\r\n"),
     ];
-    for reason in join_all(replies.map(|reply| costs_one_vote(reply, 9 * SOON))).await {
+    for reason in join_all(replies.map(|reply| costs_one_vote(reply, 3 * SOON))).await {
         assert!(matches!(reason, NodeError::ConnectionBroke(_)), "{reason}");
     }
 }
