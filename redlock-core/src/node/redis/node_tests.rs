@@ -225,3 +225,19 @@ async fn an_extension_that_was_sent_within_the_margin_does_not_count_after_it() 
     let vote = extend.await.vote;
     assert!(matches!(vote, Vote::Failed(NodeError::Promoted { .. })), "{vote:?}");
 }
+
+/// A server whose scripts are flushed all the time must not keep the caller for ever.
+#[tokio::test(start_paused = true)]
+async fn a_script_is_loaded_once_for_an_operation() {
+    let PlayedNode { node, mut server, .. } = PlayedNode::new(LEASE);
+    let acquire = node.call(redisson_op());
+    let played = async {
+        serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
+        serve(&mut server, "LOAD", "+sha\r\n", || {}).await;
+        serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
+    };
+    let both = async { tokio::join!(acquire, played) };
+    let (reply, ()) = timeout(LEASE, both).await.expect("nothing else is sent");
+    let Vote::Failed(reason) = &reply.vote else { panic!("{reply:?}") };
+    assert!(reason.to_string().contains("NOSCRIPT"), "{reason}");
+}
