@@ -12,9 +12,15 @@ mod identity;
 mod outage_log;
 pub(crate) mod pauses;
 #[cfg(test)]
+#[cfg(feature = "unstable-simulation")]
+pub(crate) mod played_redis;
+#[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod promotions;
 mod registry;
+#[cfg(test)]
+#[cfg(feature = "unstable-simulation")]
+mod server_tests;
 mod settings;
 mod wall_clock;
 

@@ -1,0 +1,227 @@
+//! A server that a test plays from the handshake on. It answers the commands of a [`Server`](super::Server) as Redis does.
+
+use std::fmt::Write;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
+    DuplexStream, ReadBuf,
+};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::node::redis::link::dial::{Dial, Dialing, Stream};
+
+/// What the server reports, and how it behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct Fields {
+    pub(crate) run_id: &'static str,
+    pub(crate) uptime: Duration,
+    pub(crate) role: &'static str,
+    pub(crate) replication_id: &'static str,
+    pub(crate) former_replication_id: &'static str,
+    /// How far the wall clock is ahead of the clock of the test.
+    pub(crate) clock: Duration,
+    /// Whether the server accepts connections.
+    pub(crate) is_listening: bool,
+    /// While it is set, the server answers nothing.
+    pub(crate) is_silent: bool,
+    /// The number of times that the server has closed all connections.
+    closed: u64,
+}
+
+/// An attempt to connect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    pub(crate) at: Instant,
+    /// Whether the client still had an earlier connection.
+    pub(crate) has_another: bool,
+}
+
+/// A server that the test plays. It is a master that has run for long.
+#[derive(Debug, Clone)]
+pub(crate) struct PlayedRedis(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    begun: Instant,
+    fields: watch::Sender<Fields>,
+    attempts: watch::Sender<Vec<Attempt>>,
+    /// Each open connection of a client has a clone.
+    open: Arc<()>,
+}
+
+impl PlayedRedis {
+    pub(crate) fn new() -> Self {
+        let fields = Fields {
+            run_id: "first",
+            uptime: Duration::from_secs(1_000_000),
+            role: "master",
+            replication_id: "aaaa",
+            former_replication_id: "0000",
+            clock: Duration::from_secs(1_700_000_000),
+            is_listening: true,
+            is_silent: false,
+            closed: 0,
+        };
+        Self(Arc::new(State {
+            begun: Instant::now(),
+            fields: watch::Sender::new(fields),
+            attempts: watch::Sender::new(Vec::new()),
+            open: Arc::default(),
+        }))
+    }
+
+    /// Changes what the server reports from now on.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Fields)) {
+        self.0.fields.send_modify(change);
+    }
+
+    /// Closes all connections.
+    pub(crate) fn close(&self) {
+        self.change(|fields| fields.closed += 1);
+    }
+
+    /// Returns the attempts to connect, and their changes.
+    pub(crate) fn attempts(&self) -> watch::Receiver<Vec<Attempt>> {
+        self.0.attempts.subscribe()
+    }
+
+    fn attempted(&self) {
+        let attempt =
+            Attempt { at: Instant::now(), has_another: Arc::strong_count(&self.0.open) > 1 };
+        self.0.attempts.send_modify(|attempts| attempts.push(attempt));
+    }
+
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite) {
+        let mut fields = self.0.fields.subscribe();
+        let closed = fields.borrow().closed;
+        tokio::select! {
+            biased;
+            _ = fields.wait_for(|fields| fields.closed > closed) => {}
+            // The client has closed the connection.
+            _ = self.answer_all(stream) => {}
+        }
+    }
+
+    async fn answer_all(&self, stream: impl AsyncRead + AsyncWrite) -> io::Result<()> {
+        let (reader, mut writer) = tokio::io::split(stream);
+        let (mut reader, mut fields) = (BufReader::new(reader), self.0.fields.subscribe());
+        loop {
+            let command = read_command(&mut reader).await?;
+            let answer = match fields.wait_for(|fields| !fields.is_silent).await {
+                Ok(fields) => self.answer(&command, &fields),
+                Err(_) => return Ok(()),
+            };
+            writer.write_all(answer.as_bytes()).await?;
+        }
+    }
+
+    fn answer(&self, command: &[String], fields: &Fields) -> String {
+        match &*command[0] {
+            "HELLO" | "CLIENT" | "SET" | "ASKING" => "+OK\r\n".to_owned(),
+            "EVALSHA" => ":1\r\n".to_owned(),
+            "SCRIPT" => bulk("digest"),
+            "CONFIG" => format!("*2\r\n{}{}", bulk(&command[2]), bulk("10")),
+            "TIME" => {
+                let time = self.0.begun.elapsed() + fields.clock;
+                let (seconds, micros) = (time.as_secs(), time.subsec_micros());
+                format!("*2\r\n{}{}", bulk(&seconds.to_string()), bulk(&micros.to_string()))
+            }
+            "INFO" => {
+                let mut info = String::new();
+                for (name, value) in [
+                    ("run_id", fields.run_id),
+                    ("uptime_in_seconds", &fields.uptime.as_secs().to_string()),
+                    ("maxmemory_policy", "noeviction"),
+                    ("role", fields.role),
+                    ("min_slaves_good_slaves", "1"),
+                    ("master_replid", fields.replication_id),
+                    ("master_replid2", fields.former_replication_id),
+                ] {
+                    write!(info, "{name}:{value}\r\n").unwrap();
+                }
+                bulk(&info)
+            }
+            unknown => format!("-ERR unknown command '{unknown}'\r\n"),
+        }
+    }
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+/// Reads a command: `*2`, and the length and the text of each argument.
+async fn read_command(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<String>> {
+    let mut command = Vec::new();
+    for _ in 0..read_number(reader).await? {
+        let mut text = vec![0; read_number(reader).await? + "\r\n".len()];
+        reader.read_exact(&mut text).await?;
+        command.push(String::from_utf8_lossy(&text).trim_end().to_owned());
+    }
+    Ok(command)
+}
+
+/// Reads a line whose first character is its type.
+async fn read_number(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line).await?;
+    let number = line.get(1..).ok_or(io::ErrorKind::UnexpectedEof)?;
+    number.trim_end().parse().map_err(io::Error::other)
+}
+
+impl Dial for PlayedRedis {
+    fn open(&self) -> Dialing {
+        self.attempted();
+        if !self.0.fields.borrow().is_listening {
+            return Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) });
+        }
+        let (client, server) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(self.clone().serve(server));
+        let stream: Box<dyn Stream> =
+            Box::new(Client { stream: client, _open: Arc::clone(&self.0.open) });
+        Box::pin(async { Ok(stream) })
+    }
+}
+
+/// The connection of a client.
+#[derive(Debug)]
+struct Client {
+    stream: DuplexStream,
+    _open: Arc<()>,
+}
+
+impl Stream for Client {}
+
+impl AsyncRead for Client {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Client {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

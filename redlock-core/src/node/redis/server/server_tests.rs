@@ -1,0 +1,375 @@
+//! How a server connects, and which of its connections are used, against a server that the test plays.
+
+use redlock_logs::Logs;
+use tokio::sync::watch;
+use tokio::time::{advance, sleep};
+
+use super::played_redis::{Attempt, Fields, PlayedRedis};
+use super::promotions::Promotions;
+use super::*;
+use crate::node::NodeSettings;
+use crate::node::redis::url::HostPort;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+const MARGIN: Duration = Duration::from_secs(10);
+const HOUR: Duration = Duration::from_secs(3600);
+/// How often the role of a master is checked.
+const REFRESH: Duration = Duration::from_secs(7);
+
+/// A change of the status of a server.
+#[derive(Debug, Clone)]
+struct Change {
+    status: NodeStatus,
+    /// Whether the gate let grants pass at that time.
+    grants: Result<(), NodeError>,
+}
+
+/// Records the changes of the status of a server.
+struct Watcher {
+    server: OnceLock<Weak<Server>>,
+    changes: watch::Sender<Vec<Change>>,
+}
+
+impl Observer for Watcher {
+    fn status_changed(&self, _: bool) {
+        if let Some(server) = self.server.get().and_then(Weak::upgrade) {
+            let change =
+                Change { status: server.status().get(), grants: server.gate.check_grants() };
+            self.changes.send_modify(|changes| changes.push(change));
+        }
+    }
+
+    fn received(&self, _: Event) {}
+}
+
+/// A server whose peer the test plays.
+struct Played {
+    redis: PlayedRedis,
+    server: Arc<Server>,
+    watcher: Arc<Watcher>,
+}
+
+impl Played {
+    fn start(name: &str, role: Role, restart_guard: Option<Duration>) -> Self {
+        Self::start_with(name, role, restart_guard, |_| {})
+    }
+
+    /// Starts a server that connects to a played one, which reports these fields.
+    fn start_with(
+        name: &str,
+        role: Role,
+        restart_guard: Option<Duration>,
+        change: impl FnOnce(&mut Fields),
+    ) -> Self {
+        let redis = PlayedRedis::new();
+        redis.change(change);
+        let node = NodeSettings {
+            restart_guard,
+            failover_margin: Some(MARGIN),
+            ..NodeSettings::for_tests(SECOND)
+        };
+        let settings = ServerSettings { refresh: REFRESH, ..ServerSettings::for_tests(node) };
+        let endpoint = Endpoint::parse("redis://localhost").dialed_by(Arc::new(redis.clone()));
+        let watcher =
+            Arc::new(Watcher { server: OnceLock::new(), changes: watch::Sender::default() });
+        let observer: Weak<dyn Observer> = Arc::<Watcher>::downgrade(&watcher);
+        let server = Server::new(name.into(), endpoint, role, &Arc::new(settings), None, observer);
+        watcher.server.set(Arc::downgrade(&server)).unwrap();
+        server.start(&Handle::current());
+        Self { redis, server, watcher }
+    }
+
+    /// Waits for this number of changes of a kind since the start. Returns the last one.
+    async fn change(&self, count: usize, is_wanted: impl Fn(&NodeStatus) -> bool) -> Change {
+        let wanted = |changes: &[Change]| {
+            changes.iter().filter(|change| is_wanted(&change.status)).nth(count - 1).cloned()
+        };
+        let mut changes = self.watcher.changes.subscribe();
+        let found = async {
+            let changes = changes.wait_for(|changes| wanted(changes).is_some()).await.unwrap();
+            wanted(&changes).unwrap()
+        };
+        let found = timeout(HOUR, found).await;
+        found.unwrap_or_else(|_| panic!("{:?}", self.watcher.changes.borrow()))
+    }
+
+    /// Waits until the server was connected for this number of times. Returns the last change.
+    async fn connected(&self, count: usize) -> Change {
+        self.change(count, NodeStatus::is_up).await
+    }
+
+    /// Closes the first connection of a server, which has lasted, and waits for the second one.
+    async fn connected_again(&self, change: impl FnOnce(&mut Fields)) -> Change {
+        self.connected(1).await;
+        sleep(LEASE).await;
+        self.redis.change(change);
+        self.redis.close();
+        self.connected(2).await
+    }
+
+    /// Returns whether the server was ever connected.
+    fn was_connected(&self) -> bool {
+        self.watcher.changes.borrow().iter().any(|change| change.status.is_up())
+    }
+
+    /// Waits for this number of attempts to connect.
+    async fn attempts(&self, count: usize) -> Vec<Attempt> {
+        let mut attempts = self.redis.attempts();
+        let enough = timeout(HOUR, attempts.wait_for(|attempts| attempts.len() >= count));
+        enough.await.expect("an attempt to connect").unwrap().clone()
+    }
+}
+
+/// Returns the role of a master that was promoted an hour ago.
+fn master(is_kept: bool, is_successor: bool) -> Role {
+    let promoted = Promoted {
+        address: HostPort { host: "localhost".into(), port: 6379 },
+        epoch: 1,
+        since: Instant::now() - HOUR,
+        announced_by: Arc::default(),
+        is_kept,
+    };
+    Role::Master { promoted: Mutex::new(promoted), is_successor }
+}
+
+fn member() -> Role {
+    Role::Member(Arc::new(Promotions::default()))
+}
+
+/// Otherwise an operation could get a grant before the gate is closed.
+#[tokio::test(start_paused = true)]
+async fn the_gate_of_a_restarted_server_is_closed_before_its_connection_is_used() {
+    let restarted = |fields: &mut Fields| fields.uptime = SECOND;
+    let played = Played::start_with("restarted", Role::Alone, Some(LEASE), restarted);
+    let grants = played.connected(1).await.grants;
+    assert!(matches!(grants, Err(NodeError::Restarted { .. })), "{grants:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_is_never_used_as_a_master() {
+    for role in [master(false, false), member()] {
+        let played = Played::start_with("replica", role, None, |fields| fields.role = "slave");
+        for count in 1..4 {
+            let change = played.change(count, |_| true).await;
+            let words = "replica is a replica".into();
+            assert_eq!(change.status, NodeStatus::Down(NodeError::Server(words)));
+        }
+        assert!(!played.was_connected());
+        // It is promoted.
+        played.redis.change(|fields| fields.role = "master");
+        played.connected(1).await;
+    }
+}
+
+/// No majority of the sentinels would report that another server was the master in between.
+#[tokio::test(start_paused = true)]
+async fn a_kept_master_of_another_generation_counts_as_promoted() {
+    for is_kept in [true, false] {
+        let played = Played::start("kept", master(is_kept, false), Some(LEASE));
+        assert_eq!(played.connected(1).await.grants, Ok(()));
+        let again = |fields: &mut Fields| fields.replication_id = "bbbb";
+        let grants = played.connected_again(again).await.grants;
+        assert_eq!(matches!(grants, Err(NodeError::Promoted { .. })), is_kept, "{grants:?}");
+        assert_eq!(played.server.gate.check_extensions().is_err(), is_kept);
+    }
+}
+
+/// The process of the server is the same, but the server was a replica in between, and has loaded the data of another master.
+#[tokio::test(start_paused = true)]
+async fn a_master_with_another_replication_id_may_have_forgotten_locks() {
+    for role in [master(false, false), member()] {
+        let played = Played::start("demoted", role, Some(LEASE));
+        assert_eq!(played.connected(1).await.grants, Ok(()));
+        let again = |fields: &mut Fields| fields.replication_id = "bbbb";
+        let grants = played.connected_again(again).await.grants;
+        assert!(matches!(grants, Err(NodeError::Restarted { .. })), "{grants:?}");
+    }
+    let played = Played::start("alone", Role::Alone, Some(LEASE));
+    let again = |fields: &mut Fields| fields.replication_id = "bbbb";
+    assert_eq!(played.connected_again(again).await.grants, Ok(()), "it was always alone");
+}
+
+/// The wall clock of its machine was wrong when it started.
+#[tokio::test(start_paused = true)]
+async fn a_server_with_another_run_id_is_not_older_than_the_end_of_the_last_connection() {
+    let played = Played::start("clock-less", Role::Alone, Some(LEASE));
+    assert_eq!(played.connected(1).await.grants, Ok(()));
+    let grants = played.connected_again(|fields| fields.run_id = "second").await.grants;
+    assert!(matches!(grants, Err(NodeError::Restarted { .. })), "{grants:?}");
+    advance(LEASE).await;
+    assert_eq!(played.server.gate.check_grants(), Ok(()));
+}
+
+/// A connection that breaks must not hide the step.
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_clock_between_two_connections_is_noticed_before_the_second_one_is_used() {
+    let played = Played::start("stepped", Role::Alone, Some(LEASE));
+    let grants = played.connected_again(|fields| fields.clock += MARGIN).await.grants;
+    assert!(matches!(grants, Err(NodeError::ClockStepped { .. })), "{grants:?}");
+}
+
+/// A replica refuses locks, and a master that was demoted and promoted again may have forgotten some.
+#[tokio::test(start_paused = true)]
+async fn the_connection_to_a_master_that_was_demoted_ends() {
+    let played = Played::start("watched", member(), None);
+    played.connected(1).await;
+    // Its connection outlasts checks that show no change.
+    sleep(10 * REFRESH).await;
+    assert_eq!(played.attempts(1).await.len(), 1);
+    played.redis.change(|fields| fields.role = "slave");
+    let down = |status: &NodeStatus| matches!(status, NodeStatus::Down(_));
+    let demoted = timeout(2 * REFRESH, played.change(1, down)).await.unwrap().status;
+    let reason = NodeError::NotConnected("the server has become a replica".into());
+    assert_eq!(demoted, NodeStatus::Down(reason));
+}
+
+/// The server was demoted and promoted between two checks, so that only its replication ID shows it.
+#[tokio::test(start_paused = true)]
+async fn the_connection_to_a_master_that_was_promoted_again_ends_once() {
+    let played = Played::start("promoted", member(), Some(LEASE));
+    assert_eq!(played.connected(1).await.grants, Ok(()));
+    sleep(10 * REFRESH).await;
+    played.redis.change(|fields| {
+        fields.replication_id = "bbbb";
+        fields.former_replication_id = "aaaa";
+    });
+    let again = timeout(2 * REFRESH, played.connected(2)).await.unwrap();
+    assert!(matches!(again.grants, Err(NodeError::Promoted { .. })), "{again:?}");
+    sleep(10 * REFRESH).await;
+    assert_eq!(played.attempts(2).await.len(), 2, "the promotion is known");
+}
+
+/// What the former connection still writes could overtake a clean-up on the new one.
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_made_when_the_one_before_has_stopped() {
+    let played = Played::start("stopped", Role::Alone, None);
+    for count in 1..10 {
+        played.connected(count).await;
+        // A connection that has lasted is replaced without a pause.
+        sleep(LEASE).await;
+        played.server.connection().unwrap().link.end("the test ends it");
+    }
+    for attempt in played.attempts(10).await {
+        assert!(!attempt.has_another, "{attempt:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_server_is_silent_is_replaced() {
+    let played = Played::start("silent", Role::Alone, None);
+    played.connected(1).await;
+    sleep(10 * SILENCE_LIMIT).await;
+    assert_eq!(played.attempts(1).await.len(), 1, "it has replied");
+    played.redis.change(|fields| fields.is_silent = true);
+    let down = |status: &NodeStatus| matches!(status, NodeStatus::Down(_));
+    let silent = timeout(2 * SILENCE_LIMIT, played.change(1, down)).await.unwrap().status;
+    let words = format!("no reply for {SILENCE_LIMIT:?}").into();
+    assert_eq!(silent, NodeStatus::Down(NodeError::NotConnected(words)));
+    played.redis.change(|fields| fields.is_silent = false);
+    played.connected(2).await;
+}
+
+/// Starts a server that refuses connections, and waits until the pauses between the attempts have their full length.
+async fn refused(name: &str) -> Played {
+    let played = Played::start_with(name, Role::Alone, None, |fields| fields.is_listening = false);
+    played.attempts(8).await;
+    played
+}
+
+/// A server that is back is used at once, and not after a pause.
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_the_pause_before_the_next_attempt() {
+    for is_release in [None, Some(false), Some(true)] {
+        let played = refused("requested").await;
+        let last = played.attempts(8).await[7].at;
+        let reconnected = match is_release {
+            None => played.server.reconnect().await,
+            Some(is_release) => played.server.connection_for(is_release).is_ok(),
+        };
+        assert!(!reconnected);
+        let next = played.attempts(9).await[8].at - last;
+        assert_eq!(next, pauses::FIRST, "{is_release:?}");
+        // Without a request the pause is long.
+        let attempts = played.attempts(11).await;
+        let pause = attempts[10].at - attempts[9].at;
+        assert!(pause > 10 * pauses::FIRST, "{pause:?}");
+    }
+}
+
+/// Many callers must not make a connection each.
+#[tokio::test(start_paused = true)]
+async fn however_many_requests_there_are_the_attempts_have_pauses() {
+    let played = refused("stormed").await;
+    let requests = async {
+        loop {
+            assert!(played.server.connection_for(false).is_err());
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let attempts = tokio::select! {
+        () = requests => unreachable!(),
+        attempts = played.attempts(50) => attempts,
+    };
+    for pair in attempts[8..].windows(2) {
+        let pause = pair[1].at - pair[0].at;
+        assert_eq!(pause, pauses::FIRST);
+    }
+}
+
+/// A server that breaks each connection at once costs more than one that refuses connections.
+#[tokio::test(start_paused = true)]
+async fn after_short_connections_the_pauses_grow() {
+    let played = Played::start("flapping-server", Role::Alone, None);
+    for count in 1..=8 {
+        played.connected(count).await;
+        played.redis.close();
+    }
+    let attempts = played.attempts(8).await;
+    let pause = attempts[7].at - attempts[6].at;
+    assert!(pause > 10 * pauses::FIRST, "{pause:?}");
+    // A connection has lasted.
+    played.connected(9).await;
+    sleep(SHORT_LIVED).await;
+    let broken = Instant::now();
+    played.redis.close();
+    assert_eq!(played.attempts(10).await[9].at, broken);
+}
+
+/// Returns how many lines about this server contain these words.
+fn count(logs: &Logs, server: &str, words: &str) -> usize {
+    let lines = logs.lines().into_iter();
+    lines.filter(|line| line.contains(server) && line.contains(words)).count()
+}
+
+/// The node has used another master before, which may have granted locks that this one does not know.
+#[tokio::test(start_paused = true)]
+async fn without_the_restart_guard_the_log_warns_about_a_successor() {
+    const WORDS: &str = "the master has changed, or was restarted";
+    let logs = Logs::collect();
+    for (name, is_successor) in [("successor-1", true), ("first-master-1", false)] {
+        let played = Played::start(name, master(false, is_successor), None);
+        played.connected(1).await;
+        assert_eq!(count(&logs, name, WORDS), usize::from(is_successor), "{name}");
+        // The same master again.
+        played.connected_again(|_| {}).await;
+        assert_eq!(count(&logs, name, WORDS), usize::from(is_successor), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_restart_guard_the_log_warns_about_a_restart() {
+    let logs = Logs::collect();
+    for (name, role, words) in [
+        ("restarted-alone", Role::Alone, "a node was restarted and may have forgotten held locks"),
+        ("restarted-member", member(), "a node was restarted and may have forgotten held locks"),
+        ("restarted-master", master(false, false), "the master has changed, or was restarted"),
+    ] {
+        let played = Played::start(name, role, None);
+        played.connected(1).await;
+        assert_eq!(count(&logs, name, words), 0);
+        let grants = played.connected_again(|fields| fields.run_id = "second").await.grants;
+        assert_eq!(count(&logs, name, words), 1, "{name}");
+        assert_eq!(grants, Ok(()));
+    }
+}
