@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::poll;
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, timeout};
 
+use super::encode;
 use super::played_node::{HELD, LEASE, PlayedCluster, RELEASE, spec};
+use super::script::Script;
 use super::server::ConnectionState;
 use super::server::gate::Closures;
-use super::server::played_server::serve;
+use super::server::played_server::{played_connection, serve};
 use crate::error::{NodeError, Vote};
+use crate::lock::{Dialect, Token};
 use crate::node::redis::url::HostPort;
 use crate::node::{Action, Node};
 
@@ -369,4 +372,108 @@ async fn a_release_of_a_granted_lock_goes_to_the_owner_alone() {
     // The first master would never reply.
     let (released, ()) = timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
     assert_eq!(released.vote, Vote::Granted);
+
+/// The slot is still moving. Its locks that have not moved yet are on the former owner.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_asked_for_one_operation_does_not_become_the_owner() {
+    for (kind, owner) in [("ASK", 0), ("MOVED", 1)] {
+        let mut cluster = PlayedCluster::new();
+        let redirect = cluster.redirect(kind);
+        let acquire = cluster.call(HELD);
+        let [first, second] = &mut cluster.masters;
+        let play = async {
+            serve(first, "SET", &redirect, || {}).await;
+            let reply = if kind == "ASK" { "+OK\r\n+OK\r\n" } else { "+OK\r\n" };
+            serve(second, "SET", reply, || {}).await;
+        };
+        let both = async { tokio::join!(acquire, play) };
+        assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Granted);
+        let present = cluster.shared.map.owner_of(cluster.slot).unwrap();
+        assert!(Arc::ptr_eq(&present, &cluster.master(owner)), "{kind}: {}", present.name());
+    }
+}
+
+/// Without `ASKING` the server would send the operation back to the owner of the slot.
+#[tokio::test(start_paused = true)]
+async fn a_script_that_is_loaded_on_the_way_of_a_moving_slot_is_asked_for_again() {
+    let mut cluster = PlayedCluster::new();
+    let ask = cluster.redirect("ASK");
+    let extend = cluster.call(Action::Extend { lease: LEASE });
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        serve(first, "extend", &ask, || {}).await;
+        serve(second, "ASKING", "+OK\r\n-NOSCRIPT No matching script.\r\n", || {}).await;
+        let mut load = encode::load(Script::Extend).get_packed_command();
+        second.read_exact(&mut load).await.unwrap();
+        second.write_all(b"$6\r\nextend\r\n").await.unwrap();
+        serve(second, "ASKING", "+OK\r\n:1\r\n", || {}).await;
+    };
+    let both = async { tokio::join!(extend, play) };
+    assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirect_to_a_new_server_waits_for_its_first_connection() {
+    for is_reached in [true, false] {
+        let mut cluster = PlayedCluster::new();
+        let moved = format!("-MOVED {} c:3\r\n", cluster.slot);
+        let mut acquire = cluster.call(HELD);
+        let waiting = async {
+            let refuse = serve(&mut cluster.masters[0], "SET", &moved, || {});
+            tokio::join!(&mut acquire, refuse)
+        };
+        assert!(timeout(LEASE, waiting).await.is_err(), "it waits for the new server");
+        let server = cluster.shared.map.owner_of(cluster.slot).unwrap();
+        assert_eq!(**server.name(), *"c:3");
+        if is_reached {
+            let (connection, mut played) = played_connection();
+            server.set(ConnectionState::Up(Arc::new(connection)));
+            let grant = serve(&mut played, "SET", "+OK\r\n", || {});
+            let both = async { tokio::join!(acquire, grant) };
+            assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Granted);
+        } else {
+            let refused = NodeError::NotConnected("refused".into());
+            server.set(ConnectionState::Down(refused.clone()));
+            let vote = timeout(LEASE, acquire).await.unwrap().vote;
+            assert_eq!(vote, Vote::Failed(refused));
+        }
+    }
+}
+
+/// The server that could not be reached has nothing to release. Otherwise the release would fail until it is back.
+#[tokio::test(start_paused = true)]
+async fn a_release_does_not_go_to_a_server_that_was_never_sent_the_operation() {
+    let mut cluster = PlayedCluster::new();
+    let down = NodeError::NotConnected("gone".into());
+    cluster.master(1).set(ConnectionState::Down(down.clone()));
+    let moved = cluster.redirect("MOVED");
+    let acquire = cluster.call(HELD);
+    let refuse = serve(&mut cluster.masters[0], "SET", &moved, || {});
+    let both = async { tokio::join!(acquire, refuse) };
+    assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Failed(down));
+    // The slot moves back.
+    cluster.shared.map.insert_owner(cluster.slot, "a:1");
+    let release = cluster.call(RELEASE);
+    let play = serve(&mut cluster.masters[0], "release", ":0\r\n", || {});
+    let both = async { tokio::join!(release, play) };
+    assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::NotHeld);
+}
+
+/// An operation that still runs may be sent to another server at any time, unless it knows of the release.
+#[tokio::test(start_paused = true)]
+async fn a_release_forgets_only_operations_that_have_ended() {
+    let cluster = PlayedCluster::new();
+    let (pending, server) = (&cluster.shared.pending, cluster.master(0));
+    let token = Token::random(Dialect::Plain);
+    let running = pending.begin(token, &server, LEASE);
+    drop(pending.begin(token, &server, LEASE));
+    for _ in 0..2 {
+        assert_eq!(pending.release(&token).len(), 1);
+        pending.released(&token, &server);
+    }
+    assert!(running.is_released() && !running.redirect(&cluster.master(1)));
+    drop(running);
+    assert_eq!(pending.release(&token).len(), 1, "its result is not certain");
+    pending.released(&token, &server);
+    assert_eq!(pending.release(&token).len(), 0);
 }
