@@ -8,6 +8,8 @@
 
 mod cluster;
 #[cfg(test)]
+mod status_tests;
+#[cfg(test)]
 mod take_over_tests;
 mod topology;
 
