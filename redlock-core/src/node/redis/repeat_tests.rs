@@ -372,6 +372,7 @@ async fn a_release_of_a_granted_lock_goes_to_the_owner_alone() {
     // The first master would never reply.
     let (released, ()) = timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
     assert_eq!(released.vote, Vote::Granted);
+}
 
 /// The slot is still moving. Its locks that have not moved yet are on the former owner.
 #[tokio::test(start_paused = true)]

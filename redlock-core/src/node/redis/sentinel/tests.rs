@@ -313,3 +313,110 @@ async fn sentinels_that_do_not_agree_on_a_first_master_are_logged() {
         lines.filter(|line| line.contains("split1") && line.contains("WARN")).collect();
     assert!(lines.iter().any(|line| line.contains("the sentinels name no master")), "{lines:?}");
 }
+
+/// The other server was not promoted after all.
+#[tokio::test(start_paused = true)]
+async fn after_a_dispute_the_present_master_grants_locks_again() {
+    let group = group("s1,s2,s3");
+    let (node, shared, mut server) = node(&group, Some(MINUTE)).await;
+    let gate = &shared.map.owner_of(0).unwrap().gate;
+    name(&group, 0, 2, 2);
+    settle().await;
+    assert!(matches!(gate.check_grants(), Err(NodeError::Disputed(_))));
+    // A majority has decided for the present master.
+    sleep(MINUTE).await;
+    name(&group, 1, 1, 1);
+    settle().await;
+    assert!(matches!(gate.check_grants(), Err(NodeError::Disputed(_))));
+    name(&group, 2, 1, 1);
+    settle().await;
+    let granted = serve(&mut server, "SET", "+OK\r\n", || {});
+    let both = async { tokio::join!(node.call(op(ACQUIRE)), granted) };
+    assert_eq!(timeout(MINUTE, both).await.unwrap().0.vote, Vote::Granted);
+}
+
+/// Masters that listen on this machine.
+#[cfg(feature = "unstable-simulation")]
+mod listening {
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::node::redis::server::played_redis::PlayedRedis;
+    use crate::node::{NodeStatus, StatusReceiver, StatusSender};
+
+    /// Makes all sentinels name a master of this machine.
+    fn name(group: &SentinelGroup, port: u16, epoch: u64, since: Instant) {
+        for index in 0..3 {
+            let address = HostPort { host: "127.0.0.1".into(), port };
+            let view = MasterView { address, epoch, since, replied: Instant::now() };
+            group.report(index, Ok(view));
+        }
+    }
+
+    /// Starts a node that follows the group.
+    fn start(
+        group: &Arc<SentinelGroup>,
+        restart_guard: Option<Duration>,
+    ) -> (Arc<Shared>, StatusReceiver) {
+        let url = RedisUrl::parse("redis+sentinel://s1,s2,s3/shop").unwrap();
+        let settings = ServerSettings::for_tests(settings(restart_guard));
+        let status = StatusSender::new(NodeStatus::Connecting);
+        let shared = Shared::new(url, settings, status.clone(), &Handle::current());
+        tokio::spawn(Arc::clone(&shared.map).follow_sentinels(Arc::clone(group)));
+        (shared, status.subscribe())
+    }
+
+    async fn up(status: &StatusReceiver) {
+        timeout(MINUTE, status.wait_for(NodeStatus::is_up)).await.unwrap();
+    }
+
+    /// Another server was the master in between.
+    #[tokio::test]
+    async fn a_later_promotion_of_the_present_master_closes_its_gate() {
+        let (redis, group) = (PlayedRedis::new(), group("s1,s2,s3"));
+        let port = redis.listen().await;
+        name(&group, port, 1, Instant::now() - 3 * MINUTE);
+        let (shared, status) = start(&group, Some(MINUTE));
+        up(&status).await;
+        let master = shared.map.owner_of(0).unwrap();
+        assert_eq!(master.gate.check_grants(), Ok(()));
+        name(&group, port, 3, Instant::now());
+        // A connection that was made before the report changes nothing.
+        let mut attempts = redis.attempts();
+        let connect_again = async {
+            for _ in 0..3 {
+                let count = attempts.borrow().len();
+                redis.close();
+                attempts.wait_for(|attempts| attempts.len() > count).await.unwrap();
+                master.status().wait_for(NodeStatus::is_up).await;
+            }
+        };
+        timeout(MINUTE, connect_again).await.unwrap();
+        let grants = master.gate.check_grants();
+        assert!(matches!(grants, Err(NodeError::Promoted { .. })), "{grants:?}");
+    }
+
+    #[tokio::test]
+    async fn without_the_restart_guard_the_log_warns_about_each_successor() {
+        let logs = Logs::collect();
+        let group = group("s1,s2,s3");
+        let (first, second) = (PlayedRedis::new(), PlayedRedis::new());
+        second.change(|fields| fields.run_id = "second");
+        let ports = [first.listen().await, second.listen().await];
+        name(&group, ports[0], 1, Instant::now());
+        let (shared, status) = start(&group, None);
+        up(&status).await;
+        name(&group, ports[1], 2, Instant::now());
+        let connected = async {
+            second.attempts().wait_for(|attempts| !attempts.is_empty()).await.unwrap();
+            shared.map.owner_of(0).unwrap().status().wait_for(NodeStatus::is_up).await;
+        };
+        timeout(MINUTE, connected).await.unwrap();
+        let count = |port: u16| {
+            let (words, master) = ("the master has changed", format!("127.0.0.1:{port}"));
+            let lines = logs.lines().into_iter();
+            lines.filter(|line| line.contains(words) && line.contains(&master)).count()
+        };
+        assert_eq!(ports.map(count), [0, 1]);
+    }
+}

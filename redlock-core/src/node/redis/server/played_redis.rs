@@ -11,6 +11,7 @@ use tokio::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
     DuplexStream, ReadBuf,
 };
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -89,6 +90,20 @@ impl PlayedRedis {
     /// Returns the attempts to connect, and their changes.
     pub(crate) fn attempts(&self) -> watch::Receiver<Vec<Attempt>> {
         self.0.attempts.subscribe()
+    }
+
+    /// Listens on a port of this machine, which is returned.
+    pub(crate) async fn listen(&self) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = self.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                server.attempted();
+                tokio::spawn(server.clone().serve(stream));
+            }
+        });
+        port
     }
 
     fn attempted(&self) {
