@@ -1,6 +1,6 @@
 //! A node of Redis or Valkey servers: one server, a Sentinel group, or a Redis Cluster.
 //!
-//! * [`shared`]: what the operations and the tasks of a node share.
+//! * [`shared`]: the state that operations and tasks of a node share.
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
 //! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.

@@ -478,3 +478,41 @@ async fn a_release_forgets_only_operations_that_have_ended() {
     pending.released(&token, &server);
     assert_eq!(pending.release(&token).len(), 0);
 }
+
+/// The slot is still moving, so that the server would redirect a look-up without `ASKING` back.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_on_the_way_of_a_moving_slot_is_looked_up_there() {
+    let mut cluster = PlayedCluster::new();
+    let redirect = cluster.redirect("ASK");
+    let acquire =
+        Action::Acquire { lease: LEASE, fenced: false, lookup: true, met_marks: false, mark: None };
+    let acquire = cluster.call(acquire);
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        serve(first, "SET", &redirect, || {}).await;
+        serve(second, "ASKING", "+OK\r\n_\r\n", || {}).await;
+        serve(second, "ASKING", "+OK\r\n*2\r\n:0\r\n:1500\r\n", || {}).await;
+    };
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
+}
+
+/// Servers learn of a new owner one after another.
+#[tokio::test(start_paused = true)]
+async fn three_redirects_are_followed_without_a_pause() {
+    let mut cluster = PlayedCluster::new();
+    let acquire = cluster.call(HELD);
+    let there = cluster.redirect("MOVED");
+    let back = there.replace("b:2", "a:1");
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        serve(first, "SET", &there, || {}).await;
+        serve(second, "SET", &back, || {}).await;
+        serve(first, "SET", &there, || {}).await;
+        serve(second, "SET", "+OK\r\n", || {}).await;
+    };
+    let begun = Instant::now();
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Granted);
+    assert_eq!(begun.elapsed(), Duration::ZERO, "the clock stands still without a pause");
+}

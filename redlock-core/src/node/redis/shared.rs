@@ -1,4 +1,4 @@
-//! What a node, its operations and its tasks share.
+//! The state that a node, its operations and its tasks share.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use super::subscriptions::{RETRY_PAUSE, Subscriptions};
 use super::url::RedisUrl;
 use crate::node::StatusSender;
 
-/// What a node, its operations and its tasks share.
+/// The state that a node, its operations and its tasks share.
 pub(super) struct Shared {
     pub(super) map: Arc<Map>,
     pub(super) pending: PendingSends,

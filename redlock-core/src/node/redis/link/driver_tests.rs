@@ -28,7 +28,7 @@ fn link(capacity: usize) -> (Link, DuplexStream) {
     (Link::start(Socket::played(client), true, |_| {}), server)
 }
 
-/// What a link has handed on.
+/// The events that a link has handed on.
 #[derive(Default)]
 struct Seen {
     pushes: usize,
@@ -36,7 +36,7 @@ struct Seen {
     subscribed: HashMap<u64, Result<(), RedisError>>,
 }
 
-/// Returns a link, the end of its server, and what the link hands on.
+/// Returns a link, the end of its server, and the events that the link hands on.
 fn link_with_events(capacity: usize) -> (Link, DuplexStream, Arc<Mutex<Seen>>) {
     let (client, server) = duplex(capacity);
     let seen = Arc::new(Mutex::new(Seen::default()));

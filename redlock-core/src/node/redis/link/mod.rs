@@ -73,7 +73,7 @@ fn ended(reason: &str) -> RedisError {
     (ErrorKind::Io, "the connection has ended", reason.to_owned()).into()
 }
 
-/// What a server sends beside the replies to commands.
+/// A message of a server that is no reply to a command, or the reply to a subscription.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A push that is no confirmation.

@@ -22,7 +22,7 @@ pub(crate) enum Role {
     Alone,
     /// The sentinels name the server as the master.
     Master {
-        /// What the sentinels report about its promotion.
+        /// Its promotion, as the sentinels report it.
         promoted: Mutex<Promoted>,
         /// Whether the node has used another master before.
         is_successor: bool,

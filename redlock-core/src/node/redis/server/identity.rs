@@ -1,4 +1,4 @@
-//! What a server reports about itself.
+//! The properties that a server reports about itself.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct Identity {
     pub(super) time: Option<Reading>,
 }
 
-/// What a server reports about its replication.
+/// The replication of a server, as it reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Replication {
     pub(super) is_replica: bool,

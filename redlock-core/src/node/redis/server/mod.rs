@@ -1,7 +1,7 @@
 //! One server with its connection.
 //!
-//! A [`Server`] has one address for ever. It keeps a connection, and makes a new one when the last has broken. What
-//! belongs to the server and not to the connection stays here: the [`gate`], its history, and its clock.
+//! A [`Server`] has one address for ever. It keeps a connection, and makes a new one when the last has broken. The state of the
+//! server, which outlives its connections, stays here: the [`gate`], its history, and its clock.
 
 mod admission;
 mod clock_watch;

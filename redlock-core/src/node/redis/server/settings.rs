@@ -1,4 +1,4 @@
-//! What all servers of a node share.
+//! The settings that all servers of a node share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::registry::ServerRegistry;
 use crate::log_limit::LogLimit;
 use crate::node::NodeSettings;
 
-/// What all servers of a node share.
+/// The settings that all servers of a node share.
 #[derive(Debug)]
 pub(crate) struct ServerSettings {
     /// The name of the node.
