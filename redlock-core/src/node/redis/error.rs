@@ -131,7 +131,7 @@ pub(super) fn legible(text: &str) -> String {
 pub(super) struct Secrets(Mutex<VecDeque<String>>);
 
 impl Secrets {
-    /// The number of passwords that are remembered: the one in use, and those that the server has refused last.
+    /// The number of passwords to remember: the current password, and the latest refused passwords.
     const REMEMBERED: usize = 8;
 
     /// Masks this password from now on.

@@ -101,9 +101,9 @@ impl Choice {
 
     /// Returns the server that a majority of the sentinels names.
     ///
-    /// Its epoch is one that a majority knows. Its time is the one before which a majority, which knows that epoch, has
-    /// known it as the master. A single sentinel may report too long an age: one that was cut off while another server
-    /// was the master, or whose wall clock was stepped forward.
+    /// A majority of the sentinels knows its epoch, and has known the server as the master since its time. A single
+    /// sentinel may report too long an age: because another server was the master while the sentinel was cut off, or
+    /// because the sentinel's wall clock was stepped forward.
     fn named(&self) -> Option<Promoted> {
         let last = quorum(self.reports.len()) - 1;
         self.views().find_map(|(_, candidate)| {
@@ -222,7 +222,7 @@ mod tests {
             self.0.record(index, view.into().ok_or_else(down))
         }
 
-        /// Records that each sentinel names a server with this port by this epoch; `None` for one that is down.
+        /// Records that each sentinel names a server with this port by this epoch; `None` stands for a sentinel that is down.
         fn report_all(&mut self, views: [Option<(u16, u64)>; 3]) {
             for (index, named) in views.into_iter().enumerate() {
                 self.report(index, named.map(|(port, epoch)| view(port, epoch, Instant::now())));
@@ -295,7 +295,7 @@ mod tests {
             // A sentinel that was cut off names the former master.
             ([None, None, Some((1, 0))], true),
             ([None; 3], true),
-            // One that has learned of a failover is not enough either.
+            // A single sentinel that has learned of a failover is not enough either.
             ([None, None, Some((3, 2))], true),
             ([None, Some((2, 1)), Some((2, 1))], false),
         ] {
@@ -456,7 +456,7 @@ mod tests {
         assert!(case.is_disputed());
         case.report(2, view(1, 1, Instant::now()));
         assert!(!case.is_disputed());
-        // What is decided stays decided, until there is another failover.
+        // The choice lasts until another failover happens.
         for views in [[Some((2, 99)), None, None], stray] {
             case.report_all(views);
             assert!(!case.is_disputed(), "{views:?}");

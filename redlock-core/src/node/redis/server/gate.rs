@@ -89,7 +89,7 @@ enum Cause {
 }
 
 impl Gate {
-    /// Closes the gate. Of two closures of one kind, the one that ends later stays.
+    /// Closes the gate. If two closures have the same kind, the later end counts.
     pub(crate) fn close(&self, closures: Closures) {
         let mut state = self.state.lock();
         let later = |a: Option<Closure>, b| a.into_iter().chain(b).max_by_key(|one| one.until);

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::node::redis::link::dial::{Dial, Dialing, Stream};
 
-/// What the server reports, and how it behaves.
+/// The replies and the behaviour of the played server.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields {
     pub(crate) run_id: &'static str,

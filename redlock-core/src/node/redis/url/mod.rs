@@ -14,7 +14,7 @@ const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/databa
                        unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
                        redis-cluster://[user][:password@]host[:port][,host..], or memory: alone";
 
-/// The addresses of a node, and what a connection to its servers needs.
+/// The addresses of a node, and the settings of the connections to its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RedisUrl {
     pub(crate) servers: Servers,

@@ -144,7 +144,7 @@ fn tls_options(parameters: &mut QueryPairs, is_tls: bool) -> Result<Option<TlsOp
     Ok(is_tls.then_some(options))
 }
 
-/// Returns the addresses of the hosts, and of those that fred's parameters `node` name.
+/// Returns the addresses of the hosts, followed by the addresses in fred's `node` parameters.
 fn addresses(
     hosts: &str,
     default_port: u16,
