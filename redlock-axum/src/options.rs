@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use redlock_core::{Dialect, InvalidOption, LockOptions, OnLost};
+use redlock_core::{Dialect, InvalidOption, LockOptions};
 
 use crate::config::Methods;
 use crate::error::SetupError;
@@ -23,11 +23,6 @@ pub(crate) const MIN_RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 /// Selects how long a layer or a policy holds its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize, serde::Serialize),
-    serde(rename_all = "snake_case")
-)]
 pub enum HoldUntil {
     /// Until the handler has returned its response. The response's body is sent without the lock.
     #[default]
@@ -48,8 +43,6 @@ pub(crate) struct RouteOptions {
     pub(crate) lock: LockOptions,
     /// The methods whose requests share the lock, while all others lock it exclusively.
     pub(crate) shared_on: Option<Methods>,
-    pub(crate) fenced: bool,
-    pub(crate) on_lost: OnLost,
     pub(crate) contended_status: StatusCode,
     pub(crate) retry_after_max: Duration,
     pub(crate) hold_until: HoldUntil,
@@ -60,8 +53,6 @@ impl Default for RouteOptions {
         Self {
             lock: LockOptions::new(),
             shared_on: None,
-            fenced: false,
-            on_lost: OnLost::default(),
             contended_status: DEFAULT_CONTENDED_STATUS,
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             hold_until: HoldUntil::default(),
@@ -79,7 +70,7 @@ impl RouteOptions {
     pub(crate) fn resolved_for(&self, method: &Method) -> LockOptions {
         let options = self.resolved();
         match &self.shared_on {
-            Some(shared_on) if shared_on.matches(method) => options.shared(),
+            Some(shared_on) if shared_on.matches(method) => options.shared(true),
             _ => options,
         }
     }
@@ -88,37 +79,23 @@ impl RouteOptions {
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         self.check_independent()?;
         self.resolved().check()?;
-        Ok(self.check_mode()?)
+        Ok(self.check_shared_on()?)
     }
 
-    /// Returns the first option that does not go together with the mode of the lock.
-    fn check_mode(&self) -> Result<(), InvalidOption> {
-        let LockOptions { shared, permits, dialect, .. } = self.lock;
-        let shared = shared == Some(true);
-        if let Some(methods) = &self.shared_on {
-            let conflict = |rule| Err(InvalidOption::new("shared_on", methods, rule));
-            if shared {
-                return conflict("unset beside shared, which shares the lock on every method");
-            }
-            if permits.is_some() {
-                return conflict("unset beside permits, which every method needs");
-            }
-            if dialect == Some(Dialect::Redisson) {
-                return conflict("unset in the dialect redisson, which has no shared locks");
-            }
-        }
-        let mode = [
-            (shared, "shared"),
-            (permits.is_some(), "permits"),
-            (self.shared_on.is_some(), "shared_on"),
+    /// Returns the first option that does not go together with `shared_on`.
+    fn check_shared_on(&self) -> Result<(), InvalidOption> {
+        let Some(methods) = &self.shared_on else { return Ok(()) };
+        let LockOptions { shared, permits, fenced, dialect, .. } = self.lock;
+        let conflicts = [
+            (shared == Some(true), "shared, which shares the lock on every method"),
+            (permits.is_some(), "permits, which every method needs"),
+            (fenced == Some(true), "fenced: only exclusive holders have numbers"),
+            (dialect == Some(Dialect::Redisson), "the dialect redisson, which has no shared locks"),
         ];
-        match mode.into_iter().find(|(is_set, _)| *is_set) {
-            Some((_, option)) if self.fenced => {
-                let rule = format!("unset beside {option}: only exclusive holders have numbers");
-                Err(InvalidOption::new("fenced", "true", rule))
-            }
-            _ => Ok(()),
-        }
+        let conflict = conflicts.into_iter().find(|(is_set, _)| *is_set);
+        conflict.map_or(Ok(()), |(_, other)| {
+            Err(InvalidOption::new("shared_on", methods, format!("unset beside {other}")))
+        })
     }
 
     /// Returns the first option that is wrong by itself, independent of the other options.
@@ -186,22 +163,6 @@ macro_rules! route_option_setters {
             methods: impl IntoIterator<Item = http::Method>,
         ) -> Self {
             $options.shared_on = Some($crate::config::Methods::only(methods));
-            $end
-        }
-
-        /// Sets whether each holder gets a fencing token, with which a database can refuse late writes.
-        /// The handler reads the token with the extractor [`FencedLock`](crate::FencedLock), which extracts
-        /// only [the innermost lock](crate::FencedLock#several-locks). On several nodes the token costs one
-        /// more round trip. Defaults to `false`.
-        pub fn fenced(mut $self, fenced: bool) -> Self {
-            $options.fenced = fenced;
-            $end
-        }
-
-        /// Sets what happens to a handler whose lock is lost. Defaults to
-        /// [`OnLost::KeepGoing`](crate::OnLost::KeepGoing).
-        pub fn on_lost(mut $self, on_lost: $crate::OnLost) -> Self {
-            $options.on_lost = on_lost;
             $end
         }
 

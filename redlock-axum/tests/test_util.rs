@@ -278,7 +278,7 @@ async fn a_handler_is_called_with_a_fenced_lock_that_the_test_has_acquired() {
     }
 
     let test = TestLocks::new(3);
-    let guard = test.manager().lock("transfer").fenced().acquire().await.unwrap();
+    let guard = test.manager().lock("transfer").fenced(true).acquire().await.unwrap();
     let lock = FencedLock::from_guard(&guard);
     assert!(lock.is_valid() && lock.as_held_lock().is_valid());
     assert_eq!(Some(transfer(lock).await.unwrap()), guard.fencing_token());

@@ -66,10 +66,6 @@ impl Context {
             self.check_prefix("fair")?;
         }
         if fenced {
-            if spec.mode().is_shared() {
-                let message = "fenced cannot be combined with a shared lock: only exclusive holders have numbers";
-                return Err(InvalidOption::conflict("fenced", message));
-            }
             let has_numbers = |node: Capabilities| node.fencing != Fencing::None;
             self.require("fenced", "true", "unset", "fencing", has_numbers)?;
             if self.ballot.nodes.len() > 1 {

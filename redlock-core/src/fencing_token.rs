@@ -37,6 +37,34 @@ use crate::random::with_random;
 /// prefix with a hash tag of its own has one counter, `{prefix}redlock:fencing`. The counters are the
 /// only keys without a time to live that this crate writes. Do not lock keys of these names.
 ///
+/// # Examples
+///
+/// ```
+/// use redlock_core::{FencingToken, LockError, LockManager};
+///
+/// /// Refuses the write of a holder that is earlier than the last one.
+/// fn write(seen: &mut Option<FencingToken>, token: Option<FencingToken>) -> Result<(), &'static str> {
+///     if token < *seen {
+///         return Err("a later holder has written");
+///     }
+///     *seen = token;
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// let locks = LockManager::in_memory();
+/// let mut seen = None;
+///
+/// let slow = locks.lock("report").fenced(true).acquire().await?;
+/// let slow_token = slow.fencing_token();
+/// drop(slow); // or its lease ran out, and the slow holder has not noticed
+///
+/// let next = locks.lock("report").fenced(true).acquire().await?;
+/// assert!(write(&mut seen, next.fencing_token()).is_ok());
+/// assert!(write(&mut seen, slow_token).is_err());
+/// # Ok(()) }
+/// ```
+///
 /// # PostgreSQL
 ///
 /// Check the token twice: before the first read that the write depends on, so that a late holder is

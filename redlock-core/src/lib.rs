@@ -175,7 +175,7 @@ pub mod __private {
     pub use crate::manager::request_of;
     pub use crate::options::assert_valid;
     #[cfg(feature = "serde")]
-    pub use crate::options::{Switch, Time};
+    pub use crate::options::{ConfigValue, read_option};
     pub use crate::request::scope::is_in_scope;
 }
 

@@ -193,7 +193,7 @@ impl ParsedArguments {
             return Err(syn::Error::new(
                 span,
                 "`fenced` is for handlers, which get the number as a `FencedLock`; in a function \
-                 acquire the lock by hand: `locks.lock(..).fenced().acquire()`",
+                 acquire the lock by hand: `locks.lock(..).fenced(true).acquire()`",
             ));
         }
         if let (Some(span), Some(_)) = (installed, &manager) {

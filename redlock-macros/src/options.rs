@@ -26,8 +26,8 @@ const LOCK_OPTIONS: [(&str, Parse); 11] = [
     ("min_hold", time),
     ("keep", switch),
     ("reentrant", switch),
-    ("fair", method),
-    ("shared", method),
+    ("fair", switch),
+    ("shared", switch),
     ("permits", permits),
     ("dialect", dialect),
 ];
@@ -62,8 +62,6 @@ enum OptionValue {
     Time(AttributeTime),
     Forever,
     Switch(bool),
-    /// A setter without a value, and whether it is called.
-    Method(bool),
     Count(WrittenCount),
     Dialect(&'static str),
 }
@@ -80,7 +78,7 @@ impl Options {
     /// Returns the first option that locks of several keys do not have, and its span.
     pub(crate) fn of_one_key(&self) -> Option<(&'static str, Span)> {
         let setter = self.setters.iter().find(|setter| {
-            let is_set = !matches!(setter.value, OptionValue::Method(false));
+            let is_set = !matches!(setter.value, OptionValue::Switch(false));
             is_set && ["fair", "shared", "permits"].contains(&setter.option)
         })?;
         Some((setter.option, setter.span))
@@ -101,8 +99,6 @@ impl Options {
                 }
                 OptionValue::Forever => quote!(.wait_forever()),
                 OptionValue::Switch(switch) => quote!(.#option(#switch)),
-                OptionValue::Method(true) => quote!(.#option()),
-                OptionValue::Method(false) => quote!(),
                 OptionValue::Count(count) => {
                     let count = count.expression(private);
                     quote!(.#option(#count))
@@ -147,7 +143,7 @@ impl Setter {
     /// Returns whether the lock may have several holders at a time.
     fn is_for_several(&self) -> bool {
         match self.value {
-            OptionValue::Method(is_called) => is_called && self.option == "shared",
+            OptionValue::Switch(is_set) => is_set && self.option == "shared",
             OptionValue::Count(_) => true,
             _ => false,
         }
@@ -269,10 +265,6 @@ fn switch(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     Ok(Written::Other(name.span(), OptionValue::Switch(flag(input, name)?)))
 }
 
-fn method(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
-    Ok(Written::Other(name.span(), OptionValue::Method(flag(input, name)?)))
-}
-
 fn permits(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     let value = value(input, name)?;
     let count = WrittenCount::parse("permits", &value)?;
@@ -349,7 +341,7 @@ mod tests {
                 quote!(#expression).to_string()
             }
             OptionValue::Forever => "forever".to_owned(),
-            OptionValue::Switch(switch) | OptionValue::Method(switch) => switch.to_string(),
+            OptionValue::Switch(switch) => switch.to_string(),
             OptionValue::Count(WrittenCount::Literal(count)) => count.to_string(),
             OptionValue::Dialect(dialect) => (*dialect).to_owned(),
         };
@@ -404,14 +396,6 @@ mod tests {
         let expire = ". expire (:: core :: time :: Duration :: new (9u64 , 0u32))";
         assert!(expression.contains(expire), "{expression}");
         assert!(expression.contains(". renew (true)"), "{expression}");
-        let calls = |tokens| {
-            options(tokens)
-                .expression(&quote!(private), &pay)
-                .to_string()
-                .matches(". fair ()")
-                .count()
-        };
-        assert_eq!((calls(quote!(fair)), calls(quote!(fair = false))), (1, 0));
         for option in ["expire", "renew"] {
             let check = format!("private :: assert_valid (& __REDIS_LOCK_OPTIONS , {option:?})");
             assert_eq!(expression.matches(&check).count(), 1, "{expression}");

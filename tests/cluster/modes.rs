@@ -15,8 +15,8 @@ async fn readers_and_permits_are_counted_on_each_master() {
     for master in 0..3 {
         let key = cluster.key_on(master, "catalogue").await;
         let readers = [
-            locks.lock(&key).shared().try_acquire().await.unwrap(),
-            other.lock(&key).shared().try_acquire().await.unwrap(),
+            locks.lock(&key).shared(true).try_acquire().await.unwrap(),
+            other.lock(&key).shared(true).try_acquire().await.unwrap(),
         ];
         assert!(locks.lock(&key).try_acquire().await.unwrap_err().is_contended());
         for reader in readers {
@@ -36,10 +36,10 @@ async fn fair_callers_get_the_lock_in_their_order_while_the_slot_moves() {
     let (locks, other) = (connect(&cluster).await, connect(&cluster).await);
     let key = cluster.key_on(0, "door").await;
     let slot = cluster.slot(&key).await;
-    let holder = locks.lock(&key).fair().acquire().await.unwrap();
+    let holder = locks.lock(&key).fair(true).acquire().await.unwrap();
     let mut waiting = Vec::new();
     for (number, manager) in [&other, &locks, &other].into_iter().enumerate() {
-        let request = manager.lock(&key).fair().wait_forever();
+        let request = manager.lock(&key).fair(true).wait_forever();
         waiting.push(tokio::spawn(request.acquire()));
         eventually("the caller is in the queue", SOON, async || {
             let queue =
@@ -131,7 +131,7 @@ async fn forgotten_scripts_are_loaded_again_on_each_master() {
     let locks = connect(&cluster).await;
     for master in 0..3 {
         let key = cluster.key_on(master, "order").await;
-        let guard = locks.lock(&key).fenced().acquire().await.unwrap();
+        let guard = locks.lock(&key).fenced(true).acquire().await.unwrap();
         cluster.probe(master).await.command::<()>(["SCRIPT", "FLUSH"]).await;
         guard.extend(Duration::from_secs(60)).await.unwrap();
         cluster.probe(master).await.command::<()>(["SCRIPT", "FLUSH"]).await;

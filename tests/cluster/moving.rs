@@ -41,7 +41,7 @@ impl Load {
             let request = locks.lock(format!("{{slot}}:{key}")).expire(SOON).wait_time(SOON);
             // A fenced lock has two keys, so that the servers answer `TRYAGAIN` while only one of them has moved.
             let is_fenced = !key.is_multiple_of(2);
-            let guard = match request.fenced_if(is_fenced).acquire().await {
+            let guard = match request.fenced(is_fenced).acquire().await {
                 Ok(guard) => guard,
                 Err(error) => {
                     self.errors.lock().unwrap().push(format!("{error}: {}", error.diagnostics()));

@@ -40,7 +40,7 @@ async fn the_rights_of_the_guide_suffice_while_a_slot_moves() {
     guard.extend(SOON).await.unwrap();
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    let fenced = locks.lock(key).fenced().try_acquire().await.unwrap();
+    let fenced = locks.lock(key).fenced(true).try_acquire().await.unwrap();
     fenced.release().await.unwrap();
 }
 

@@ -17,7 +17,7 @@ async fn a_lock_is_set_on_the_master_of_its_slot() {
         assert!(locks.lock(&key).try_acquire().await.unwrap_err().is_contended());
         guard.extend(SOON).await.unwrap();
         guard.release().await.unwrap();
-        let fenced = locks.lock(&key).fenced().acquire().await.unwrap();
+        let fenced = locks.lock(&key).fenced(true).acquire().await.unwrap();
         fenced.release().await.unwrap();
     }
     assert!(cluster.keys().await.iter().all(|key| key.contains("redlock:fencing")));
@@ -73,7 +73,7 @@ async fn a_free_lock_of_a_moving_slot_is_set_on_the_target() {
     for shared in [false, true] {
         let request = || locks.lock(&key);
         let guard = if shared {
-            request().shared().acquire().await.unwrap()
+            request().shared(true).acquire().await.unwrap()
         } else {
             request().acquire().await.unwrap()
         };

@@ -134,7 +134,7 @@ async fn readers_and_the_commands_of_other_libraries_refuse_each_other() {
 }
 
 fn shared(locks: &LockManager) -> LockRequest {
-    locks.lock(KEY).shared().expire(LONG)
+    locks.lock(KEY).shared(true).expire(LONG)
 }
 
 /// Waits until this number of waiting processes has subscribed to the releases.

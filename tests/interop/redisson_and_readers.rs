@@ -23,7 +23,7 @@ async fn with_redisson() -> Option<(Servers, [LockManager; 2], Peer)> {
 }
 
 fn shared(locks: &LockManager) -> LockRequest {
-    locks.lock(KEY).shared().expire(LONG)
+    locks.lock(KEY).shared(true).expire(LONG)
 }
 
 /// Redisson reports the type of the key, as beside an exclusive lock of this library, and does not wait. It changes

@@ -319,7 +319,7 @@ async fn held(locks: &LockManager, variant: usize) -> LockGuard {
 
 /// A lock that is soon lost.
 async fn lost_soon(locks: &LockManager, fenced: bool) -> LockGuard {
-    held_briefly(async || locks.lock(KEY).expire(BRIEF).fenced_if(fenced).try_acquire().await).await
+    held_briefly(async || locks.lock(KEY).expire(BRIEF).fenced(fenced).try_acquire().await).await
 }
 
 fn connect(scene: &Scene, cut: Cut) -> Done<'_> {
@@ -350,7 +350,7 @@ fn acquire(scene: &Scene, cut: Cut) -> Done<'_> {
 
 fn acquire_fenced(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        let request = request(&scene.locks, cut.variant).fenced();
+        let request = request(&scene.locks, cut.variant).fenced(true);
         let acquired = if cut.moment == Moment::AtOnce {
             cut.off(request.acquire()).await
         } else {
@@ -390,7 +390,7 @@ const SEVERAL: [&str; 3] = ["", ":b", ":c"];
 fn acquire_several_keys(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         if cut.variant == 3 {
-            let acquired = cut.off(several(scene, 0).fenced().acquire()).await;
+            let acquired = cut.off(several(scene, 0).fenced(true).acquire()).await;
             return acquired.is_some_and(|guard| guard.unwrap().is_valid());
         }
         let acquired = cut.off(several(scene, cut.variant).acquire()).await;
@@ -471,7 +471,7 @@ async fn behind<T, E>(
 
 /// A request that shares the lock.
 fn shared(locks: &LockManager, variant: usize) -> LockRequest {
-    request(locks, variant).shared()
+    request(locks, variant).shared(true)
 }
 
 fn read(scene: &Scene, cut: Cut) -> Done<'_> {
@@ -525,7 +525,7 @@ fn read_behind_a_writer_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
 fn read_fairly_behind_a_writer_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
-        behind(holder, cut, shared(&scene.locks, cut.variant).fair().acquire()).await
+        behind(holder, cut, shared(&scene.locks, cut.variant).fair(true).acquire()).await
     })
 }
 
@@ -539,7 +539,7 @@ fn write_behind_a_reader_of_another_process(scene: &Scene, cut: Cut) -> Done<'_>
 fn write_fenced_behind_a_reader_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = shared(&scene.other, 0).try_acquire().await.unwrap();
-        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+        behind(holder, cut, request(&scene.locks, cut.variant).fenced(true).acquire()).await
     })
 }
 
@@ -610,14 +610,14 @@ fn acquire_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> 
 
 fn try_acquire_fairly(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        let acquired = cut.off(request(&scene.locks, cut.variant).fair().try_acquire()).await;
+        let acquired = cut.off(request(&scene.locks, cut.variant).fair(true).try_acquire()).await;
         acquired.is_some_and(|guard| guard.unwrap().is_valid())
     })
 }
 
 fn acquire_fairly(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        let acquired = cut.off(request(&scene.locks, cut.variant).fair().acquire()).await;
+        let acquired = cut.off(request(&scene.locks, cut.variant).fair(true).acquire()).await;
         acquired.is_some_and(|guard| guard.unwrap().is_valid())
     })
 }
@@ -625,14 +625,14 @@ fn acquire_fairly(scene: &Scene, cut: Cut) -> Done<'_> {
 fn acquire_fairly_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
-        behind(holder, cut, request(&scene.locks, cut.variant).fair().acquire()).await
+        behind(holder, cut, request(&scene.locks, cut.variant).fair(true).acquire()).await
     })
 }
 
 fn acquire_fairly_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.locks, 0).await;
-        behind(holder, cut, request(&scene.locks, cut.variant).fair().acquire()).await
+        behind(holder, cut, request(&scene.locks, cut.variant).fair(true).acquire()).await
     })
 }
 
@@ -640,12 +640,13 @@ fn acquire_fairly_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Do
 fn acquire_fairly_behind_a_fair_caller(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.locks, 0).await;
-        let mut first = Box::pin(request(&scene.other, 0).fair().acquire());
+        let mut first = Box::pin(request(&scene.other, 0).fair(true).acquire());
         // Its ticket is in the queue before that of the tested caller.
         let waits = tokio::time::timeout(Duration::from_millis(5), &mut first).await;
         assert!(waits.is_err());
         let first = tokio::spawn(async move { drop(first.await.unwrap()) });
-        let done = behind(holder, cut, request(&scene.locks, cut.variant).fair().acquire()).await;
+        let done =
+            behind(holder, cut, request(&scene.locks, cut.variant).fair(true).acquire()).await;
         first.await.unwrap();
         done
     })
@@ -654,7 +655,7 @@ fn acquire_fairly_behind_a_fair_caller(scene: &Scene, cut: Cut) -> Done<'_> {
 fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
-        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced().acquire());
+        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced(true).acquire());
         behind(holder, cut, acquire).await
     })
 }
@@ -662,8 +663,8 @@ fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
 /// The lock is handed over inside the process, and its new fencing number is confirmed.
 fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        let holder = request(&scene.locks, 0).fenced().try_acquire().await.unwrap();
-        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced().acquire());
+        let holder = request(&scene.locks, 0).fenced(true).try_acquire().await.unwrap();
+        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced(true).acquire());
         behind(holder, cut, acquire).await
     })
 }
@@ -686,7 +687,7 @@ fn release(scene: &Scene, cut: Cut) -> Done<'_> {
 
 fn release_fenced(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        let guard = request(&scene.locks, cut.variant).fenced().try_acquire().await.unwrap();
+        let guard = request(&scene.locks, cut.variant).fenced(true).try_acquire().await.unwrap();
         cut.off(guard.release()).await.is_some_and(|released| released.is_ok())
     })
 }
@@ -764,7 +765,7 @@ fn a_scope_with_several_locks(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let work = scope(async {
             let one = request(&scene.locks, cut.variant).acquire().await.unwrap();
-            let two = scene.locks.lock("other").fenced().acquire().await.unwrap();
+            let two = scene.locks.lock("other").fenced(true).acquire().await.unwrap();
             let shared = request(&scene.locks, 3).acquire().await.unwrap();
             one.extend(LONG).await.unwrap();
             one.release().await.unwrap();
@@ -789,7 +790,7 @@ fn run(scene: &Scene, cut: Cut) -> Done<'_> {
 fn run_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
-        let request = request(&scene.locks, cut.variant).fenced();
+        let request = request(&scene.locks, cut.variant).fenced(true);
         let work = async |_| tokio::task::yield_now().await;
         Box::pin(behind(holder, cut, request.run(work))).await
     })

@@ -302,7 +302,7 @@ async fn a_fair_acquisition_costs_two_more_commands_on_the_first_node() {
         for is_fair in [false, true] {
             commands(&servers).await;
             for _ in 0..ROUNDS {
-                let request = if is_fair { request().fair() } else { request() };
+                let request = if is_fair { request().fair(true) } else { request() };
                 request.acquire().await.unwrap().release().await.unwrap();
             }
             // The last place is left in the background.

@@ -15,7 +15,7 @@ const COUNTER: &str = "redlock:fencing:{633}";
 const AHEAD: i64 = 1 << 52;
 
 async fn acquire(locks: &LockManager) -> LockGuard {
-    locks.lock(KEY).expire(LONG).wait_time(LONG).fenced().acquire().await.unwrap()
+    locks.lock(KEY).expire(LONG).wait_time(LONG).fenced(true).acquire().await.unwrap()
 }
 
 /// Acquires and releases the lock once. Returns its fencing token.
@@ -107,7 +107,7 @@ async fn a_server_without_its_counter_continues_from_its_clock() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let mut servers = Servers::start(1).await;
         let locks = connect(servers.urls()).await;
-        let request = || locks.lock(KEY).expire(LONG).dialect(dialect).fenced();
+        let request = || locks.lock(KEY).expire(LONG).dialect(dialect).fenced(true);
         let guard = request().try_acquire().await.unwrap();
         let before = guard.fencing_token().unwrap();
         guard.release().await.unwrap();
@@ -158,7 +158,7 @@ async fn locks_of_one_slot_share_a_counter() {
             let builder = builder(servers.urls()).prefix(prefix).dialect(dialect);
             let locks = builder.connect().await.unwrap();
             for number in 0..10 {
-                let guard = locks.lock(key(number)).fenced().acquire().await.unwrap();
+                let guard = locks.lock(key(number)).fenced(true).acquire().await.unwrap();
                 guard.release().await.unwrap();
             }
             let counters = servers[0].probe().await.keys().await;
@@ -221,7 +221,7 @@ async fn an_unusable_counter_is_an_error_and_leaves_no_lock() {
             "9223372036854775807",
         ] {
             let _: String = probe.command(["SET", COUNTER, count]).await;
-            let refused = locks.lock(KEY).dialect(dialect).fenced().try_acquire().await;
+            let refused = locks.lock(KEY).dialect(dialect).fenced(true).try_acquire().await;
             let Err(refused @ LockError::Unavailable { .. }) = refused else {
                 panic!("{count}: {refused:?}")
             };
@@ -235,7 +235,8 @@ async fn an_unusable_counter_is_an_error_and_leaves_no_lock() {
         }
         let _: i64 = probe.command(["DEL", COUNTER]).await;
         let _: i64 = probe.command(["HSET", COUNTER, "a", "1"]).await;
-        let refused = locks.lock(KEY).dialect(dialect).fenced().try_acquire().await.unwrap_err();
+        let refused =
+            locks.lock(KEY).dialect(dialect).fenced(true).try_acquire().await.unwrap_err();
         let diagnostics = refused.diagnostics().to_string();
         assert!(diagnostics.contains("WRONGTYPE"), "{diagnostics}");
         assert_eq!(probe.keys().await, [COUNTER]);

@@ -44,7 +44,7 @@ fn requests_fail_and_locks_are_lost_when_the_runtime_has_ended() {
         let request = |key: &str| locks.lock(key).expire(LONG).renew(true);
         let acquire = |key| home.block_on(request(key).try_acquire()).unwrap();
         let [held, dropped, released] = ["held", "dropped", "released"].map(acquire);
-        let waiters = [request("held"), request("held").shared(), request("held").fair()];
+        let waiters = [request("held"), request("held").shared(true), request("held").fair(true)];
         let waiters = waiters.map(|waiter| other.spawn(waiter.wait_forever().acquire()));
         let lost = other.spawn(held.lost());
         // A waiter that makes one more attempt beside them needs the home.
@@ -62,7 +62,9 @@ fn requests_fail_and_locks_are_lost_when_the_runtime_has_ended() {
                 let error = timeout(SOON, waiter).await.unwrap().unwrap().unwrap_err();
                 assert!(matches!(error, LockError::RuntimeEnded), "{error:?}");
             }
-            for request in [request("new"), request("new").wait_forever(), request("new").fair()] {
+            for request in
+                [request("new"), request("new").wait_forever(), request("new").fair(true)]
+            {
                 let error = timeout(SOON, request.acquire()).await.unwrap().unwrap_err();
                 assert!(matches!(error, LockError::RuntimeEnded), "{error:?}");
                 assert!(error.to_string().contains("one manager for each runtime"), "{error}");
@@ -105,7 +107,7 @@ fn requests_and_guards_end_while_the_runtime_is_not_driven() {
         let [held, kept] =
             ["held", "kept"].map(|key| home.block_on(request(key).try_acquire()).unwrap());
         other.block_on(async {
-            let fair = request("fair").fair();
+            let fair = request("fair").fair(true);
             let short = request("new").expire(GRACE / 6);
             let requests = [
                 request("new"),
@@ -157,7 +159,7 @@ fn a_fair_waiter_behind_another_process_fails_while_the_runtime_is_not_driven() 
         let another = other.block_on(connect(servers.urls()));
         let holder = other.block_on(another.lock("fair").expire(LONG).try_acquire()).unwrap();
         let wait = |locks: &LockManager| {
-            let request = locks.lock("fair").expire(LONG).fair().wait_forever();
+            let request = locks.lock("fair").expire(LONG).fair(true).wait_forever();
             other.spawn(request.acquire())
         };
         let first = wait(&another);

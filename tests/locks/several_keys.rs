@@ -288,7 +288,7 @@ async fn waiting_for_a_set_ends_at_its_wait_time(nodes: Nodes) {
 async fn a_fenced_set_has_one_number_above_those_of_each_key(nodes: Nodes) {
     let (one, other) = two(&nodes).await;
     let number = async |key: &str| {
-        let guard = other.lock(key).fenced().try_acquire().await.unwrap();
+        let guard = other.lock(key).fenced(true).try_acquire().await.unwrap();
         let number = guard.fencing_token().unwrap().number();
         guard.release().await.unwrap();
         number
@@ -298,7 +298,7 @@ async fn a_fenced_set_has_one_number_above_those_of_each_key(nodes: Nodes) {
         for key in ["a", "b", "c"] {
             last = number(key).await.max(last);
         }
-        let set = one.lock_all(["a", "b", "c"]).fenced().try_acquire().await.unwrap();
+        let set = one.lock_all(["a", "b", "c"]).fenced(true).try_acquire().await.unwrap();
         let of_set = set.fencing_token().unwrap().number();
         assert!(of_set > last, "{of_set} {last}");
         set.release().await.unwrap();

@@ -32,7 +32,7 @@ async fn paused_processes(nodes: usize, count: usize) -> Vec<LockManager> {
 }
 
 fn reader(locks: &LockManager) -> LockRequest {
-    locks.lock(KEY).shared().expire(LEASE).wait_forever()
+    locks.lock(KEY).shared(true).expire(LEASE).wait_forever()
 }
 
 fn writer(locks: &LockManager) -> LockRequest {
@@ -218,7 +218,7 @@ async fn a_writer_enters_right_after_the_end_of_a_dead_reader() {
         let stays = SHORT * if round % 2 == 0 { 2 } else { 1 } * 3 / 4;
         let alive = reader(living).acquire().await.unwrap();
         let begun = tokio::time::Instant::now();
-        let dead = dying.lock(KEY).shared().expire(SHORT).try_acquire().await.unwrap();
+        let dead = dying.lock(KEY).shared(true).expire(SHORT).try_acquire().await.unwrap();
         let end_of_the_dead = tokio::time::Instant::now() + SHORT;
         std::mem::forget(dead);
         let entering = tokio::spawn(writer(third).acquire());
@@ -256,7 +256,7 @@ async fn a_thousand_readers_of_a_process_cost_two_commands_each() {
         }
         let tasks: Vec<_> = (0..READERS)
             .map(|_| {
-                let request = locks.lock(KEY).shared().expire(LEASE);
+                let request = locks.lock(KEY).shared(true).expire(LEASE);
                 let request = if waits { request.wait_forever() } else { request };
                 tokio::spawn(async move {
                     let guard = request.acquire().await.unwrap();

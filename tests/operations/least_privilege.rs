@@ -268,7 +268,7 @@ impl Restricted {
         }
         self.clear().await;
 
-        if permitted!(self, LockError, request(&locks).fenced().try_acquire().await).is_none() {
+        if permitted!(self, LockError, request(&locks).fenced(true).try_acquire().await).is_none() {
             eventually("no lock is left", SOON, async || {
                 self.locks().await.is_empty().then_some(())
             })
@@ -322,7 +322,7 @@ impl Restricted {
     async fn sharing_lacks(&mut self, locks: &LockManager, stranger: &LockManager) -> Vec<Ability> {
         let mut lacking = Vec::new();
         let request = |locks: &LockManager| locks.lock(KEY).expire(LONG);
-        for shared in [request(locks).permits(3), request(locks).shared()] {
+        for shared in [request(locks).permits(3), request(locks).shared(true)] {
             let Some(guard) = permitted!(self, LockError, shared.clone().try_acquire().await)
             else {
                 assert_eq!(self.locks().await, [""; 0]);
@@ -345,7 +345,7 @@ impl Restricted {
             self.clear().await;
         }
         let exclusive = request(locks).try_acquire().await.unwrap();
-        match request(stranger).shared().try_acquire().await.unwrap_err() {
+        match request(stranger).shared(true).try_acquire().await.unwrap_err() {
             LockError::Contended { remaining: Some(_), .. } => {}
             LockError::Unavailable { votes, .. } => {
                 self.assert_not_permitted(&votes);
@@ -426,7 +426,7 @@ async fn each_right_is_needed_in_the_redisson_dialect() {
 async fn without_a_right_a_fair_acquisition_fails_and_names_the_command() {
     for missing in ["+zadd", "+zrangebyscore", "+zscore", "+pexpireat", "+time"] {
         let mut restricted = Restricted::start_fair(Dialect::Plain, &[missing]).await;
-        let request = restricted.manager().await.lock(KEY).fair().wait_time(SOON);
+        let request = restricted.manager().await.lock(KEY).fair(true).wait_time(SOON);
         let error = request.acquire().await.unwrap_err();
         restricted.assert_not_permitted(error.votes().unwrap());
         restricted.locks().await;
@@ -444,7 +444,7 @@ async fn the_listed_rights_are_enough_for_fair_locks_and_the_channel_is_not_need
             let (here, there) = (restricted.manager().await, restricted.manager().await);
             let holder = here.lock(KEY).try_acquire().await.unwrap();
             let callers = [&here, &there, &here, &there].map(|locks| {
-                let request = locks.lock(KEY).expire(LONG).fair().wait_time(SOON);
+                let request = locks.lock(KEY).expire(LONG).fair(true).wait_time(SOON);
                 tokio::spawn(async { request.acquire().await.unwrap().release().await.unwrap() })
             });
             holder.release().await.unwrap();
@@ -467,7 +467,7 @@ async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
         let locks = restricted.manager().await;
         let request = || locks.lock(KEY).expire(SOON);
         for is_fenced in [false, true] {
-            let attempt = request().fenced_if(is_fenced).try_acquire().await;
+            let attempt = request().fenced(is_fenced).try_acquire().await;
             let guard = permitted!(restricted, LockError, attempt);
             // The plain dialect acquires with `SET` alone, and needs neither command until the release.
             assert_eq!(guard.is_some(), dialect == Dialect::Plain);
@@ -489,7 +489,7 @@ fn set(locks: &LockManager) -> LockRequest {
 async fn a_lock_of_several_keys_needs_the_rights_of_a_plain_lock() {
     let mut restricted = Restricted::start(Dialect::Plain, &[]).await;
     let (one, other) = (restricted.manager().await, restricted.manager().await);
-    let guard = set(&one).fenced().acquire().await.unwrap();
+    let guard = set(&one).fenced(true).acquire().await.unwrap();
     let waiting = tokio::spawn(set(&other).min_hold(Duration::from_millis(20)).acquire());
     guard.extend(LONG * 2).await.unwrap();
     eventually("the waiter listens", SOON, async || {

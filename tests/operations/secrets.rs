@@ -57,7 +57,7 @@ impl Output {
     /// Calls every operation of a lock on servers that may refuse any of them.
     async fn try_operations(&mut self, locks: &LockManager, dialect: Dialect) {
         let request = || locks.lock(KEY).expire(LONG).dialect(dialect);
-        self.debug(&(request(), request().fenced()));
+        self.debug(&(request(), request().fenced(true)));
         if let Some(guard) = self.result(request().try_acquire().await) {
             self.debug(&(&guard, guard.handle(), guard.state(), guard.keys()));
             self.result(request().wait_time(BRIEF).acquire().await);
@@ -65,7 +65,7 @@ impl Output {
             self.result(guard.extend(Duration::ZERO).await);
             self.result(guard.release().await);
         }
-        if let Some(guard) = self.result(request().fenced().acquire().await) {
+        if let Some(guard) = self.result(request().fenced(true).acquire().await) {
             self.debug(&(&guard, guard.fencing_token().unwrap()));
             self.0.push(guard.fencing_token().unwrap().to_string());
             self.result(guard.release().await);

@@ -44,7 +44,8 @@ async fn fenced_locks_work_in_cluster_mode() {
             for key in ["order:42", "order:43", "{other}", "{}:order"] {
                 let mut last = 0;
                 for _ in 0..3 {
-                    let guard = locks.lock(key).dialect(dialect).fenced().acquire().await.unwrap();
+                    let guard =
+                        locks.lock(key).dialect(dialect).fenced(true).acquire().await.unwrap();
                     assert!(guard.fencing_token().unwrap().number() > last, "{prefix}{key}");
                     last = guard.fencing_token().unwrap().number();
                     guard.release().await.unwrap();
@@ -61,11 +62,12 @@ async fn a_prefix_with_a_brace_and_no_hash_tag_is_refused_for_fenced_locks() {
     let server = RedisServer::start().await;
     for prefix in ["{locks:", "{}:", "{}{locks}:"] {
         let locks = connect(&server, prefix).await;
-        let refused = locks.lock("order:42").fenced().acquire().await.unwrap_err();
+        let refused = locks.lock("order:42").fenced(true).acquire().await.unwrap_err();
         let LockError::InvalidOption(error) = &refused else { panic!("{prefix}: {refused}") };
         assert_eq!(error.option(), "prefix");
         assert!(error.to_string().contains("{locks}:"), "{error}");
-        let waiting = locks.lock("order:42").wait_time(SOON).fenced().acquire().await.unwrap_err();
+        let waiting =
+            locks.lock("order:42").wait_time(SOON).fenced(true).acquire().await.unwrap_err();
         assert!(matches!(waiting, LockError::InvalidOption(_)), "{waiting}");
         // A lock without a fencing number is a single key.
         locks.lock("order:42").acquire().await.unwrap().release().await.unwrap();
@@ -94,7 +96,7 @@ async fn a_fenced_handler_with_a_brace_in_the_prefix_is_misconfigured() {
 async fn in_cluster_mode_the_keys_of_a_lock_need_a_common_slot() {
     let server = start().await;
     let locks = connect(&server, "").await;
-    let guard = locks.lock_all(["{shop}:a", "{shop}:b"]).fenced().try_acquire().await.unwrap();
+    let guard = locks.lock_all(["{shop}:a", "{shop}:b"]).fenced(true).try_acquire().await.unwrap();
     guard.release().await.unwrap();
     let error = locks.lock_all(["a", "b"]).wait_time(SOON).acquire().await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");

@@ -196,12 +196,12 @@ async fn is_redirected(locks: &LockManager, server: &PlayedServer, redirect: &st
         if is_operation { Play::Reply(redirect.clone()) } else { Play::Pass }
     });
     let request = || locks.lock("order:42").expire(LONG);
-    for request in [request(), request().shared(), request().wait_time(NODE_TIMEOUT)] {
+    for request in [request(), request().shared(true), request().wait_time(NODE_TIMEOUT)] {
         let error = request.acquire().await.unwrap_err();
         assert!(error.diagnostics().to_string().contains("127.0.0.1"), "{}", error.diagnostics());
     }
-    request().fenced().acquire().await.unwrap_err();
-    request().fair().wait_time(NODE_TIMEOUT).acquire().await.unwrap_err();
+    request().fenced(true).acquire().await.unwrap_err();
+    request().fair(true).wait_time(NODE_TIMEOUT).acquire().await.unwrap_err();
     held.extend(LONG).await.unwrap_err();
     held.release().await.unwrap_err();
     server.play(|_| Play::Pass);

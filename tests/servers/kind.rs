@@ -58,9 +58,9 @@ impl Kind {
         let set = locks.lock_all(SET).expire(LONG).wait_time(wait_time).min_hold(min_hold);
         match self {
             Self::Plain | Self::Redisson => one.acquire().await,
-            Self::Fenced | Self::RedissonFenced => one.fenced().acquire().await,
+            Self::Fenced | Self::RedissonFenced => one.fenced(true).acquire().await,
             Self::Set => set.acquire().await,
-            Self::FencedSet => set.fenced().acquire().await,
+            Self::FencedSet => set.fenced(true).acquire().await,
         }
     }
 }

@@ -38,7 +38,7 @@ impl Operation {
         let error = match self {
             Self::Acquire => request("order:42").try_acquire().await.unwrap_err().to_string(),
             Self::AcquireByScript => {
-                request("order:42").fenced().try_acquire().await.unwrap_err().to_string()
+                request("order:42").fenced(true).try_acquire().await.unwrap_err().to_string()
             }
             Self::Extend => held.extend(LONG).await.unwrap_err().to_string(),
             Self::Release => return drop(held.release().await.unwrap_err()),

@@ -49,14 +49,14 @@ async fn a_set_whose_user_lacks_the_right_to_one_key_sets_no_key() {
             let set = || locks.lock_all(keys).expire(LONG);
             for error in [
                 set().try_acquire().await.map(drop).unwrap_err(),
-                set().fenced().try_acquire().await.map(drop).unwrap_err(),
+                set().fenced(true).try_acquire().await.map(drop).unwrap_err(),
             ] {
                 let vote = vote(&error);
                 assert!(matches!(vote, Vote::Failed(NodeError::NotPermitted(_))), "{error:?}");
                 assert_eq!(locks_of(&mut probe).await, [""; 0]);
             }
         }
-        let guard = locks.lock_all(["lock:a", "lock:b"]).fenced().try_acquire().await.unwrap();
+        let guard = locks.lock_all(["lock:a", "lock:b"]).fenced(true).try_acquire().await.unwrap();
         guard.release().await.unwrap();
     }
 }
@@ -66,7 +66,7 @@ async fn a_set_whose_user_lacks_the_right_to_one_key_sets_no_key() {
 async fn the_number_of_a_set_is_given_out_by_each_of_its_counters() {
     let (servers, locks) = start(3).await;
     let keys = ["order:42", "order:43", "order:44"];
-    locks.lock_all(keys).fenced().try_acquire().await.unwrap().release().await.unwrap();
+    locks.lock_all(keys).fenced(true).try_acquire().await.unwrap().release().await.unwrap();
     let mut probes = Vec::new();
     for server in servers.iter() {
         probes.push(server.probe().await);
@@ -81,12 +81,12 @@ async fn the_number_of_a_set_is_given_out_by_each_of_its_counters() {
         for probe in &mut probes {
             probe.command::<()>(["SET", counter, &number.to_string()]).await;
         }
-        let guard = locks.lock_all(keys).fenced().try_acquire().await.unwrap();
+        let guard = locks.lock_all(keys).fenced(true).try_acquire().await.unwrap();
         assert_eq!(guard.fencing_token().unwrap().number(), number + 1, "{counter}");
         guard.release().await.unwrap();
         // A majority of the counters of each key has the number, and so has the next holder of each key.
         for key in keys {
-            let guard = locks.lock(key).fenced().try_acquire().await.unwrap();
+            let guard = locks.lock(key).fenced(true).try_acquire().await.unwrap();
             assert!(guard.fencing_token().unwrap().number() > number + 1, "{key}");
             guard.release().await.unwrap();
         }
@@ -96,7 +96,7 @@ async fn the_number_of_a_set_is_given_out_by_each_of_its_counters() {
 #[tokio::test]
 async fn a_broken_counter_of_one_key_refuses_the_set_before_anything_is_set() {
     let (_server, locks, mut probe) = one().await;
-    let set = || locks.lock_all(["order:42", "order:43"]).fenced();
+    let set = || locks.lock_all(["order:42", "order:43"]).fenced(true);
     set().try_acquire().await.unwrap().release().await.unwrap();
     for counter in probe.keys().await {
         let before: String = probe.command(["GET", &counter]).await;

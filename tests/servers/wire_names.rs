@@ -152,14 +152,14 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
         let next = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap().unwrap();
         next.release().await.unwrap();
 
-        let fenced = request(&one).fenced().acquire().await.unwrap();
+        let fenced = request(&one).fenced(true).acquire().await.unwrap();
         fenced.extend(LONG * 2).await.unwrap();
-        assert!(request(&other).fenced().try_acquire().await.unwrap_err().is_contended());
+        assert!(request(&other).fenced(true).try_acquire().await.unwrap_err().is_contended());
         fenced.release().await.unwrap();
 
         let held = request(&one).try_acquire().await.unwrap();
         let wait =
-            |locks: &LockManager| tokio::spawn(request(locks).fair().wait_forever().acquire());
+            |locks: &LockManager| tokio::spawn(request(locks).fair(true).wait_forever().acquire());
         let mut waiters = Vec::new();
         for (locks, tickets) in [(&other, 1), (&one, 2)] {
             waiters.push(wait(locks));
@@ -221,7 +221,7 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
 /// Reads, waits for readers, and changes the mode.
 async fn share(servers: &Servers, prefix: &str, key: &str, one: &LockManager, other: &LockManager) {
     let request = |locks: &LockManager| locks.lock(key).expire(LONG);
-    let reader = request(one).shared().try_acquire().await.unwrap();
+    let reader = request(one).shared(true).try_acquire().await.unwrap();
     reader.extend(LONG * 2).await.unwrap();
     let writer = tokio::spawn(request(other).wait_time(LONG).acquire());
     on_each(servers, "the writer waits", async |probe| {
@@ -308,7 +308,7 @@ async fn values_and_times_to_live_are_those_of_the_table() {
         // A lock that is released before its minimum hold time stays for it, and wakes the waiters too.
         for min_hold in [Duration::ZERO, LONG / 2] {
             let request = locks.lock(KEY).expire(LONG).min_hold(min_hold).dialect(dialect);
-            let guard = request.fenced().acquire().await.unwrap();
+            let guard = request.fenced(true).acquire().await.unwrap();
             let held = owner(&mut probe, name, dialect).await;
             let left = probe.time_to_live(name).await.unwrap();
             assert!(left <= LONG && left + SOON > LONG, "{left:?}");
@@ -350,7 +350,7 @@ async fn the_entries_of_a_shared_lock_are_those_of_the_page() {
     let (one, other) = (manager(&servers, "").await, manager(&servers, "").await);
     let mut probe = servers[0].probe().await;
     let request = |locks: &LockManager| locks.lock(KEY).expire(LONG);
-    for (kind, lock) in [("r:", request(&one).shared()), ("p:", request(&one).permits(2))] {
+    for (kind, lock) in [("r:", request(&one).shared(true)), ("p:", request(&one).permits(2))] {
         let guard = lock.try_acquire().await.unwrap();
         let writer = tokio::spawn(request(&other).wait_time(LONG).acquire());
         let entries = eventually("the writer has left its mark", SOON, async || {

@@ -58,7 +58,7 @@ impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
         http: HttpOptions,
     ) -> Result<HandlerGuard, LockRejection> {
         let request = request_of(&self.manager, keys.map(Into::into));
-        let request = request.options(options).fenced_if(FENCED);
+        let request = request.options(options).fenced(FENCED);
         let active_lock = request.acquire().await.map(ActiveLock::new).map_err(|error| {
             http.apply(LockRejection::from(error)).with_log_limit(self.manager.log_limit())
         })?;

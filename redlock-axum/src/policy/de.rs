@@ -1,11 +1,11 @@
 //! Deserialises policies from the application's configuration.
 
 use std::fmt;
+use std::time::Duration;
 
 use http::{Method, StatusCode};
-use redlock_core::__private::{Switch, Time};
-use redlock_core::{LockOptions, OnLost};
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
+use redlock_core::__private::{ConfigValue, read_option};
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
 use super::{LockPolicies, LockPolicy};
 use crate::options::HoldUntil;
@@ -23,156 +23,53 @@ const METHODS: [Method; 9] = [
     Method::CONNECT,
 ];
 
-/// The fields of a policy that are not [options of its lock](LockOptions::FIELDS).
-const OWN_FIELDS: [&str; 9] = [
-    "route",
-    "key",
-    "methods",
-    "shared_on",
-    "fenced",
-    "on_lost",
-    "contended_status",
-    "retry_after_max",
-    "hold_until",
-];
+macro_rules! define_fields {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {
+        /// The fields of a policy. `serde(flatten)` would ignore a misspelt field, and its errors have no column.
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields, expecting = "a lock policy, with at least a `route` and a `key`")]
+        pub(super) struct PolicyFields {
+            route: String,
+            key: String,
+            methods: Option<MethodList>,
+            shared_on: Option<MethodList>,
+            #[serde(default, deserialize_with = "read_option")]
+            contended_status: Option<Status>,
+            #[serde(default, deserialize_with = "read_option")]
+            retry_after_max: Option<Duration>,
+            #[serde(default, deserialize_with = "read_option")]
+            hold_until: Option<HoldUntil>,
+            $(
+                #[serde(default, deserialize_with = "read_option")]
+                $name: Option<$ty>,
+            )*
+        }
 
-/// All fields of a policy, for error messages.
-const FIELDS: [&str; OWN_FIELDS.len() + LockOptions::FIELDS.len()] = {
-    let mut fields = [""; OWN_FIELDS.len() + LockOptions::FIELDS.len()];
-    let mut index = 0;
-    while index < fields.len() {
-        fields[index] = if index < OWN_FIELDS.len() {
-            OWN_FIELDS[index]
-        } else {
-            LockOptions::FIELDS[index - OWN_FIELDS.len()]
-        };
-        index += 1;
-    }
-    fields
-};
-
-/// The name of a known field.
-///
-/// An unknown name fails here, while the name is deserialised, so that the format's parser can report its
-/// line and column.
-struct PolicyFieldName(&'static str);
-
-impl<'de> Deserialize<'de> for PolicyFieldName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let known = FIELDS.iter().find(|known| **known == name);
-        known.map(|known| Self(known)).ok_or_else(|| de::Error::unknown_field(&name, &FIELDS))
-    }
-}
-
-/// The fields that have been read so far.
-#[derive(Default)]
-struct PolicyFields {
-    route: Option<String>,
-    key: Option<String>,
-    methods: Option<MethodList>,
-    lock: LockOptions,
-    shared_on: Option<MethodList>,
-    fenced: Option<Switch>,
-    on_lost: Option<OnLost>,
-    contended_status: Option<Status>,
-    retry_after_max: Option<Time>,
-    hold_until: Option<HoldUntil>,
-}
-
-impl<'de> Deserialize<'de> for LockPolicy {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PolicyVisitor;
-
-        impl<'de> Visitor<'de> for PolicyVisitor {
-            type Value = LockPolicy;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a lock policy, with at least a `route` and a `key`")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LockPolicy, A::Error> {
-                let mut fields = PolicyFields::default();
-                let mut seen = Vec::new();
-                while let Some(PolicyFieldName(name)) = map.next_key()? {
-                    if seen.contains(&name) {
-                        return Err(de::Error::duplicate_field(name));
-                    }
-                    seen.push(name);
-                    fields.read(name, &mut map)?;
+        impl From<PolicyFields> for LockPolicy {
+            fn from(fields: PolicyFields) -> Self {
+                let mut policy = Self::new(fields.route, fields.key);
+                $(policy.options.lock.$name = fields.$name;)*
+                if let Some(MethodList(methods)) = fields.methods {
+                    policy = policy.methods(methods);
                 }
-                fields.policy()
+                if let Some(MethodList(methods)) = fields.shared_on {
+                    policy = policy.shared_on(methods);
+                }
+                if let Some(Status(status)) = fields.contended_status {
+                    policy = policy.contended_status(status);
+                }
+                if let Some(retry_after_max) = fields.retry_after_max {
+                    policy = policy.retry_after_max(retry_after_max);
+                }
+                if let Some(hold_until) = fields.hold_until {
+                    policy = policy.hold_until(hold_until);
+                }
+                policy
             }
         }
-
-        // RON accepts only maps for `deserialize_map`.
-        deserializer.deserialize_any(PolicyVisitor)
-    }
+    };
 }
-
-impl PolicyFields {
-    fn read<'de, A: MapAccess<'de>>(
-        &mut self,
-        name: &'static str,
-        map: &mut A,
-    ) -> Result<(), A::Error> {
-        match name {
-            "route" => self.route = Some(map.next_value()?),
-            "key" => self.key = Some(map.next_value()?),
-            "methods" => self.methods = map.next_value()?,
-            "shared_on" => self.shared_on = map.next_value()?,
-            "fenced" => self.fenced = map.next_value()?,
-            "on_lost" => self.on_lost = map.next_value()?,
-            "contended_status" => self.contended_status = map.next_value()?,
-            "retry_after_max" => self.retry_after_max = map.next_value()?,
-            "hold_until" => self.hold_until = map.next_value()?,
-            _ => {
-                self.lock.read_field(name, map)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn policy<E: de::Error>(self) -> Result<LockPolicy, E> {
-        let Self {
-            route,
-            key,
-            methods,
-            lock,
-            shared_on,
-            fenced,
-            on_lost,
-            contended_status,
-            retry_after_max,
-            hold_until,
-        } = self;
-        let route = route.ok_or_else(|| E::missing_field("route"))?;
-        let key = key.ok_or_else(|| E::missing_field("key"))?;
-        let mut policy = LockPolicy::new(route, key).options(lock);
-        if let Some(MethodList(methods)) = methods {
-            policy = policy.methods(methods);
-        }
-        if let Some(MethodList(methods)) = shared_on {
-            policy = policy.shared_on(methods);
-        }
-        if let Some(Switch(fenced)) = fenced {
-            policy = policy.fenced(fenced);
-        }
-        if let Some(on_lost) = on_lost {
-            policy = policy.on_lost(on_lost);
-        }
-        if let Some(Status(status)) = contended_status {
-            policy = policy.contended_status(status);
-        }
-        if let Some(Time(retry_after_max)) = retry_after_max {
-            policy = policy.retry_after_max(retry_after_max);
-        }
-        if let Some(hold_until) = hold_until {
-            policy = policy.hold_until(hold_until);
-        }
-        Ok(policy)
-    }
-}
+redlock_core::lock_options!([define_fields] {});
 
 impl<'de> Deserialize<'de> for LockPolicies {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -221,36 +118,26 @@ fn method<E: de::Error>(name: &str) -> Result<Method, E> {
 
 struct Status(StatusCode);
 
-impl<'de> Deserialize<'de> for Status {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct StatusVisitor;
+impl ConfigValue for Status {
+    const FORM: &str = "an HTTP status such as 409 or 423";
 
-        impl Visitor<'_> for StatusVisitor {
-            type Value = Status;
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an HTTP status such as 409 or 423")
-            }
-
-            fn visit_u64<E: de::Error>(self, code: u64) -> Result<Status, E> {
-                status(code).ok_or_else(|| E::invalid_value(Unexpected::Unsigned(code), &self))
-            }
-
-            fn visit_i64<E: de::Error>(self, code: i64) -> Result<Status, E> {
-                status(code).ok_or_else(|| E::invalid_value(Unexpected::Signed(code), &self))
-            }
-
-            /// Formats that have only texts, such as environment variables, write the number as text.
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Status, E> {
-                let code = text.parse::<u16>().ok();
-                code.and_then(status).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
-            }
-        }
-
-        deserializer.deserialize_any(StatusVisitor)
+    fn from_number(number: u64) -> Option<Self> {
+        StatusCode::from_u16(number.try_into().ok()?).ok().map(Self)
     }
 }
 
-fn status(code: impl TryInto<u16>) -> Option<Status> {
-    StatusCode::from_u16(code.try_into().ok()?).ok().map(Status)
+impl ConfigValue for HoldUntil {
+    const FORM: &str = "`response` or `end_of_body`";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "response" => Some(Self::Response),
+            "end_of_body" => Some(Self::EndOfBody),
+            _ => None,
+        }
+    }
 }

@@ -7,8 +7,6 @@ mod table;
 
 #[cfg(feature = "serde")]
 mod de;
-#[cfg(feature = "serde")]
-mod ser;
 
 use std::fmt;
 
@@ -38,6 +36,7 @@ use crate::options::{RouteOptions, route_option_setters};
 /// assert_eq!(policy.to_string(), "POST /orders/{id}/pay");
 /// ```
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(from = "de::PolicyFields"))]
 #[must_use]
 pub struct LockPolicy {
     route: String,

@@ -179,11 +179,6 @@ impl Table {
         Ok(())
     }
 
-    #[cfg(feature = "serde")]
-    pub(super) fn policies(&self) -> impl Iterator<Item = &LockPolicy> {
-        self.entries.iter().map(|entry| &entry.policy)
-    }
-
     pub(super) fn unmatched(&self) -> impl Iterator<Item = &LockPolicy> {
         let unmatched = |entry: &&PolicyEntry| !entry.matched.load(Ordering::Relaxed);
         self.entries.iter().filter(unmatched).map(|entry| &entry.policy)

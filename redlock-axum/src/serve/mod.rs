@@ -69,7 +69,8 @@ where
         // The response to HEAD is sent without a body.
         let until_end_of_body =
             route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
-        let watch = active_lock.watch(route_lock.options.on_lost);
+        let on_lost = route_lock.options.lock.on_lost.unwrap_or_default();
+        let watch = active_lock.watch(on_lost);
         let request = Request::from_parts(parts, body);
         let result = match AbortOnLoss::new(watch, inner.call(request)).await {
             Ok(result) => result.map(IntoResponse::into_response),
@@ -80,12 +81,10 @@ where
         };
         // Written out, because `body::respond` would add a second release to this future.
         let (result, active_lock) = match result {
-            Ok(response) if until_end_of_body => {
-                match body::hold(response, active_lock, route_lock.options.on_lost) {
-                    HeldResponse::UntilEnd(response) => return Ok(response),
-                    HeldResponse::Ended(response, active_lock) => (Ok(response), active_lock),
-                }
-            }
+            Ok(response) if until_end_of_body => match body::hold(response, active_lock, on_lost) {
+                HeldResponse::UntilEnd(response) => return Ok(response),
+                HeldResponse::Ended(response, active_lock) => (Ok(response), active_lock),
+            },
             result => (result, active_lock),
         };
         active_lock.release().await;
@@ -104,7 +103,7 @@ async fn acquire_for_request(
     let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
     let options = &route_lock.options;
     let options_for_method = options.resolved_for(&parts.method);
-    let request = manager.lock(key).options(options_for_method).fenced_if(options.fenced);
+    let request = manager.lock(key).options(options_for_method);
     request.acquire().await.map(ActiveLock::new).map_err(|error| {
         LockRejection::from(error)
             .with_contended_status(options.contended_status)

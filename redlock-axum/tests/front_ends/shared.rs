@@ -42,7 +42,7 @@ async fn send_inside(app: &App, stage: &Stage, requests: usize) -> JoinSet<u16> 
 async fn readers_run_at_once_and_exclude_an_exclusive_holder(front_end: FrontEnd) {
     let stage = Stage::new();
     let app = app!(
-        front_end, [shared, expire = 60], [.shared().expire(MINUTE)],
+        front_end, [shared, expire = 60], [.shared(true).expire(MINUTE)],
         async fn handler(lock: HeldLock, Extension(stage): Extension<Stage>) {
             assert!(lock.is_shared() && lock.is_valid());
             stage.enter().await;
@@ -53,7 +53,7 @@ async fn readers_run_at_once_and_exclude_an_exclusive_holder(front_end: FrontEnd
 
     // Another reader in another copy of the service, and a writer, which waits for all three.
     let other = LockManager::builder().memory_node(&app.node).connect().await.unwrap();
-    let another = other.lock(KEY).shared().try_acquire().await.unwrap();
+    let another = other.lock(KEY).shared(true).try_acquire().await.unwrap();
     for locks in [&app.locks, &other] {
         let refused = locks.lock(KEY).try_acquire().await.unwrap_err();
         assert!(refused.is_contended(), "{refused:?}");
@@ -72,7 +72,7 @@ async fn readers_run_at_once_and_exclude_an_exclusive_holder(front_end: FrontEnd
 
 async fn a_reader_is_refused_while_there_is_an_exclusive_holder(front_end: FrontEnd) {
     let app = app!(
-        front_end, [shared], [.shared()],
+        front_end, [shared], [.shared(true)],
         async fn handler() {}
     );
     for guard in [held_by_another(&app.node, KEY).await, hold(&app.locks, "another key").await] {
@@ -116,7 +116,7 @@ async fn permits_and_readers_exclude_each_other(front_end: FrontEnd) {
         front_end, [permits = 3], [.permits(3)],
         async fn handler() {}
     );
-    let reader = app.locks.lock(KEY).shared().try_acquire().await.unwrap();
+    let reader = app.locks.lock(KEY).shared(true).try_acquire().await.unwrap();
     assert_eq!(app.post().await.status, 409);
     reader.release().await.unwrap();
     assert_eq!(app.post().await.status, 200);
@@ -125,7 +125,7 @@ async fn permits_and_readers_exclude_each_other(front_end: FrontEnd) {
 /// It would wait for itself, and `reentrant` does not change that.
 async fn a_reader_that_asks_for_the_exclusive_lock_is_refused_at_once(front_end: FrontEnd) {
     let app = app!(
-        front_end, [shared], [.shared()],
+        front_end, [shared], [.shared(true)],
         async fn handler(locks: Locks) -> Result<(), LockRejection> {
             for reentrant in [false, true] {
                 let exclusive = locks.lock(KEY).reentrant(reentrant).wait_time(HOUR).acquire();
@@ -146,14 +146,14 @@ async fn a_reader_that_asks_for_the_exclusive_lock_is_refused_at_once(front_end:
 /// Not even a writer that waits keeps a request from reading again: it would wait for itself.
 async fn a_reader_may_read_again(front_end: FrontEnd) {
     let app = app!(
-        front_end, [shared], [.shared()],
+        front_end, [shared], [.shared(true)],
         async fn handler(locks: Locks) {
             let writer = locks.lock(KEY).wait_time(HOUR);
             let writer = tokio::spawn(async move { writer.acquire().await.unwrap().release().await });
             // From then on, readers of other requests are refused.
-            let stranger = || tokio::spawn(locks.lock(KEY).shared().try_acquire());
+            let stranger = || tokio::spawn(locks.lock(KEY).shared(true).try_acquire());
             while stranger().await.unwrap().is_ok() {}
-            let again = timeout(MINUTE / 6, locks.lock(KEY).shared().wait_time(HOUR).acquire());
+            let again = timeout(MINUTE / 6, locks.lock(KEY).shared(true).wait_time(HOUR).acquire());
             again.await.unwrap().unwrap().release().await.unwrap();
             assert!(!writer.is_finished());
         }
@@ -168,9 +168,9 @@ async fn an_exclusive_holder_may_read_its_own_lock_if_it_is_reentrant(front_end:
         [],
         async fn handler(lock: HeldLock, locks: Locks) {
             assert!(!lock.is_shared());
-            let refused = locks.lock(KEY).shared().try_acquire().await.unwrap_err();
+            let refused = locks.lock(KEY).shared(true).try_acquire().await.unwrap_err();
             assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
-            let own = locks.lock(KEY).shared().reentrant(true).try_acquire().await.unwrap();
+            let own = locks.lock(KEY).shared(true).reentrant(true).try_acquire().await.unwrap();
             assert!(!own.is_shared(), "it is the exclusive lock");
         }
     );
@@ -183,7 +183,7 @@ async fn a_request_takes_one_permit(front_end: FrontEnd) {
         front_end, [permits = 2], [.permits(2)],
         async fn handler(locks: Locks, Extension(node): Extension<MemoryNode>) {
             let permit = |number| locks.lock(KEY).permits(number);
-            for second in [permit(2), permit(3).reentrant(true), locks.lock(KEY).shared()] {
+            for second in [permit(2), permit(3).reentrant(true), locks.lock(KEY).shared(true)] {
                 let refused = second.wait_time(HOUR).acquire().await.unwrap_err();
                 assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
             }
@@ -199,7 +199,7 @@ async fn a_request_takes_one_permit(front_end: FrontEnd) {
 
 async fn a_reader_with_min_hold_keeps_out_writers_and_no_readers(front_end: FrontEnd) {
     let app = app!(
-        front_end, [shared, expire = 60, min_hold = 30], [.shared().expire(MINUTE).min_hold(MINUTE / 2)],
+        front_end, [shared, expire = 60, min_hold = 30], [.shared(true).expire(MINUTE).min_hold(MINUTE / 2)],
         async fn handler() {}
     );
     assert_eq!(app.post().await.status, 200);
@@ -208,14 +208,14 @@ async fn a_reader_with_min_hold_keeps_out_writers_and_no_readers(front_end: Fron
     assert_eq!(app.post().await.status, 200);
     let other = LockManager::builder().memory_node(&app.node).connect().await.unwrap();
     for locks in [&app.locks, &other] {
-        drop(locks.lock(KEY).shared().try_acquire().await.unwrap());
+        drop(locks.lock(KEY).shared(true).try_acquire().await.unwrap());
         assert!(locks.lock(KEY).try_acquire().await.unwrap_err().is_contended());
     }
 }
 
 async fn a_shared_lock_has_no_number(front_end: FrontEnd) {
     let app = app!(
-        front_end, [shared], [.shared()],
+        front_end, [shared], [.shared(true)],
         async fn handler(lock: HeldLock, fenced: Option<FencedLock>) -> String {
             format!("{} {}", lock.is_shared(), fenced.is_some())
         }

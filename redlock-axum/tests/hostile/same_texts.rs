@@ -102,16 +102,14 @@ fn durations_are_read_alike_by_the_attribute_and_from_a_configuration() {
     use std::time::Duration;
 
     use duration_text::DurationText;
-    use redlock_axum::WaitTime;
-    use serde::Deserialize;
-    use serde::de::IntoDeserializer;
-    use serde::de::value::{Error, StrDeserializer};
+    use redlock_axum::{LockOptions, WaitTime};
 
     const PIECES: &[&str] =
         &["0", "5", "30", " ", "+", "-", ".", "_", "ms", "s", "m", "h", "sec", "us"];
     check(4000, PIECES, |text| {
-        let deserializer: StrDeserializer<'_, Error> = text.into_deserializer();
-        let configured = WaitTime::deserialize(deserializer).ok();
+        let configured = serde_json::json!({ "wait_time": text });
+        let configured = serde_json::from_value::<LockOptions>(configured).ok();
+        let configured = configured.and_then(|options| options.wait_time);
         let written = duration_text::parse(text).ok().map(|written| match written {
             DurationText::Number(seconds) => Duration::from_secs(seconds),
             DurationText::Sum(time) => time,

@@ -155,10 +155,7 @@ async fn an_unfinished_layer_is_not_logged_as_wrong() {
 
     for (wrong, mistake) in [
         (LockLayer::new("k").max_hold(HOUR), "max_hold requires renew"),
-        (
-            LockLayer::new("k").shared().fenced(true),
-            "fenced is true, but must be unset beside shared",
-        ),
+        (LockLayer::new("k").shared(true).fenced(true), "fenced cannot be combined with shared"),
     ] {
         assert_eq!(logs.count("ERROR", mistake), 0);
         assert_eq!(post(&app(wrong, &locks, &node), "/orders/42/pay").await, 500);

@@ -7,8 +7,6 @@ mod options;
 mod request_values;
 mod routes;
 mod shared_mistakes;
-#[cfg(feature = "serde")]
-mod written_configuration;
 
 use redlock_axum::{LockPolicies, LockPolicy};
 

@@ -18,10 +18,10 @@ fn options_that_do_not_go_together_with_a_shared_lock_are_mistakes() {
     macro_rules! message {
         ($($calls:tt)*) => { message(|layer| layer$($calls)*, |policy| policy$($calls)*) };
     }
-    assert_eq!(message!(.shared().permits(3)), "permits cannot be combined with shared");
+    assert_eq!(message!(.shared(true).permits(3)), "permits cannot be combined with shared");
     assert_eq!(message!(.permits(0)), "permits is 0, but must be from 1 to 1000");
     assert_eq!(
-        message!(.shared_on(READERS).shared()),
+        message!(.shared_on(READERS).shared(true)),
         "shared_on is GET, HEAD, but must be unset beside shared, which shares the lock on every \
          method"
     );
@@ -31,21 +31,24 @@ fn options_that_do_not_go_together_with_a_shared_lock_are_mistakes() {
     );
     assert_eq!(
         message!(.shared_on(READERS).dialect(Dialect::Redisson)),
-        "shared_on is GET, HEAD, but must be unset in the dialect redisson, which has no shared \
+        "shared_on is GET, HEAD, but must be unset beside the dialect redisson, which has no shared \
          locks"
     );
-    assert_eq!(message!(.shared().dialect(Dialect::Redisson)), "shared requires the dialect plain");
+    assert_eq!(
+        message!(.shared(true).dialect(Dialect::Redisson)),
+        "shared requires the dialect plain"
+    );
     assert_eq!(
         message!(.permits(3).dialect(Dialect::Redisson)),
         "permits requires the dialect plain"
     );
-    let fenced = "fenced is true, but must be unset beside";
+    let fenced = "fenced cannot be combined with";
     let numbers = "only exclusive holders have numbers";
-    assert_eq!(message!(.fenced(true).shared()), format!("{fenced} shared: {numbers}"));
+    assert_eq!(message!(.fenced(true).shared(true)), format!("{fenced} shared: {numbers}"));
     assert_eq!(message!(.fenced(true).permits(3)), format!("{fenced} permits: {numbers}"));
     assert_eq!(
         message!(.shared_on(READERS).fenced(true)),
-        format!("{fenced} shared_on: {numbers}")
+        format!("shared_on is GET, HEAD, but must be unset beside fenced: {numbers}")
     );
 }
 

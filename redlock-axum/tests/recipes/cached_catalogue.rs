@@ -8,7 +8,7 @@ type Articles = Vec<&'static str>;
 /// Reads the catalogue. The first caller that finds it empty rebuilds it.
 async fn read(locks: &LockManager, catalogue: &Catalogue) -> Result<Articles, LockError> {
     let request = || locks.lock("catalogue").wait_time(Duration::from_secs(2));
-    let reader = request().shared().acquire().await?;
+    let reader = request().shared(true).acquire().await?;
     let articles = catalogue.articles().await;
     if let Err(error) = reader.release().await {
         tracing::warn!("{}", error.diagnostics());

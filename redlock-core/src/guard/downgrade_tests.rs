@@ -39,7 +39,7 @@ async fn a_guard_that_joins_before_the_downgrade_keeps_the_lock_exclusive() {
         assert!(writer.is_shared());
         let again = locks.lock(KEY).reentrant(true).try_acquire().await;
         assert!(matches!(again, Err(LockError::AlreadyHeld { .. })), "{again:?}");
-        let reader = locks.lock(KEY).shared().try_acquire().await.unwrap();
+        let reader = locks.lock(KEY).shared(true).try_acquire().await.unwrap();
         writer.downgrade().await.unwrap();
         assert!(reader.is_shared() && writer.is_shared());
     };
@@ -191,7 +191,7 @@ async fn a_dropped_downgrade_wakes_the_readers() {
     let test = TestLocks::new(1);
     let (locks, node) = (test.manager(), &test.nodes()[0]);
     let writer = locks.lock(KEY).expire(600 * SECOND).try_acquire().await.unwrap();
-    let mut reader = Box::pin(locks.lock(KEY).shared().wait_forever().acquire());
+    let mut reader = Box::pin(locks.lock(KEY).shared(true).wait_forever().acquire());
     assert!(futures_util::poll!(&mut reader).is_pending());
     node.delay(SECOND);
     assert!(writer.downgrade().now_or_never().is_none());
@@ -203,7 +203,7 @@ async fn a_dropped_downgrade_wakes_the_readers() {
 
 #[cfg(feature = "test-util")]
 async fn is_refused(locks: &LockManager) -> bool {
-    locks.lock(KEY).shared().try_acquire().await.is_err()
+    locks.lock(KEY).shared(true).try_acquire().await.is_err()
 }
 
 /// The first node still has the exclusive lock. Each later operation of the reader covers it.

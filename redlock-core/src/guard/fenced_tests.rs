@@ -39,7 +39,7 @@ async fn every_turn_has_a_greater_number_than_the_one_before() {
                 tokio::spawn(async move {
                     for _ in 0..10 {
                         let request = locks.lock("a").dialect(dialect).wait_time(WAIT);
-                        let guard = request.fenced().acquire().await.unwrap();
+                        let guard = request.fenced(true).acquire().await.unwrap();
                         turns.lock().push(guard.fencing_token().unwrap());
                         tokio::task::yield_now().await;
                         guard.release().await.unwrap();
@@ -61,7 +61,7 @@ async fn every_turn_has_a_greater_number_than_the_one_before() {
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_is_numbered_and_confirmed() {
     let (locks, nodes) = over_fakes(3);
-    let fenced = || locks.lock("a").wait_time(WAIT).fenced().acquire();
+    let fenced = || locks.lock("a").wait_time(WAIT).fenced(true).acquire();
     let first = fenced().await.unwrap();
     let token = first.fencing_token().unwrap();
     let acquired = nodes[0].log().len();
@@ -79,7 +79,7 @@ async fn a_hand_over_is_numbered_and_confirmed() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_lost_in_a_hand_over_is_acquired_anew() {
     let (locks, nodes) = over_fakes(3);
-    let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
+    let acquire = || locks.lock("a").wait_time(WAIT).fenced(true).acquire();
     let first = acquire().await.unwrap();
     let token = first.fencing_token().unwrap();
     let next = || async {
@@ -104,8 +104,8 @@ async fn a_lock_that_is_lost_in_a_hand_over_is_acquired_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_that_no_quorum_confirms_fails() {
     let (locks, nodes) = over_fakes(3);
-    let first = locks.lock("a").wait_time(WAIT).fenced().acquire().await.unwrap();
-    let next = async { locks.lock("a").wait_time(WAIT).fenced().acquire().await };
+    let first = locks.lock("a").wait_time(WAIT).fenced(true).acquire().await.unwrap();
+    let next = async { locks.lock("a").wait_time(WAIT).fenced(true).acquire().await };
     let release = async {
         for node in &nodes {
             node.set(FakeMode::Frozen);
@@ -128,7 +128,7 @@ async fn a_hand_over_that_no_quorum_confirms_fails() {
 async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
     for mode in [FakeMode::Frozen, FakeMode::Down] {
         let (locks, nodes) = over_fakes(3);
-        let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
+        let acquire = || locks.lock("a").wait_time(WAIT).fenced(true).acquire();
         let first = acquire().await.unwrap();
         let token = first.fencing_token().unwrap();
         let order = parking_lot::Mutex::new(Vec::new());
@@ -159,7 +159,7 @@ async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
 async fn a_lock_without_a_number_is_not_handed_to_a_waiter_that_needs_one() {
     let (locks, nodes) = over_fakes(1);
     let first = locks.lock("a").wait_time(WAIT).acquire().await.unwrap();
-    let next = async { locks.lock("a").wait_time(WAIT).fenced().acquire().await.unwrap() };
+    let next = async { locks.lock("a").wait_time(WAIT).fenced(true).acquire().await.unwrap() };
     let (next, released) = tokio::join!(next, first.release());
     released.unwrap();
     assert_eq!(nodes[0].releases(), 1);
@@ -174,15 +174,17 @@ async fn a_lock_without_a_number_is_not_handed_to_a_waiter_that_needs_one() {
 async fn an_extension_and_a_joined_lock_keep_the_number() {
     let locks = over(&[MemoryNode::new()]).await;
     scope(async {
-        let guard = locks.lock("a").fenced().acquire().await.unwrap();
+        let guard = locks.lock("a").fenced(true).acquire().await.unwrap();
         let token = guard.fencing_token().unwrap();
         guard.extend(WAIT).await.unwrap();
-        let joined = locks.lock("a").reentrant(true).fenced().try_acquire().await.unwrap();
+        let joined = locks.lock("a").reentrant(true).fenced(true).try_acquire().await.unwrap();
         assert_eq!(joined.fencing_token().unwrap(), token);
         drop(guard);
         assert_eq!(joined.fencing_token().unwrap(), token);
         joined.release().await.unwrap();
-        assert!(locks.lock("a").fenced().acquire().await.unwrap().fencing_token().unwrap() > token);
+        assert!(
+            locks.lock("a").fenced(true).acquire().await.unwrap().fencing_token().unwrap() > token
+        );
     })
     .await;
 }
@@ -194,7 +196,7 @@ async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
     let locks = over(std::slice::from_ref(&node)).await;
     scope(async {
         let guard = locks.lock("a").acquire().await.unwrap();
-        let refused = locks.lock("a").reentrant(true).fenced().acquire().await;
+        let refused = locks.lock("a").reentrant(true).fenced(true).acquire().await;
         assert!(matches!(refused, Err(LockError::AlreadyHeld { .. })), "{refused:?}");
         assert!(guard.is_valid() && node.len() == 1);
         guard.release().await.unwrap();
@@ -207,7 +209,7 @@ async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
 #[tokio::test]
 async fn the_number_is_not_below_the_time() {
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let guard = LockManager::in_memory().lock("a").fenced().acquire().await.unwrap();
+    let guard = LockManager::in_memory().lock("a").fenced(true).acquire().await.unwrap();
     assert!(
         i128::from(guard.fencing_token().unwrap().number())
             > i128::try_from(before.as_micros()).unwrap()

@@ -103,7 +103,7 @@ impl LockGuard {
     /// let guard = locks.lock("catalogue").try_acquire().await?;
     /// // ... write ...
     /// guard.downgrade().await?;
-    /// let another = locks.lock("catalogue").shared().try_acquire().await?;
+    /// let another = locks.lock("catalogue").shared(true).try_acquire().await?;
     /// # drop((guard, another)); Ok(()) }
     /// ```
     pub async fn downgrade(&self) -> Result<(), HoldError> {

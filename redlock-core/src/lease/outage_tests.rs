@@ -42,7 +42,7 @@ async fn a_node_that_gets_a_fenced_lock_again_continues_from_its_number() {
     for node in &nodes {
         node.set_counter(41);
     }
-    let request = || locks.lock("a").expire(3 * SECOND).renew(true).fenced();
+    let request = || locks.lock("a").expire(3 * SECOND).renew(true).fenced(true);
     let guard = request().try_acquire().await.unwrap();
     let first = guard.fencing_token().unwrap();
     assert_eq!(first.number(), 42);

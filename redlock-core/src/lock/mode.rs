@@ -93,11 +93,6 @@ impl fmt::Display for Mode {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize, serde::Serialize),
-    serde(rename_all = "snake_case")
-)]
 #[non_exhaustive]
 pub enum Dialect {
     /// `SET key token NX PX milliseconds`, as the Redis documentation describes it.
@@ -119,8 +114,21 @@ pub enum Dialect {
 pub(crate) type ByDialect<T> = [T; 2];
 
 impl Dialect {
+    const ALL: ByDialect<Self> = [Self::Plain, Self::Redisson];
+    const NAMES: ByDialect<&'static str> = ["plain", "redisson"];
+
     pub(crate) fn index(self) -> usize {
         self as usize
+    }
+
+    /// Returns the name of the dialect in a configuration.
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+
+    /// Returns the dialect with this name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 }
 

@@ -86,7 +86,7 @@ async fn fenced_locks_need_nodes_that_can_number_holders() {
     node.capabilities.fencing = Fencing::None;
     let name = node.name().to_string();
     let locks = LockManager::builder().node(node).connect().await.unwrap();
-    let error = locks.lock("order:42").fenced().try_acquire().await.unwrap_err();
+    let error = locks.lock("order:42").fenced(true).try_acquire().await.unwrap_err();
     let LockError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
     assert_eq!(invalid.option(), "fenced");
     assert!(error.to_string().contains(&name), "{error}");
@@ -104,7 +104,7 @@ async fn a_node_that_gives_numbers_alone_gives_none_beside_other_nodes() {
     let (first, mut sent) = node();
     let name = first.name().to_string();
     let locks = LockManager::builder().node(first).node(MemoryNode::new()).connect().await.unwrap();
-    let error = locks.lock("order:42").fenced().try_acquire().await.unwrap_err();
+    let error = locks.lock("order:42").fenced(true).try_acquire().await.unwrap_err();
     let LockError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
     assert_eq!(invalid.option(), "fenced");
     assert!(
@@ -116,7 +116,7 @@ async fn a_node_that_gives_numbers_alone_gives_none_beside_other_nodes() {
 
     let (alone, mut sent) = node();
     let locks = LockManager::builder().node(alone).connect().await.unwrap();
-    let acquisition = tokio::spawn(locks.lock("order:42").fenced().try_acquire());
+    let acquisition = tokio::spawn(locks.lock("order:42").fenced(true).try_acquire());
     tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
     assert!(acquisition.await.unwrap().unwrap().fencing_token().is_some());
 }
@@ -303,10 +303,10 @@ async fn managers_with_different_prefixes_have_different_fair_queues() {
     };
     let (shop, bank) = (manager("shop:").await, manager("bank:").await);
     let _held = shop.lock("a").try_acquire().await.unwrap();
-    let waiter = tokio::spawn(shop.lock("a").fair().wait_forever().acquire());
+    let waiter = tokio::spawn(shop.lock("a").fair(true).wait_forever().acquire());
     sleep(Duration::from_millis(100)).await;
-    let refused = shop.lock("a").fair().try_acquire().await.unwrap_err();
+    let refused = shop.lock("a").fair(true).try_acquire().await.unwrap_err();
     assert!(refused.is_contended(), "{refused:?}");
-    drop(bank.lock("a").fair().try_acquire().await.unwrap());
+    drop(bank.lock("a").fair(true).try_acquire().await.unwrap());
     waiter.abort();
 }

@@ -9,11 +9,6 @@
 /// of nodes. In each case a warning is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize, serde::Serialize),
-    serde(rename_all = "snake_case")
-)]
 pub enum OnLost {
     /// The work goes on, and its result is returned. For work that checks its lock itself, by the
     /// [`LockHandle`](crate::LockHandle) or the extractor `HeldLock` of `redlock-axum`, or that may safely be

@@ -122,8 +122,8 @@ async fn a_lock_that_the_nodes_deny_during_a_hand_over_has_no_new_holder() {
             LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
         };
         let (here, there) = (manager(), manager());
-        let first = request(&here).fenced().acquire().await.unwrap();
-        let second = tokio::spawn(request(&here).fenced().acquire());
+        let first = request(&here).fenced(true).acquire().await.unwrap();
+        let second = tokio::spawn(request(&here).fenced(true).acquire());
         settle().await;
         let third = tokio::spawn(request(&here).acquire());
         settle().await;
@@ -298,12 +298,12 @@ async fn a_waiter_that_is_dropped_at_any_point_leaves_the_lock_to_its_scope() {
         };
         let (here, there) = (manager(), manager());
         let request = || request(&here).reentrant(true);
-        let first = request().fenced().acquire().await.unwrap();
+        let first = request().fenced(true).acquire().await.unwrap();
         for node in &nodes {
             node.set(FakeMode::Up(Duration::from_millis(1)));
         }
         scope(async {
-            let mut dropped = Box::pin(request().fenced_if(fenced).acquire());
+            let mut dropped = Box::pin(request().fenced(fenced).acquire());
             assert!(dropped.as_mut().now_or_never().is_none());
             let mut dropped = Some(dropped);
             let mut other = Box::pin(request().acquire());

@@ -27,7 +27,7 @@ impl Process {
 
     fn request(&self, mode: Mode, lease: Duration) -> LockRequest {
         let request = self.0.lock("a").expire(lease);
-        if mode == Exclusive { request } else { request.shared() }
+        if mode == Exclusive { request } else { request.shared(true) }
     }
 
     async fn grant(&self, mode: Mode, lease: Duration) -> LockGuard {
@@ -213,7 +213,7 @@ async fn a_waiter_is_notified_after_a_waiter_of_another_mode_has_subscribed() {
         let holder = other.lock("a").expire(LEASE).try_acquire().await.unwrap();
         let wait = |mode| {
             let request = process.lock("a").expire(LEASE).wait_forever();
-            let request = if mode == Exclusive { request } else { request.shared() };
+            let request = if mode == Exclusive { request } else { request.shared(true) };
             tokio::spawn(request.acquire())
         };
         let subscribed = wait(first);

@@ -189,7 +189,7 @@ async fn a_new_request_fails_at_once_during_an_outage() {
             }
             let mut once = vec![request().try_acquire().boxed(), locks.lock("a").acquire().boxed()];
             if mode == FakeMode::Down {
-                once.push(request().fair().acquire().boxed());
+                once.push(request().fair(true).acquire().boxed());
             }
             for request in once {
                 let result = request.now_or_never().expect("at once");

@@ -287,7 +287,7 @@ async fn a_set_gets_its_turn_beside_readers_of_two_keys() {
             readers.push(tokio::spawn(async move {
                 sleep(start).await;
                 while !stop.is_cancelled() {
-                    let reader = locks.lock(key).shared().expire(SECOND).wait_forever();
+                    let reader = locks.lock(key).shared(true).expire(SECOND).wait_forever();
                     let reader = reader.acquire().await.unwrap();
                     sleep(reads).await;
                     reader.release().await.unwrap();
@@ -356,7 +356,7 @@ async fn the_mark_of_a_set_keeps_out_no_reader_of_its_process_that_is_before_it(
             .unzip();
         let here = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
         let mut deferred = Deferred(operations);
-        let read = |locks: &LockManager| locks.lock("a").shared().expire(30 * SECOND);
+        let read = |locks: &LockManager| locks.lock("a").shared(true).expire(30 * SECOND);
         let holder = read(&there).try_acquire().await.unwrap();
         let set = wait_for_all(&here, ["a", "b"]);
         // The first question is without a mark.

@@ -95,7 +95,7 @@ async fn a_reader_with_a_minority_of_votes_gets_a_turn_after_four_releases() {
     let two = two.connect().await.unwrap();
     let first = two.lock("a").try_acquire().await.unwrap();
     let begun = Instant::now();
-    let reader = nodes.manager().lock("a").shared().wait_forever().acquire();
+    let reader = nodes.manager().lock("a").shared(true).wait_forever().acquire();
     let reader = tokio::spawn(reader);
     let writer = tokio::spawn(async move {
         let mut holder = first;

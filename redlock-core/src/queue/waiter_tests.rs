@@ -58,7 +58,7 @@ async fn a_release_is_not_missed_while_another_reader_asks() {
     let here = LockManager::builder().node(node).connect().await.unwrap();
     let there = LockManager::builder().memory_node(&store).connect().await.unwrap();
     let writer = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
-    let read = || tokio::spawn(here.lock("a").shared().expire(LEASE).wait_forever().acquire());
+    let read = || tokio::spawn(here.lock("a").shared(true).expire(LEASE).wait_forever().acquire());
     let subscribes = read();
     for _ in 0..2 {
         sent.recv().await.unwrap().execute();
@@ -86,7 +86,7 @@ async fn a_release_is_not_missed_while_another_reader_asks() {
 #[tokio::test(start_paused = true)]
 async fn a_writer_asks_seldom_while_readers_of_its_process_rely_on_a_forgotten_lock() {
     let (here, store, asked) = counted().await;
-    let reader = here.lock("a").shared().expire(LEASE).try_acquire().await.unwrap();
+    let reader = here.lock("a").shared(true).expire(LEASE).try_acquire().await.unwrap();
     let writer = tokio::spawn(here.lock("a").expire(LEASE).wait_forever().acquire());
     settle().await;
     store.forget();
@@ -177,8 +177,8 @@ async fn a_waiter_in_front_of_which_another_one_is_put_does_not_ask() {
 async fn a_waiter_that_returns_to_the_head_asks_before_the_next_one() {
     let (here, store, asked) = counted().await;
     let request = || here.lock("a").expire(LEASE);
-    let holder = request().fenced().try_acquire().await.unwrap();
-    let first = tokio::spawn(request().fenced().wait_forever().acquire());
+    let holder = request().fenced(true).try_acquire().await.unwrap();
+    let first = tokio::spawn(request().fenced(true).wait_forever().acquire());
     settle().await;
     let second = tokio::spawn(request().wait_forever().acquire());
     settle().await;
@@ -272,7 +272,7 @@ async fn the_log_says_why_a_waiter_slept_and_what_has_woken_it() {
 async fn a_reader_that_meets_a_holder_behind_an_asking_reader_is_called_again() {
     let (node, mut sent) = deferring();
     let locks = LockManager::builder().node(node).connect().await.unwrap();
-    let read = || tokio::spawn(locks.lock("a").shared().expire(LEASE).wait_forever().acquire());
+    let read = || tokio::spawn(locks.lock("a").shared(true).expire(LEASE).wait_forever().acquire());
     let first = read();
     let asked = sent.recv().await.unwrap();
     let writer = tokio::spawn(locks.lock("a").expire(LEASE).try_acquire());
@@ -302,7 +302,7 @@ async fn a_displaced_reader_is_called_when_the_waiter_before_it_gives_up() {
     let (a, b) = (a.await.unwrap(), b.await.unwrap());
     let set = tokio::spawn(here.lock_all(["a", "b"]).expire(LEASE).wait_forever().acquire());
     settle().await;
-    let reader = tokio::spawn(request(&here, "b").shared().wait_forever().acquire());
+    let reader = tokio::spawn(request(&here, "b").shared(true).wait_forever().acquire());
     settle().await;
     a.release().await.unwrap();
     settle().await;
@@ -320,7 +320,7 @@ async fn a_displaced_reader_is_called_when_the_waiter_before_it_gives_up() {
 async fn a_new_reader_in_an_outage_queues_behind_a_writer_of_its_process() {
     let nodes = TestLocks::new(1);
     let locks = nodes.manager();
-    let read = || locks.lock("a").shared().expire(LEASE);
+    let read = || locks.lock("a").shared(true).expire(LEASE);
     let holder = read().try_acquire().await.unwrap();
     let writer = tokio::spawn(locks.lock("a").expire(LEASE).wait_forever().acquire());
     settle().await;

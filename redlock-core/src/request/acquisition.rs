@@ -29,19 +29,17 @@ pub(super) struct Acquisition {
     pub(super) context: Arc<Context>,
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
-    /// Whether the holder gets a fencing token.
-    pub(super) fenced: bool,
 }
 
 impl Acquisition {
     /// Checks the options and the key of a request.
     pub(super) fn new(request: LockRequest) -> Result<Self, LockError> {
-        let LockRequest { context, keys, options, fenced, on_lost: _ } = request;
+        let LockRequest { context, keys, options } = request;
         let options = options.resolve(&context)?;
         let keys = keys?.with_prefix(&context.prefix);
         let spec = LockSpec::new(keys, options.mode, options.dialect);
-        context.check_lock(&spec, options.fair, fenced)?;
-        Ok(Self { context, spec, options, fenced })
+        context.check_lock(&spec, options.fair, options.fenced)?;
+        Ok(Self { context, spec, options })
     }
 
     /// Acquires the lock, or shares a lock of the same scope, and keeps it for the minimum hold time. Makes sure that its
@@ -147,12 +145,12 @@ impl Acquisition {
 
     /// Joins the queue of this process.
     fn join(&self) -> Result<Place<'_>, LockError> {
-        let Self { context, spec, options, fenced } = self;
+        let Self { context, spec, options } = self;
         let fair = options.fair.then(|| FairPlace::new(&context.fair, spec));
         let waiter = WaiterOptions {
             expire: options.expire,
             accepts_hand_over: options.min_hold.is_none(),
-            fenced: *fenced,
+            fenced: options.fenced,
             scope: scope::current(),
             since: Instant::now(),
             fair: fair.as_ref().map(|fair| Arc::clone(&fair.tickets)),
@@ -205,7 +203,7 @@ impl Acquisition {
             (Mode::SHARED, Mode::SHARED) => true,
             // A fenced request can share only a lock that has a number.
             (own, wanted) if own == wanted || own == Mode::Exclusive => {
-                self.options.reentrant && (!self.fenced || held.token().is_some())
+                self.options.reentrant && (!self.options.fenced || held.token().is_some())
             }
             // A holder that shares the lock would wait for itself.
             _ => false,

@@ -21,7 +21,8 @@ impl Acquisition {
         let _shutdown_waits = self.context.ballot.home.delay_shutdown();
         loop {
             self.context.ballot.home.check_open()?;
-            let attempt = Attempt::new(&self.spec, self.fenced, *ask, &self.context.ballot.clock);
+            let attempt =
+                Attempt::new(&self.spec, self.options.fenced, *ask, &self.context.ballot.clock);
             let grant = match self.context.ballot.acquire(&attempt, self.options.expire).await {
                 Ok(grant) => grant,
                 Err(_) if ask.record_refusal(&attempt) => continue,
@@ -66,7 +67,7 @@ impl Acquisition {
         let (context, renewal) = (Arc::clone(&self.context), self.options.renewal());
         let (now, remaining) = (Instant::now(), held.remaining());
         let guard = LockGuard::new(context, Arc::clone(&held), renewal, now, remaining);
-        if self.fenced
+        if self.options.fenced
             && guard.is_valid()
             && let Some(token) = held.attempt().next_token()
         {

@@ -22,7 +22,7 @@ async fn processes(nodes: &TestLocks) -> [LockManager; 2] {
 }
 
 fn reader(locks: &LockManager) -> LockRequest {
-    locks.lock("a").shared().expire(LEASE)
+    locks.lock("a").shared(true).expire(LEASE)
 }
 
 /// Starts a writer, and lets it ask the nodes.
@@ -119,9 +119,9 @@ async fn a_fair_writer_leaves_a_mark_only_when_its_process_is_next() {
     let [here, there] = processes(&nodes).await;
     let holder = reader(&here).try_acquire().await.unwrap();
     // The first ticket belongs to a permit holder of another process, which waits for the readers.
-    let next = tokio::spawn(there.lock("a").permits(2).fair().wait_forever().acquire());
+    let next = tokio::spawn(there.lock("a").permits(2).fair(true).wait_forever().acquire());
     sleep(MOMENT).await;
-    let fair = tokio::spawn(here.lock("a").expire(LEASE).fair().wait_forever().acquire());
+    let fair = tokio::spawn(here.lock("a").expire(LEASE).fair(true).wait_forever().acquire());
     for _ in 0..20 {
         sleep(SECOND / 10).await;
         drop(reader(&there).try_acquire().await.unwrap());
@@ -163,7 +163,7 @@ async fn a_waiting_set_keeps_no_reader_out_of_its_other_keys() {
     let nodes = TestLocks::new(1);
     let [here, there] = processes(&nodes).await;
     let holder = reader(&there).try_acquire().await.unwrap();
-    let other = || there.lock("b").shared().expire(LEASE);
+    let other = || there.lock("b").shared(true).expire(LEASE);
     let inside = other().try_acquire().await.unwrap();
     let set = tokio::spawn(here.lock_all(["a", "b"]).expire(LEASE).wait_forever().acquire());
     sleep(MOMENT).await;
@@ -261,18 +261,18 @@ async fn the_mark_is_withdrawn_from_a_minority_that_refuses_the_lock() {
     let (locks, others) = (nodes.manager(), nodes.builder().connect().await.unwrap());
     let first = LockManager::builder().test_clock(nodes.clock()).node(nodes.nodes()[0].clone());
     let first = first.connect().await.unwrap();
-    let reader = others.lock("a").shared().try_acquire().await.unwrap();
-    let reader_of_first = first.lock("a").shared().try_acquire().await.unwrap();
+    let reader = others.lock("a").shared(true).try_acquire().await.unwrap();
+    let reader_of_first = first.lock("a").shared(true).try_acquire().await.unwrap();
     let writer = tokio::spawn(locks.lock("a").wait_forever().acquire());
     sleep(2 * MOMENT).await;
     let next = LockManager::builder().test_clock(nodes.clock()).node(nodes.nodes()[0].clone());
     let next = next.connect().await.unwrap();
-    let refused = next.lock("a").shared().try_acquire().await.unwrap_err();
+    let refused = next.lock("a").shared(true).try_acquire().await.unwrap_err();
     assert!(refused.is_contended(), "the writer has left no mark: {refused:?}");
     reader.release().await.unwrap();
     let writer = writer.await.unwrap().unwrap();
     sleep(2 * MOMENT).await;
-    let reader_of_next = next.lock("a").shared().try_acquire().await.unwrap();
+    let reader_of_next = next.lock("a").shared(true).try_acquire().await.unwrap();
     drop((writer, reader_of_first, reader_of_next));
 }
 
@@ -324,7 +324,7 @@ async fn a_caller_that_meets_readers_for_the_first_time_asks_once_more() {
         let here = LockManager::builder().node(node).connect().await.unwrap();
         let there = LockManager::builder().memory_node(&store).connect().await.unwrap();
         let _reader = reader(&there).try_acquire().await.unwrap();
-        here.lock("a").fenced_if(fenced).try_acquire().await.unwrap_err();
+        here.lock("a").fenced(fenced).try_acquire().await.unwrap_err();
         assert_eq!(*asked.lock(), expected, "fenced: {fenced}");
     }
 }

@@ -20,7 +20,7 @@ use crate::error::{LockError, RunError};
 use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
 use crate::lock::Keys;
-use crate::options::{LockOptions, OnLost};
+use crate::options::LockOptions;
 use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
 
@@ -56,21 +56,11 @@ pub struct LockRequest {
     context: Arc<Context>,
     keys: Result<Keys, KeyError>,
     options: LockOptions,
-    /// Whether the holder gets a fencing token.
-    fenced: bool,
-    /// Whether `run` stops the work if the lock is lost.
-    on_lost: OnLost,
 }
 
 impl LockRequest {
     pub(crate) fn new(context: Arc<Context>, keys: Result<Keys, KeyError>) -> Self {
-        Self {
-            context,
-            keys,
-            options: LockOptions::new(),
-            fenced: false,
-            on_lost: OnLost::default(),
-        }
+        Self { context, keys, options: LockOptions::new() }
     }
 
     /// Sets all options at once. Replaces all options that were set before.
@@ -80,57 +70,6 @@ impl LockRequest {
     }
 
     crate::lock_option_setters!(self => self.options; self);
-
-    /// Numbers the holders of the lock, so that the resource can refuse a late holder:
-    /// [`fencing_token`](crate::LockHandle::fencing_token) of the guard then returns a
-    /// [`FencingToken`](crate::FencingToken), whose page states what the number guarantees. For each key of the lock, the
-    /// number is greater than those of all earlier holders.
-    ///
-    /// On several nodes a fenced lock costs one more round trip. The fencing counter is in the same slot
-    /// as the lock, so that fenced locks work on servers in cluster mode too. If the manager's
-    /// [`prefix`](crate::LockManagerBuilder::prefix) has a `{` that begins no hash tag, no name for the
-    /// counter is in that slot, and the acquisition fails with [`LockError::InvalidOption`]. It fails in
-    /// the same way if a node cannot number holders. A reentrant request cannot join a lock without a number: it fails
-    /// with [`LockError::AlreadyHeld`]. The servers' users need the rights to `TIME`, and
-    /// to `GET` and `SET` the keys `redlock:fencing*` behind the manager's prefix.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use redlock_core::{FencingToken, LockError, LockManager};
-    ///
-    /// /// Refuses the write of a holder that is earlier than the last one.
-    /// fn write(seen: &mut Option<FencingToken>, token: Option<FencingToken>) -> Result<(), &'static str> {
-    ///     if token < *seen {
-    ///         return Err("a later holder has written");
-    ///     }
-    ///     *seen = token;
-    ///     Ok(())
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
-    /// let locks = LockManager::in_memory();
-    /// let mut seen = None;
-    ///
-    /// let slow = locks.lock("report").fenced().acquire().await?;
-    /// let slow_token = slow.fencing_token();
-    /// drop(slow); // or its lease ran out, and the slow holder has not noticed
-    ///
-    /// let next = locks.lock("report").fenced().acquire().await?;
-    /// assert!(write(&mut seen, next.fencing_token()).is_ok());
-    /// assert!(write(&mut seen, slow_token).is_err());
-    /// # Ok(()) }
-    /// ```
-    pub fn fenced(self) -> Self {
-        self.fenced_if(true)
-    }
-
-    /// Numbers the holders if `fenced`. No public API.
-    #[doc(hidden)]
-    pub fn fenced_if(mut self, fenced: bool) -> Self {
-        self.fenced = fenced;
-        self
-    }
 
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time).
     ///
@@ -217,16 +156,6 @@ impl LockRequest {
         result
     }
 
-    /// Sets what happens to the work of [`run`](Self::run) if its lock is lost while the work runs. Defaults to
-    /// [`OnLost::KeepGoing`].
-    ///
-    /// A guard does not stop work, so [`acquire`](Self::acquire) and [`try_acquire`](Self::try_acquire) ignore
-    /// this option.
-    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
-        self.on_lost = on_lost;
-        self
-    }
-
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
     ///
     /// The lock is acquired as by [`acquire`](Self::acquire): without a [`wait_time`](Self::wait_time), `run`
@@ -303,7 +232,7 @@ impl LockRequest {
     /// # Errors
     ///
     /// * [`RunError::Acquire`] if the lock was not acquired. The closure was not called.
-    /// * [`RunError::Lost`] if the lock was lost and the work was stopped. Only with [`OnLost::Abort`].
+    /// * [`RunError::Lost`] if the lock was lost and the work was stopped. Only with [`OnLost::Abort`](crate::OnLost::Abort).
     ///
     /// An error of the work is part of its result: `run` then returns `Ok(Err(..))`.
     ///
@@ -316,7 +245,7 @@ impl LockRequest {
         F: FnOnce(LockHandle) -> Fut,
         Fut: Future,
     {
-        let on_lost = self.on_lost;
+        let on_lost = self.options.on_lost.unwrap_or_default();
         // Boxed, because the work may run other work, and each level would enlarge the future.
         let run = Box::pin(async {
             let guard = self.acquire().await?;
@@ -336,8 +265,6 @@ impl fmt::Debug for LockRequest {
         f.debug_struct("LockRequest")
             .field("keys", &self.keys)
             .field("options", &self.options)
-            .field("fenced", &self.fenced)
-            .field("on_lost", &self.on_lost)
             .finish_non_exhaustive()
     }
 }
@@ -357,7 +284,7 @@ mod tests {
             let error = request.clone().try_acquire().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
             assert_eq!(error.to_string(), "max_hold is 0ns, but must be longer than zero");
-            let error = request.fenced().acquire().await.unwrap_err();
+            let error = request.fenced(true).acquire().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
         }
         let shortest = bounded(Duration::from_nanos(1)).try_acquire().await.unwrap();

@@ -22,7 +22,7 @@ async fn processes(nodes: &TestLocks) -> [LockManager; 2] {
 }
 
 fn reader(locks: &LockManager, expire: Duration) -> LockRequest {
-    locks.lock("a").shared().expire(expire)
+    locks.lock("a").shared(true).expire(expire)
 }
 
 async fn read(locks: &LockManager, expire: Duration) -> LockGuard {
@@ -275,7 +275,7 @@ async fn a_fair_reader_is_not_called_before_a_writer_of_another_process() {
     let holder = write(&there).await.unwrap();
     let mut waiting = Vec::new();
     for request in [reader(&here, LEASE), there.lock("a").expire(LEASE), reader(&here, LEASE)] {
-        waiting.push(tokio::spawn(request.fair().wait_forever().acquire()));
+        waiting.push(tokio::spawn(request.fair(true).wait_forever().acquire()));
         sleep(MOMENT).await;
     }
     let [first, writer, last] = <[_; 3]>::try_from(waiting).unwrap();

@@ -79,7 +79,7 @@ async fn work_is_not_run_without_its_lock() {
     let holder = request(&locks).acquire().await.unwrap();
     let error = refusal(request(&locks).run(work).await);
     assert!(error.is_contended(), "{error:?}");
-    let error = refusal(request(&locks).fenced().run(work).await);
+    let error = refusal(request(&locks).fenced(true).run(work).await);
     assert!(error.is_contended(), "{error:?}");
     holder.release().await.unwrap();
 
@@ -126,7 +126,7 @@ async fn the_release_is_awaited_whatever_the_work_returns() {
         let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
         let other = LockManagerBuilder::with_nodes(dynamic, Arc::new(RuntimeClock::new()));
         request(&other).try_acquire().await.unwrap().release().await.unwrap();
-        request(&locks).fenced().run(async |_| sleep(DELAY).await).await.unwrap();
+        request(&locks).fenced(true).run(async |_| sleep(DELAY).await).await.unwrap();
         assert!(!is_held(&nodes));
     }
 }
@@ -165,7 +165,7 @@ async fn work_that_panics_releases_its_lock() {
         let run = request(&locks).run(async |_| panics(now).await);
         assert!(AssertUnwindSafe(run).catch_unwind().await.is_err());
         until_free(&nodes).await;
-        let run = request(&locks).fenced().run(async |_| panics(now).await);
+        let run = request(&locks).fenced(true).run(async |_| panics(now).await);
         assert!(AssertUnwindSafe(run).catch_unwind().await.is_err());
         until_free(&nodes).await;
     }
@@ -194,7 +194,7 @@ async fn work_whose_lock_is_lost_is_dropped_on_request() {
 
     // The lease runs out.
     let lost =
-        request(&locks).on_lost(OnLost::Abort).clone().fenced().run(async |_| pending().await);
+        request(&locks).on_lost(OnLost::Abort).clone().fenced(true).run(async |_| pending().await);
     let lost: Result<(), _> = timeout(PATIENCE, lost).await.unwrap();
     assert!(matches!(lost, Err(RunError::Lost(_))), "{lost:?}");
     until_free(&nodes).await;
@@ -212,7 +212,7 @@ async fn work_whose_lock_is_lost_goes_on_by_default() {
     assert_eq!(request(&locks).run(work).await.unwrap(), LockState::Lost);
     let keep_going = request(&locks).on_lost(OnLost::Abort).on_lost(OnLost::KeepGoing);
     assert_eq!(keep_going.clone().run(work).await.unwrap(), LockState::Lost);
-    let fenced = keep_going.fenced().run(work);
+    let fenced = keep_going.fenced(true).run(work);
     assert_eq!(fenced.await.unwrap(), LockState::Lost);
 }
 
@@ -246,7 +246,7 @@ async fn a_run_that_is_dropped_at_any_poll_leaves_nothing_behind() {
             };
             let request = request(&locks).on_lost(on_lost);
             let mut run = if fenced {
-                request.fenced().run(work).boxed_local()
+                request.fenced(true).run(work).boxed_local()
             } else {
                 request.run(work).boxed_local()
             };
@@ -287,7 +287,7 @@ async fn a_second_lock_of_the_same_key_is_refused_or_shared_inside_of_the_work()
     };
     request(&locks).run(work).await.unwrap();
     assert!(!is_held(&nodes));
-    request(&locks).fenced().run(work).await.unwrap();
+    request(&locks).fenced(true).run(work).await.unwrap();
     // Inside of another scope, the work belongs to that scope.
     scope(async {
         let guard = request(&locks).acquire().await.unwrap();

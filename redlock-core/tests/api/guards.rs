@@ -45,7 +45,7 @@ fn a_state_is_displayed_in_one_word() {
 #[tokio::test]
 async fn a_guard_has_the_methods_of_its_handle() {
     let locks = LockManager::in_memory();
-    let guard = locks.lock("order:42").fenced().expire(LONG / 12).try_acquire().await.unwrap();
+    let guard = locks.lock("order:42").fenced(true).expire(LONG / 12).try_acquire().await.unwrap();
     let handle = guard.handle();
     assert_eq!(guard.keys()[0].as_str(), "order:42");
     assert!(guard.is_valid());

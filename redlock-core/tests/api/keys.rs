@@ -116,7 +116,7 @@ async fn a_value_that_is_no_key_is_an_error_of_the_acquisition() {
     let rendered = KeyTemplate::new("order:{id:u64}").unwrap().render([("id", "x")]);
     let error = locks.lock(rendered.clone()).acquire().await.unwrap_err();
     assert!(matches!(&error, LockError::InvalidKey(KeyError::WrongType { .. })), "{error}");
-    let error = locks.lock(rendered).fenced().try_acquire().await.unwrap_err();
+    let error = locks.lock(rendered).fenced(true).try_acquire().await.unwrap_err();
     assert!(matches!(&error, LockError::InvalidKey(KeyError::WrongType { .. })), "{error}");
     for request in [locks.lock(""), locks.lock(String::new())] {
         let error = request.acquire().await.unwrap_err();

@@ -12,11 +12,11 @@ const OPTIONS: LockOptions = LockOptions::new().expire(MINUTE).dialect(Dialect::
 fn in_every_order(locks: &LockManager) -> [LockRequest; 5] {
     let request = || locks.lock("a");
     [
-        request().expire(MINUTE).dialect(Dialect::Redisson).fenced(),
-        request().expire(MINUTE).fenced().dialect(Dialect::Redisson),
-        request().fenced().expire(MINUTE).dialect(Dialect::Redisson),
-        request().options(OPTIONS).fenced(),
-        request().fenced().options(OPTIONS),
+        request().expire(MINUTE).dialect(Dialect::Redisson).fenced(true),
+        request().expire(MINUTE).fenced(true).dialect(Dialect::Redisson),
+        request().fenced(true).expire(MINUTE).dialect(Dialect::Redisson),
+        request().options(OPTIONS).fenced(true),
+        request().fenced(true).options(OPTIONS),
     ]
 }
 
@@ -41,7 +41,7 @@ async fn options_take_effect_before_and_after_fenced() {
 async fn a_waiting_time_takes_effect_after_fenced() {
     let locks = LockManager::in_memory();
     let first = locks.lock("a").try_acquire().await.unwrap();
-    let waiter = locks.lock("a").fenced().wait_forever().acquire();
+    let waiter = locks.lock("a").fenced(true).wait_forever().acquire();
     tokio::pin!(waiter);
     assert!(waiter.as_mut().now_or_never().is_none(), "it made one attempt only");
     first.release().await.unwrap();

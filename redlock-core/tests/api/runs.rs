@@ -96,15 +96,15 @@ async fn the_errors_of_the_lock_and_of_the_work_are_told_apart() {
 #[tokio::test]
 async fn fenced_work_gets_the_number_of_its_holder() {
     let locks = LockManager::in_memory();
-    let before = locks.lock("a").fenced().acquire().await.unwrap();
+    let before = locks.lock("a").fenced(true).acquire().await.unwrap();
     let token = before.fencing_token();
     before.release().await.unwrap();
     let work = async |lock: LockHandle| {
-        let shared = locks.lock("a").reentrant(true).fenced().try_acquire().await.unwrap();
+        let shared = locks.lock("a").reentrant(true).fenced(true).try_acquire().await.unwrap();
         assert_eq!(shared.fencing_token(), lock.fencing_token());
         lock.fencing_token()
     };
-    let run = || locks.lock("a").fenced().run(work);
+    let run = || locks.lock("a").fenced(true).run(work);
     let (first, second) = (run().await.unwrap(), run().await.unwrap());
     assert!(token < first && first < second, "{token:?} {first:?} {second:?}");
 }

@@ -249,7 +249,7 @@ async fn a_forgotten_fencing_number_is_not_issued_again() {
     for nodes in [1, 3] {
         let mut servers = Servers::start_with(&writing("no"), nodes).await;
         let locks = unguarded(&servers).await;
-        let fenced = || locks.lock(KEY).expire(LONG).fenced().try_acquire();
+        let fenced = || locks.lock(KEY).expire(LONG).fenced(true).try_acquire();
         let first = fenced().await.unwrap();
         all_hold_for(&servers, Duration::ZERO).await;
         let known = first.fencing_token().unwrap();
@@ -260,7 +260,7 @@ async fn a_forgotten_fencing_number_is_not_issued_again() {
         assert!(forgotten > known);
         cut_power(&mut servers, 1).await;
         let next = eventually("the lock is free again", SOON, async || {
-            unguarded(&servers).await.lock(KEY).expire(LONG).fenced().try_acquire().await.ok()
+            unguarded(&servers).await.lock(KEY).expire(LONG).fenced(true).try_acquire().await.ok()
         })
         .await;
         assert!(next.fencing_token().unwrap() > forgotten, "{next:?} after {second:?}");

@@ -1,4 +1,4 @@
-//! A process whose callers wait for one lock with `.fair()`, for tests of the order between processes.
+//! A process whose callers wait for one lock with `.fair(true)`, for tests of the order between processes.
 //!
 //! Environment: `REDIS_URLS`, `KEY`, and `HOLD_MS`, the time for which each caller holds the lock. The process prints
 //! `ready`. For each number that it reads from standard input, it starts a caller. After its release, the caller prints
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("ready");
     let mut callers = Vec::new();
     while let Some(number) = numbers.recv().await {
-        let request = locks.lock(&key).expire(Duration::from_secs(10)).fair().wait_forever();
+        let request = locks.lock(&key).expire(Duration::from_secs(10)).fair(true).wait_forever();
         callers.push(tokio::spawn(async move {
             let guard = request.acquire().await.map_err(|error| error.diagnostics().to_string())?;
             let begun = monotonic_nanos();

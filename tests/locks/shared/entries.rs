@@ -16,13 +16,13 @@ async fn a_full_server_refuses_new_keys_only() {
     let (one, two) = (connect([server.url()]).await, connect([server.url()]).await);
     let request = |key: &str| one.lock(key).expire(LONG);
     // All scripts are loaded.
-    request("other").shared().try_acquire().await.unwrap().release().await.unwrap();
-    let reader = request(KEY).shared().try_acquire().await.unwrap();
+    request("other").shared(true).try_acquire().await.unwrap().release().await.unwrap();
+    let reader = request(KEY).shared(true).try_acquire().await.unwrap();
     let permit = request("permit").permits(2).try_acquire().await.unwrap();
     let writer = request("writer").try_acquire().await.unwrap();
-    let kept = request("kept").shared().min_hold(LONG / 2).try_acquire().await.unwrap();
+    let kept = request("kept").shared(true).min_hold(LONG / 2).try_acquire().await.unwrap();
     probe.command::<()>(["CONFIG", "SET", "maxmemory", "1"]).await;
-    for free in [request("free"), request("free").shared(), request("free").permits(2)] {
+    for free in [request("free"), request("free").shared(true), request("free").permits(2)] {
         let error = free.try_acquire().await.unwrap_err();
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         assert!(error.diagnostics().to_string().contains("OOM"), "{}", error.diagnostics());
@@ -37,7 +37,7 @@ async fn a_full_server_refuses_new_keys_only() {
     kept.release().await.unwrap();
     let left = probe.time_to_live("kept").await;
     assert!(left > Some(Duration::ZERO) && left <= Some(LONG / 2), "{left:?}");
-    let another = two.lock(KEY).shared().expire(LONG).try_acquire().await.unwrap();
+    let another = two.lock(KEY).shared(true).expire(LONG).try_acquire().await.unwrap();
     for guard in [reader, another, permit, writer] {
         guard.release().await.unwrap();
     }

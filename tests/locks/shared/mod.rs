@@ -45,7 +45,7 @@ const MARGIN: Duration = Duration::from_millis(50);
 const KEY: &str = "catalogue{1}";
 
 fn shared(locks: &LockManager) -> LockRequest {
-    locks.lock(KEY).shared().expire(LONG)
+    locks.lock(KEY).shared(true).expire(LONG)
 }
 
 fn exclusive(locks: &LockManager) -> LockRequest {

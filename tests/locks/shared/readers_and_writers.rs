@@ -135,7 +135,7 @@ async fn a_scope_reads_twice_and_never_waits_for_itself(nodes: Nodes) {
 
 async fn readers_are_not_numbered(nodes: Nodes) {
     let [one, ..] = managers(&nodes).await;
-    let error = shared(&one).fenced().try_acquire().await.unwrap_err();
+    let error = shared(&one).fenced(true).try_acquire().await.unwrap_err();
     assert!(
         matches!(&error, LockError::InvalidOption(error) if error.option() == "fenced"),
         "{error:?}"
@@ -143,7 +143,7 @@ async fn readers_are_not_numbered(nodes: Nodes) {
     // A numbered writer waits for readers, and leaves its mark.
     let reader = shared(&one).try_acquire().await.unwrap();
     let locks = nodes.manager().await;
-    let writer = tokio::spawn(exclusive(&locks).fenced().wait_forever().acquire());
+    let writer = tokio::spawn(exclusive(&locks).fenced(true).wait_forever().acquire());
     is_stopped(|| shared(&one)).await;
     reader.release().await.unwrap();
     let writer = timeout(SOON, writer).await.unwrap().unwrap().unwrap();

@@ -150,7 +150,7 @@ async fn a_set_waits_for_the_readers_of_its_keys(nodes: Nodes) {
     // A caller that gives up leaves no mark.
     let reader = shared(&one).try_acquire().await.unwrap();
     a_reader_gets_in_after(shared(&two), async || {
-        let gives_up = set(&three).fenced().wait_time(MARK / 10).acquire().await;
+        let gives_up = set(&three).fenced(true).wait_time(MARK / 10).acquire().await;
         assert!(gives_up.unwrap_err().is_contended());
     })
     .await;
@@ -158,9 +158,9 @@ async fn a_set_waits_for_the_readers_of_its_keys(nodes: Nodes) {
     nodes.become_empty().await;
 
     for (option, request) in [
-        ("shared", set(&one).shared()),
+        ("shared", set(&one).shared(true)),
         ("permits", set(&one).permits(2)),
-        ("fair", set(&one).fair()),
+        ("fair", set(&one).fair(true)),
     ] {
         let error = request.try_acquire().await.unwrap_err();
         assert!(

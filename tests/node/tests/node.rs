@@ -183,7 +183,7 @@ async fn each_holder_has_a_greater_number() {
         // Each turn uses another majority.
         let down = &nodes[turn % 3];
         down.take_down("unplugged");
-        let request = managers[turn % 2].lock(KEY).expire(LONG).wait_time(LONG).fenced();
+        let request = managers[turn % 2].lock(KEY).expire(LONG).wait_time(LONG).fenced(true);
         let guard = request.acquire().await.unwrap();
         let number = guard.fencing_token().unwrap().number();
         assert!(last.is_none_or(|last| last < number), "{last:?} {number}");

@@ -90,7 +90,7 @@ impl Worker {
         let mut request = self.locks.lock_all(&keys).expire(lease);
         request = match hold {
             Hold::Exclusive => request,
-            Hold::Reader => request.shared(),
+            Hold::Reader => request.shared(true),
             Hold::Permit(permits) => request.permits(permits),
         };
         if renewed {
@@ -103,7 +103,7 @@ impl Worker {
         // A lock of several keys cannot be fair.
         let fair = count == 1 && self.random.random_ratio(1, 3);
         if fair {
-            request = request.fair();
+            request = request.fair(true);
         }
         let fenced = self.random.random_ratio(1, 3) && hold == Hold::Exclusive;
         let again = self.random.random_ratio(1, 4).then(|| self.millis(0, 200));
@@ -186,7 +186,7 @@ async fn acquire(
     request: LockRequest,
     fenced: bool,
 ) -> Result<(LockGuard, Option<i64>), LockError> {
-    let guard = request.fenced_if(fenced).acquire().await?;
+    let guard = request.fenced(fenced).acquire().await?;
     let number = guard.fencing_token().map(FencingToken::number);
     Ok((guard, number))
 }

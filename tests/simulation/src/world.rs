@@ -234,9 +234,9 @@ impl World {
             (0..client.workers.len()).map(move |number| {
                 let lease = self.plan.longest_lease();
                 let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
-                let request = request.fair();
+                let request = request.fair(true);
                 let is_reader = self.plan.sharing.is_some() && number % 2 == 0;
-                if is_reader { request.shared() } else { request }
+                if is_reader { request.shared(true) } else { request }
             })
         });
         let turns = turns.map(|request| async move {

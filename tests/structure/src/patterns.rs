@@ -58,9 +58,8 @@ const RULES: [Rule; 5] = [
     Rule {
         patterns: &["~max_hold"],
         homes: &[
-            "redlock-core/src/options/fields.rs",
-            "redlock-core/src/options/mod.rs",
-            "redlock-core/src/options/resolve.rs",
+            "redlock-core/src/options/rules.rs",
+            "redlock-core/src/options/table.rs",
             "redlock-macros/src/options.rs",
         ],
         problem: "names an option of a lock, which only the options, their rules and the attribute name",

@@ -27,15 +27,17 @@ const ALL: &str = "redlock-axum/docs/options.md";
 /// The table with the arguments of the attribute, and its heading.
 const ARGUMENTS: (&str, &str) = ("README.md", "\n## The attribute\n");
 
-/// Where the code lists names of options: a file, and the name of a constant, a function or a called macro.
-const OF_ATTRIBUTE: [Source; 5] = [
-    ("redlock-core/src/options/fields.rs", "fields"),
+/// The table of the options of a lock, with a line `name: type,` for each option.
+const OF_LOCK: &str = "redlock-core/src/options/table.rs";
+/// Where the code lists other names of options: a file, and the name of a constant or a function.
+const OF_ATTRIBUTE: [Source; 4] = [
     ("redlock-macros/src/options.rs", "LOCK_OPTIONS"),
     ("redlock-macros/src/options.rs", "OTHER_OPTIONS"),
     ("redlock-macros/src/http.rs", "NAMES"),
     ("redlock-macros/src/arguments.rs", "known_arguments"),
 ];
-const OF_POLICY: Source = ("redlock-axum/src/policy/de.rs", "OWN_FIELDS");
+/// The fields of a policy, with a line `name: type,` for each one.
+const OF_POLICY: &str = "redlock-axum/src/policy/de.rs";
 
 type Source = (&'static str, &'static str);
 /// The names in a table, each with its default, if it has one.
@@ -54,12 +56,12 @@ fn read(path: &str) -> Result<String, String> {
 }
 
 fn check_options() -> Result<Vec<String>, String> {
-    let mut arguments = Rows::new();
+    let mut arguments = fields(&read(OF_LOCK)?);
     for source in OF_ATTRIBUTE {
         arguments.extend(options_in(source)?);
     }
     let mut all = arguments.clone();
-    all.extend(options_in(OF_POLICY)?);
+    all.extend(fields(&read(OF_POLICY)?));
     let (readme, heading) = ARGUMENTS;
     let mut findings = differences(ALL, "option", &all, &options(&read(ALL)?));
     let of_attribute = options(section(&read(readme)?, heading));
@@ -75,18 +77,22 @@ fn options_in((path, item): Source) -> Result<Rows, String> {
     Ok(names)
 }
 
-/// Returns the names in the item `item` of a code. In a macro call they are the words before a colon. In a constant or a
-/// function they are strings, or the words between backticks of a longer string.
+/// Returns the options in the lines `name: type,`.
+pub(crate) fn fields(code: &str) -> Rows {
+    let rows = code.lines().filter(|line| line.ends_with(','));
+    rows.filter_map(|line| option(line.trim().split_once(": ")?.0)).collect()
+}
+
+/// Returns the names in the constant or function `item` of a code: strings, or the words between backticks of a longer
+/// string.
 pub(crate) fn names(code: &str, item: &str) -> Rows {
     let words = words(&code.parse().unwrap_or_default());
     let texts: Vec<_> = words.iter().map(|word| word.text.as_str()).collect();
     let is_here = |at: &usize| match texts[*at..] {
-        [first, "!", ..] => first == item,
-        [first @ ("const" | "fn"), second, ..] => second == item && first != item,
+        ["const" | "fn", name, ..] => name == item,
         _ => false,
     };
     let Some(start) = (0..texts.len()).find(is_here) else { return Rows::new() };
-    let is_call = texts[start] == item;
     let mut depth = 0_usize;
     let mut names = Rows::new();
     for pair in texts[start..].windows(2) {
@@ -98,9 +104,7 @@ pub(crate) fn names(code: &str, item: &str) -> Rows {
         if depth == 0 && matches!(pair[0], ";" | "}") {
             break;
         }
-        if is_call && pair[1] == ":" {
-            names.extend(option(pair[0]));
-        } else if let Ok(text) = syn::parse_str::<LitStr>(pair[0]) {
+        if let Ok(text) = syn::parse_str::<LitStr>(pair[0]) {
             let text = text.value();
             names.extend(quoted(&text).chain([text.as_str()]).filter_map(option));
         }

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use super::{LockManagerConfig, NodeUrl};
 use crate::error::InvalidOption;
-use crate::lock::{ByDialect, Dialect};
-#[cfg(feature = "serde")]
-use crate::options::Time;
+use crate::lock::Dialect;
 use crate::options::{TIME_FORM, parse_time};
 use crate::validity::{MAX_EXPIRE, MIN_EXPIRE, allowed_leases};
 
@@ -64,7 +62,7 @@ macro_rules! settings {
 // Each setting besides the URLs: its name, the form of its text, and the functions that read and write its value.
 settings! {
     prefix: "a text", |text: &str| Some(text.to_owned()), identity;
-    dialect: "plain or redisson", read_dialect, |dialect: &Dialect| DIALECTS[dialect.index()];
+    dialect: "plain or redisson", read_dialect, |dialect: &Dialect| dialect.name();
     expire: TIME_FORM, read_time, write_time;
     node_timeout: TIME_FORM, read_time, write_time;
     connect_timeout: TIME_FORM, read_time, write_time;
@@ -87,16 +85,12 @@ fn read_time(text: &str) -> Option<Duration> {
 }
 
 #[cfg(feature = "serde")]
-fn write_time(time: &Duration) -> Time {
-    Time(*time)
+fn write_time(time: &Duration) -> String {
+    humantime::format_duration(*time).to_string()
 }
 
-/// The text of each dialect. RON would not write a dialect as a text.
-const DIALECTS: ByDialect<&str> = ["plain", "redisson"];
-
 fn read_dialect(text: &str) -> Option<Dialect> {
-    let mut dialects = [Dialect::Plain, Dialect::Redisson].into_iter();
-    dialects.find(|dialect| DIALECTS[dialect.index()] == text.trim())
+    Dialect::parse(text.trim())
 }
 
 impl LockManagerConfig {

@@ -43,7 +43,7 @@ fn occupy(nodes: &[Arc<FakeNode>]) {
 }
 
 fn fair(locks: &LockManager) -> LockRequest {
-    locks.lock("a").expire(10 * SECOND).fair().wait_forever()
+    locks.lock("a").expire(10 * SECOND).fair(true).wait_forever()
 }
 
 type Order = Arc<Mutex<Vec<usize>>>;
@@ -128,13 +128,13 @@ async fn a_fair_try_does_not_overtake_the_queue() {
     let (here, there, nodes) = two_processes(1);
     enter_other(&nodes[0], 1).await;
     for locks in [&here, &there] {
-        let refused = locks.lock("a").fair().try_acquire().await.unwrap_err();
+        let refused = locks.lock("a").fair(true).try_acquire().await.unwrap_err();
         assert!(refused.is_contended(), "{refused}");
         // A caller that is not fair does overtake.
         locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
     }
     other_process(&nodes[0], QueueAction::Leave { numbers: [1].into() }).await;
-    here.lock("a").fair().try_acquire().await.unwrap().release().await.unwrap();
+    here.lock("a").fair(true).try_acquire().await.unwrap().release().await.unwrap();
     assert!(nodes[0].has_empty_queues());
 }
 
@@ -566,7 +566,7 @@ async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
     let locks = fake_process(&nodes);
     nodes[0].set(FakeMode::Down);
-    for request in [fair(&locks), locks.lock("a").fair()] {
+    for request in [fair(&locks), locks.lock("a").fair(true)] {
         let begun = Instant::now();
         let error = request.acquire().await.unwrap_err();
         assert!(matches!(error, LockError::Unavailable { .. }), "{error}");

@@ -1,6 +1,5 @@
 //! This library in other modes and with several keys, beside itself.
 
-use redlock_core::LockRequest;
 use redlock_tests::Servers;
 
 use super::own_keys::count;
@@ -14,8 +13,8 @@ use crate::settings::Settings;
 use crate::usage::Meter;
 
 const MODES: [(&str, Change); 3] = [
-    ("reader", LockRequest::shared),
-    ("fair", LockRequest::fair),
+    ("reader", |request| request.shared(true)),
+    ("fair", |request| request.fair(true)),
     ("permit", |request| request.permits(5)),
 ];
 const ONE_KEY: Side = Other("one key");

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use redlock_core::LockRequest;
 use redlock_tests::Servers;
 
 use crate::comparison::Side::{Other, Ours, Plain, Rslock};
@@ -62,8 +61,8 @@ pub(crate) async fn measure(settings: &Settings) {
         compared.print(work, Measured::per_second, &notes, &targets);
     }
     let modes: [(_, _, Change); 2] = [
-        ("hot-key-fair", "fair callers", LockRequest::fair),
-        ("hot-key-readers", "readers", LockRequest::shared),
+        ("hot-key-fair", "fair callers", |request| request.fair(true)),
+        ("hot-key-readers", "readers", |request| request.shared(true)),
     ];
     for (_, callers, mode) in modes.into_iter().filter(|(name, ..)| settings.wants(name)) {
         let sides = vec![

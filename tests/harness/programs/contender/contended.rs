@@ -23,7 +23,7 @@ async fn acquire(
     request: LockRequest,
     fenced: bool,
 ) -> Result<(LockGuard, Option<i64>), LockError> {
-    let guard = request.fenced_if(fenced).acquire().await?;
+    let guard = request.fenced(fenced).acquire().await?;
     let number = guard.fencing_token().map(FencingToken::number);
     Ok((guard, number))
 }
@@ -56,12 +56,12 @@ impl Contender {
         }
         let fair = number < PLAIN && self.one_in(6);
         if fair {
-            request = request.fair();
+            request = request.fair(true);
         }
         let sharing = self.sharing(number);
         request = match sharing {
             Sharing::Exclusive => request,
-            Sharing::Readers => request.shared(),
+            Sharing::Readers => request.shared(true),
             Sharing::Permits(permits) => request.permits(permits),
         };
         let fenced = sharing == Sharing::Exclusive && self.one_in(2);

@@ -34,10 +34,10 @@ impl Contender {
         let mut request = self.locks.lock(key).expire(LONGEST_LEASE).wait_forever();
         let sharing = if self.one_in(2) { Sharing::Readers } else { Sharing::Exclusive };
         if sharing == Sharing::Readers {
-            request = request.shared();
+            request = request.shared(true);
         }
         if self.one_in(2) {
-            request = request.fair();
+            request = request.fair(true);
         }
         let attempt = self.history.ask(key, self.settings.patience)?;
         let guard = match request.acquire().await {

@@ -15,6 +15,12 @@ use crate::validity::{
     MAX_EXPIRE, MAX_PERMITS, MIN_EXPIRE, allowed_leases, allowed_permits, longest_lease,
 };
 
+macro_rules! allowed_wait_times {
+    () => {
+        concat!("at most ", longest_lease!(), ", or forever")
+    };
+}
+
 /// The options of one acquisition, checked and with the manager's defaults.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResolvedOptions {
@@ -27,15 +33,17 @@ pub(crate) struct ResolvedOptions {
     /// Whether the caller waits in a fair queue.
     pub(crate) fair: bool,
     pub(crate) dialect: Dialect,
-    is_renewed: bool,
-    max_hold: Option<Duration>,
+    /// Whether the holder gets a fencing token.
+    pub(crate) fenced: bool,
+    /// How long the lease is renewed, counted from the acquisition; `None` if it is not renewed.
+    renewed_for: Option<Duration>,
 }
 
 impl ResolvedOptions {
     /// Returns the renewal of a lock that is acquired now.
     pub(crate) fn renewal(&self) -> Option<Renewal> {
-        let until = self.max_hold.and_then(|max_hold| Instant::now().checked_add(max_hold));
-        self.is_renewed.then_some(Renewal { lease: self.expire, until })
+        let time = self.renewed_for?;
+        Some(Renewal { lease: self.expire, until: Instant::now().checked_add(time) })
     }
 }
 
@@ -46,7 +54,8 @@ impl LockOptions {
         // renewed by default.
         let is_renewed = self.is_renewed();
         let expire = self.expire.unwrap_or(context.expire);
-        let Self { wait_time, max_hold, min_hold, keep, reentrant, fair, dialect, .. } = *self;
+        let Self { wait_time, max_hold, min_hold, keep, reentrant, fair, dialect, fenced, .. } =
+            *self;
         Self { expire: Some(expire), renew: Some(is_renewed), ..*self }.check()?;
         context.check_expire(expire)?;
         let dialect = dialect.unwrap_or(context.dialect);
@@ -60,59 +69,49 @@ impl LockOptions {
             mode: self.mode(),
             fair: fair.unwrap_or_default(),
             dialect,
-            is_renewed,
-            max_hold,
+            fenced: fenced.unwrap_or_default(),
+            renewed_for: is_renewed.then_some(max_hold.unwrap_or(Duration::MAX)),
         })
     }
 }
 
-/// A rule that the options break. The checks are `const`, so that the attribute can run them at compile
-/// time.
+/// A rule that the options break. The checks are `const`, so that the attribute can run them at compile time.
 #[derive(Debug, Clone, Copy)]
 struct BrokenRule {
     option: &'static str,
-    value: BrokenValue,
-    /// The range of the option; `None` if its value cannot be combined with another option.
-    allowed: Option<&'static str>,
-    /// The value of the other option that the range depends on.
-    bound: Option<Duration>,
-    /// The rule, without the value.
+    /// The rule, for the compiler.
     message: &'static str,
-}
-
-/// A value that breaks a rule.
-#[derive(Debug, Clone, Copy)]
-enum BrokenValue {
-    Time(Duration),
-    Count(u32),
+    /// Makes the error with the value, which the compiler cannot write.
+    error: fn(&LockOptions) -> InvalidOption,
 }
 
 macro_rules! out_of_range {
-    ($option:literal, $value:expr, $allowed:expr) => {
-        out_of_range!($option, $value, $allowed, None)
+    ($option:ident, $allowed:expr) => {
+        out_of_range!($option, $allowed, |options| (options.$option, $allowed))
     };
-    ($option:literal, $value:expr, $allowed:expr, $bound:expr) => {
-        out_of_range!(@ $option, BrokenValue::Time($value), $allowed, $bound)
-    };
-    (@ $option:literal, $value:expr, $allowed:expr, $bound:expr) => {
+    ($option:ident, $allowed:expr, $value_and_allowed:expr) => {
         Some(BrokenRule {
-            option: $option,
-            value: $value,
-            allowed: Some($allowed),
-            bound: $bound,
-            message: concat!($option, " must be ", $allowed),
+            option: stringify!($option),
+            message: concat!(stringify!($option), " must be ", $allowed),
+            error: |options| {
+                let write: fn(&LockOptions) -> _ = $value_and_allowed;
+                let (value, allowed) = write(options);
+                let value = value.map_or_else(String::new, |value| format!("{value:?}"));
+                InvalidOption::new(stringify!($option), value, allowed)
+            },
         })
     };
 }
 
 macro_rules! conflict {
-    ($option:literal, $value:expr, $rule:literal) => {
+    ($option:ident, $rule:literal) => {
         Some(BrokenRule {
-            option: $option,
-            value: BrokenValue::Time($value),
-            allowed: None,
-            bound: None,
-            message: concat!($option, " ", $rule),
+            option: stringify!($option),
+            message: concat!(stringify!($option), " ", $rule),
+            error: |_| {
+                let message = concat!(stringify!($option), " ", $rule);
+                InvalidOption::conflict(stringify!($option), message)
+            },
         })
     };
 }
@@ -142,7 +141,7 @@ impl LockOptions {
     /// ```
     pub fn check(&self) -> Result<(), InvalidOption> {
         self.check_ranges()?;
-        self.conflict().map_or(Ok(()), |rule| Err(rule.into()))
+        self.conflict().map_or(Ok(()), |rule| Err((rule.error)(self)))
     }
 
     /// Checks the range of each option. No other option can make such a value valid. No public API.
@@ -152,73 +151,75 @@ impl LockOptions {
     /// As [`check`](Self::check).
     #[doc(hidden)]
     pub fn check_ranges(&self) -> Result<(), InvalidOption> {
-        self.out_of_range().map_or(Ok(()), |rule| Err(rule.into()))
+        self.out_of_range().map_or(Ok(()), |rule| Err((rule.error)(self)))
     }
 
     const fn out_of_range(&self) -> Option<BrokenRule> {
         if let Some(expire) = self.expire
             && (is_shorter(expire, MIN_EXPIRE) || is_shorter(MAX_EXPIRE, expire))
         {
-            return out_of_range!("expire", expire, allowed_leases!());
+            return out_of_range!(expire, allowed_leases!());
         }
         if let Some(WaitTime::UpTo(wait_time)) = self.wait_time
             && is_shorter(MAX_EXPIRE, wait_time)
         {
-            return out_of_range!(
-                "wait_time",
-                wait_time,
-                concat!("at most ", longest_lease!(), ", or forever")
-            );
+            return out_of_range!(wait_time, allowed_wait_times!(), |options| {
+                (options.wait_time.and_then(WaitTime::limit), allowed_wait_times!())
+            });
         }
         if let Some(Duration::ZERO) = self.max_hold {
-            return out_of_range!("max_hold", Duration::ZERO, "longer than zero");
+            return out_of_range!(max_hold, "longer than zero");
         }
         if let Some(permits) = self.permits
             && (permits == 0 || permits > MAX_PERMITS)
         {
-            let value = BrokenValue::Count(permits);
-            return out_of_range!(@ "permits", value, allowed_permits!(), None);
+            return out_of_range!(permits, allowed_permits!());
         }
         None
     }
 
     const fn conflict(&self) -> Option<BrokenRule> {
-        if let (Some(true), Some(_)) = (self.shared, self.permits) {
-            return conflict!("permits", Duration::ZERO, "cannot be combined with shared");
+        let (is_shared, has_permits) = (matches!(self.shared, Some(true)), self.permits.is_some());
+        if is_shared && has_permits {
+            return conflict!(permits, "cannot be combined with shared");
         }
-        if let Some(Dialect::Redisson) = self.dialect {
-            if let Some(true) = self.shared {
-                return conflict!("shared", Duration::ZERO, "requires the dialect plain");
-            }
-            if self.permits.is_some() {
-                return conflict!("permits", Duration::ZERO, "requires the dialect plain");
-            }
+        if matches!(self.dialect, Some(Dialect::Redisson)) && is_shared {
+            return conflict!(shared, "requires the dialect plain");
         }
-        if let Some(max_hold) = self.max_hold
-            && !self.is_renewed()
-        {
-            return conflict!("max_hold", max_hold, "requires renew");
+        if matches!(self.dialect, Some(Dialect::Redisson)) && has_permits {
+            return conflict!(permits, "requires the dialect plain");
+        }
+        if matches!(self.fenced, Some(true)) && is_shared {
+            return conflict!(
+                fenced,
+                "cannot be combined with shared: only exclusive holders have numbers"
+            );
+        }
+        if matches!(self.fenced, Some(true)) && has_permits {
+            return conflict!(
+                fenced,
+                "cannot be combined with permits: only exclusive holders have numbers"
+            );
+        }
+        if self.max_hold.is_some() && !self.is_renewed() {
+            return conflict!(max_hold, "requires renew");
         }
         if let Some(min_hold) = self.min_hold
             && !min_hold.is_zero()
         {
-            if let Some(true) = self.keep {
-                let rule = conflict!(
-                    "min_hold",
+            if matches!(self.keep, Some(true)) {
+                return conflict!(
                     min_hold,
                     "cannot be combined with keep, which holds the lock for its whole lease"
                 );
-                return rule;
             }
             if let Some(expire) = self.expire
                 && is_shorter(expire, min_hold)
             {
-                return out_of_range!(
-                    "min_hold",
-                    min_hold,
-                    "at most the lease (expire)",
-                    Some(expire)
-                );
+                return out_of_range!(min_hold, "at most the lease (expire)", |options| {
+                    let lease = options.expire.unwrap_or_default();
+                    (options.min_hold, format!("at most the lease (expire) of {lease:?}"))
+                });
             }
         }
         None
@@ -239,21 +240,6 @@ impl LockOptions {
         match self.renew {
             Some(renew) => renew,
             None => self.expire.is_none(),
-        }
-    }
-}
-
-impl From<BrokenRule> for InvalidOption {
-    fn from(rule: BrokenRule) -> Self {
-        let BrokenRule { option, value, allowed, bound, message } = rule;
-        let bound = bound.map_or_else(String::new, |bound| format!(" of {bound:?}"));
-        let value = match value {
-            BrokenValue::Time(time) => format!("{time:?}"),
-            BrokenValue::Count(count) => count.to_string(),
-        };
-        match allowed {
-            Some(allowed) => Self::new(option, value, format!("{allowed}{bound}")),
-            None => Self::conflict(option, message),
         }
     }
 }
