@@ -16,15 +16,22 @@ fn in_every_order(locks: &LockManager) -> [LockRequest; 5] {
         request().expire(MINUTE).fenced(true).dialect(Dialect::Redisson),
         request().fenced(true).expire(MINUTE).dialect(Dialect::Redisson),
         request().options(OPTIONS).fenced(true),
-        request().fenced(true).options(OPTIONS),
+        request().options(OPTIONS.fenced(true)),
     ]
+}
+
+#[tokio::test]
+async fn options_replace_all_options_that_were_set_before() {
+    let locks = LockManager::in_memory();
+    let guard = locks.lock("a").fenced(true).wait_forever().options(OPTIONS).acquire().await;
+    assert_eq!(guard.unwrap().fencing_token(), None);
 }
 
 #[tokio::test]
 async fn options_take_effect_before_and_after_fenced() {
     let locks = LockManager::in_memory();
     let shown = format!("{:?}", in_every_order(&locks)[0]);
-    assert!(shown.contains("Redisson") && shown.contains("fenced: true"), "{shown}");
+    assert!(shown.contains("Redisson") && shown.contains("fenced: Some(true)"), "{shown}");
     for (index, request) in in_every_order(&locks).into_iter().enumerate() {
         assert_eq!(format!("{request:?}"), shown);
         let guard = request.clone().try_acquire().await.unwrap();
