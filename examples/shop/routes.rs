@@ -48,9 +48,8 @@ async fn show(
 /// up to half a second, and are then refused with `ShopError::Lock`, because of its
 /// `From<LockRejection>`.
 ///
-/// A payment may take longer than the lease of five seconds, so the lease is renewed. If the lock
-/// is lost nevertheless, another customer may be buying, so the handler is stopped before it writes.
-#[redis_lock(key = "stock:{sku:lower}", wait_time = "500ms", renew, on_lost = abort)]
+/// The lease of 30 s is renewed while the customer pays. If the lock is lost nevertheless, another customer may be buying, so the handler is stopped before it writes.
+#[redis_lock(key = "stock:{sku:lower}", wait_time = "500ms", on_lost = abort)]
 async fn order(
     State(stock): State<Stock>,
     Path(sku): Path<String>,

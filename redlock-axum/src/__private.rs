@@ -22,8 +22,6 @@ pub use redlock_macros::redis_lock_last;
 
 pub use crate::serve::function::{LockedResult, SkippedResult, acquire_for_function, request};
 
-use crate::options::with_default_expire;
-
 /// Makes a lock key from the attribute's `key`, if it is an expression, or a template that begins with a constant.
 pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
     LockKey::new(key)
@@ -49,9 +47,4 @@ pub fn typed_key(
     text: impl FnOnce() -> Result<String, KeyError>,
 ) -> Result<LockKey, KeyError> {
     key(text()?)
-}
-
-/// Adds the default lease to the options of an attribute.
-pub const fn attribute_options(options: LockOptions) -> LockOptions {
-    with_default_expire(options)
 }

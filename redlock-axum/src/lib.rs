@@ -65,7 +65,7 @@
 //! use axum::extract::Path;
 //! use redlock_axum::redis_lock;
 //!
-//! #[redis_lock(key = "order:{id}", expire = 5)]
+//! #[redis_lock(key = "order:{id}")]
 //! async fn pay(Path(id): Path<u64>) -> String {
 //!     format!("order {id} is paid")
 //! }

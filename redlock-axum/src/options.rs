@@ -8,9 +8,6 @@ use redlock_core::{Dialect, InvalidOption, LockOptions};
 use crate::config::Methods;
 use crate::error::SetupError;
 
-/// The default lease of layers, policies and attributes.
-pub(crate) const DEFAULT_EXPIRE: Duration = Duration::from_secs(5);
-
 /// The default of `contended_status`.
 pub(crate) const DEFAULT_CONTENDED_STATUS: StatusCode = StatusCode::CONFLICT;
 
@@ -30,7 +27,7 @@ pub enum HoldUntil {
     /// Until the response's body has been sent, has failed, or was dropped because the client
     /// disconnected. For handlers that work while they stream.
     ///
-    /// The lease must last that long, so consider [`renew`](crate::LockLayer::renew). Data after an upgrade,
+    /// The lease must last that long: with `expire`, consider [`renew`](crate::LockLayer::renew). Data after an upgrade,
     /// such as the messages of a WebSocket, is not part of the body. The body is sent outside of the
     /// request's [`scope`](crate::scope): a body that tries to acquire the request's own lock is treated as
     /// any other caller, not as its holder.
@@ -61,14 +58,9 @@ impl Default for RouteOptions {
 }
 
 impl RouteOptions {
-    /// Returns the options of the lock, with the default lease if none is set.
-    fn resolved(&self) -> LockOptions {
-        with_default_expire(self.lock.clone())
-    }
-
     /// Returns the options of the lock of a request with this method.
-    pub(crate) fn resolved_for(&self, method: &Method) -> LockOptions {
-        let options = self.resolved();
+    pub(crate) fn options_for(&self, method: &Method) -> LockOptions {
+        let options = self.lock.clone();
         match &self.shared_on {
             Some(shared_on) if shared_on.matches(method) => options.shared(true),
             _ => options,
@@ -78,7 +70,7 @@ impl RouteOptions {
     /// Returns the first mistake as an error.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         self.check_independent()?;
-        self.resolved().check()?;
+        self.lock.check()?;
         Ok(self.check_shared_on()?)
     }
 
@@ -132,11 +124,6 @@ fn check_list(methods: &Methods) -> Result<(), InvalidOption> {
         }
         None => Ok(()),
     }
-}
-
-/// Sets the default lease of layers, policies and attributes, if the options have no lease.
-pub(crate) const fn with_default_expire(options: LockOptions) -> LockOptions {
-    if options.expire.is_none() { options.expire(DEFAULT_EXPIRE) } else { options }
 }
 
 /// Writes the setters of the [`RouteOptions`]. `redlock_core::lock_option_setters` writes the setters of

@@ -118,7 +118,7 @@ impl Options {
         let options = Evaluated {
             name: Ident::new("__REDIS_LOCK_OPTIONS", Span::call_site()),
             ty: quote!(#private::LockOptions),
-            value: quote!(#private::attribute_options(#private::LockOptions::new() #(#calls)*)),
+            value: quote!(#private::LockOptions::new() #(#calls)*),
             checks: checks.collect(),
             constants: constants.collect(),
         };

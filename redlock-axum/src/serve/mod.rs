@@ -102,7 +102,7 @@ async fn acquire_for_request(
     let key = route_key::of_request(key, config, parts).await?;
     let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
     let options = &route_lock.options;
-    let options_for_method = options.resolved_for(&parts.method);
+    let options_for_method = options.options_for(&parts.method);
     let request = manager.lock(key).options(options_for_method);
     request.acquire().await.map(ActiveLock::new).map_err(|error| {
         LockRejection::from(error)

@@ -47,6 +47,7 @@ macro_rules! app {
 mod fair;
 mod fenced;
 mod keeping;
+mod lease;
 mod locking;
 mod lost;
 mod reentrance;
@@ -137,11 +138,15 @@ impl App {
         self.around(|router| router.layer(Extension(extension)))
     }
 
+    /// Returns the application with its manager.
+    fn router(&self) -> Router {
+        let router = self.router.clone().layer(Extension(self.node.clone()));
+        router.layer(LocksLayer::new(&self.locks)).with_state(self.locks.clone())
+    }
+
     /// Sends `POST /`. Panics if the response takes more than ten seconds.
     async fn post(&self) -> Answer {
-        let router = self.router.clone().layer(Extension(self.node.clone()));
-        let router = router.layer(LocksLayer::new(&self.locks)).with_state(self.locks.clone());
-        answer(&router, pay()).await
+        answer(&self.router(), pay()).await
     }
 
     /// Returns the rest of the lease, on the node.

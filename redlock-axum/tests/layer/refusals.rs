@@ -154,7 +154,7 @@ async fn an_unfinished_layer_is_not_logged_as_wrong() {
     assert_eq!(post(&app(good, &locks, &node), "/orders/42/pay").await, 200);
 
     for (wrong, mistake) in [
-        (LockLayer::new("k").max_hold(HOUR), "max_hold requires renew"),
+        (LockLayer::new("k").expire(HOUR).max_hold(HOUR), "max_hold requires renew"),
         (LockLayer::new("k").shared(true).fenced(true), "fenced cannot be combined with shared"),
     ] {
         assert_eq!(logs.count("ERROR", mistake), 0);

@@ -244,7 +244,10 @@ fn conflicting_options_are_the_same_mistakes_as_in_a_layer() {
     };
     let message = |result: Result<(), SetupError>| result.unwrap_err().to_string();
     assert_eq!(
-        message(check(|l| l.max_hold(MINUTE), |p| p.max_hold(MINUTE))),
+        message(check(
+            |l| l.expire(MINUTE).max_hold(MINUTE),
+            |p| p.expire(MINUTE).max_hold(MINUTE)
+        )),
         "max_hold requires renew"
     );
     assert_eq!(
@@ -252,8 +255,11 @@ fn conflicting_options_are_the_same_mistakes_as_in_a_layer() {
         "min_hold cannot be combined with keep, which holds the lock for its whole lease"
     );
     assert_eq!(
-        message(check(|l| l.min_hold(MINUTE), |p| p.min_hold(MINUTE))),
-        "min_hold is 60s, but must be at most the lease (expire) of 5s"
+        message(check(
+            |l| l.expire(MINUTE / 2).min_hold(MINUTE),
+            |p| p.expire(MINUTE / 2).min_hold(MINUTE)
+        )),
+        "min_hold is 60s, but must be at most the lease (expire) of 30s"
     );
     assert_eq!(
         message(check(

@@ -63,9 +63,9 @@ crate::lock_options!([define_options] {
         /// must describe its values, as TOML and JSON do. Do not `serde(flatten)` options into another struct: serde then
         /// ignores a misspelt option.
         ///
-        /// Each field is an `Option`: `None` is the default of the front end, which differs only for the lease and
-        /// its renewal. The lease of a request is the manager's [`expire`](crate::LockManagerBuilder::expire), 30 s, and
-        /// renewed. The lease of the attribute, a layer or a policy is 5 s, and not renewed.
+        /// Each field is an `Option`: `None` is the default, which is the same in all front ends. Without a lease, the
+        /// lock has the manager's [`expire`](crate::LockManagerBuilder::expire), 30 s, and is renewed while it is held.
+        /// With a lease, it ends then, unless [`renew(true)`](method@Self::renew) is set too.
         ///
         /// [Options]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/options/index.html
         ///

@@ -120,10 +120,6 @@ impl LockOptions {
     /// Checks each option and their combination. The nodes and the manager's
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard) may limit the lease further.
     ///
-    /// Options without an [`expire`](Self::expire) are checked as those of a request, which has a renewed lease
-    /// by default. A layer and a policy add their default lease first: `LockLayer::checked` and
-    /// `LockPolicies::new` of `redlock-axum` check the options with it.
-    ///
     /// # Errors
     ///
     /// Returns an [`InvalidOption`] for the first option that is out of its range, or cannot be combined

@@ -12,7 +12,8 @@ macro_rules! lock_options {
         /// From 10 ms to 7 days. Servers measure leases in whole milliseconds, so a fraction of a millisecond is
         /// rounded up. A lease that is set here is not renewed, unless [`renew(true)`](method@Self::renew) is set too:
         /// choose one that is longer than the work takes, or renew it. The end of the lease does not stop the work, but
-        /// another caller can then get the lock. Defaults to the lease of the [front end](crate::LockOptions).
+        /// another caller can then get the lock. Defaults to the manager's
+        /// [`expire`](crate::LockManagerBuilder::expire), 30 s, which is renewed.
         expire: ::core::time::Duration,
         /// Sets the longest time for which a caller waits while another holder has the lock.
         ///
