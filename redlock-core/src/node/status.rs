@@ -87,24 +87,6 @@ impl StatusReceiver {
     }
 }
 
-impl StatusReceiver {
-    /// Waits until the node is connected, or the status was sent twice: the first time may be the end of a connection, or of
-    /// an attempt to connect that had begun before the call. Returns whether the node is connected.
-    #[cfg(feature = "redis")]
-    pub(crate) async fn attempted(&self, is_connected: impl Fn() -> bool) -> bool {
-        for _ in 0..2 {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if is_connected() {
-                return true;
-            }
-            changed.await;
-        }
-        is_connected()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;

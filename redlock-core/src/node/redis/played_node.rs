@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::io::DuplexStream;
 
+use super::server::connection::Connection;
 use super::server::played_server::{played_connection, played_connection_with};
-use super::server::{ConnectionState, Observer, Server};
+use super::server::{Observer, Server};
 use super::*;
 use crate::access::Provider;
 use crate::key::LockKey;
@@ -89,11 +90,11 @@ impl PlayedNode {
                 observer.received(event);
             }
         });
-        self.set(ConnectionState::Up(Arc::new(connection)));
+        self.set(Ok(Arc::new(connection)));
         self.server = server;
     }
 
-    pub(super) fn set(&self, state: ConnectionState) {
+    pub(super) fn set(&self, state: Result<Arc<Connection>, NodeError>) {
         self.owner().set(state);
     }
 
@@ -126,7 +127,7 @@ impl PlayedCluster {
         for address in ["b:2", "a:1"] {
             let server = shared.map.insert_owner(slot, address);
             let (connection, master) = played_connection();
-            server.set(ConnectionState::Up(Arc::new(connection)));
+            server.set(Ok(Arc::new(connection)));
             masters.insert(0, master);
         }
         let masters = masters.try_into().unwrap();

@@ -11,7 +11,6 @@ use tokio::time::{Instant, timeout};
 use super::encode;
 use super::played_node::{HELD, LEASE, PlayedCluster, RELEASE, spec};
 use super::script::Script;
-use super::server::ConnectionState;
 use super::server::gate::Closures;
 use super::server::played_server::{played_connection, serve};
 use crate::error::{NodeError, Vote};
@@ -221,7 +220,7 @@ async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
     server.gate.close(Closures::after_restart(LEASE, None, None));
     assert!(cluster.call(HELD).as_ready().is_some());
     assert!(timeout(LEASE, map.refresh_requested()).await.is_err());
-    server.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+    server.set(Err(NodeError::NotConnected("gone".into())));
     assert!(cluster.call(HELD).as_ready().is_some());
     assert!(timeout(LEASE, map.refresh_requested()).await.is_ok());
 }
@@ -231,7 +230,7 @@ async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
 async fn a_master_that_is_down_does_not_make_the_node_silent() {
     const LIMIT: Duration = Duration::from_secs(1);
     let cluster = PlayedCluster::new();
-    let down = ConnectionState::Down(NodeError::NotConnected("gone".into()));
+    let down = Err(NodeError::NotConnected("gone".into()));
     cluster.master(1).set(down);
     assert!(!cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
     let mut acquire = cluster.call(HELD);
@@ -292,7 +291,7 @@ async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
     owner.connection().unwrap().link.end("the server has become a replica");
     let mut reconnection = cluster.node.reconnect(&spec());
     assert!(poll!(&mut reconnection).is_pending(), "its status says that it is up");
-    let down = || ConnectionState::Down(NodeError::NotConnected("refused".into()));
+    let down = || Err(NodeError::NotConnected("refused".into()));
     owner.set(down());
     assert!(poll!(&mut reconnection).is_pending());
     owner.set(down());
@@ -305,7 +304,7 @@ async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
         assert!(poll!(&mut reconnection).is_pending());
         if is_back {
             let connection = super::server::played_server::played_connection().0;
-            owner.set(ConnectionState::Up(Arc::new(connection)));
+            owner.set(Ok(Arc::new(connection)));
         } else {
             owner.set(down());
         }
@@ -428,13 +427,13 @@ async fn a_redirect_to_a_new_server_waits_for_its_first_connection() {
         assert_eq!(**server.name(), *"c:3");
         if is_reached {
             let (connection, mut played) = played_connection();
-            server.set(ConnectionState::Up(Arc::new(connection)));
+            server.set(Ok(Arc::new(connection)));
             let grant = serve(&mut played, "SET", "+OK\r\n", || {});
             let both = async { tokio::join!(acquire, grant) };
             assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Granted);
         } else {
             let refused = NodeError::NotConnected("refused".into());
-            server.set(ConnectionState::Down(refused.clone()));
+            server.set(Err(refused.clone()));
             let vote = timeout(LEASE, acquire).await.unwrap().vote;
             assert_eq!(vote, Vote::Failed(refused));
         }
@@ -446,7 +445,7 @@ async fn a_redirect_to_a_new_server_waits_for_its_first_connection() {
 async fn a_release_does_not_go_to_a_server_that_was_never_sent_the_operation() {
     let mut cluster = PlayedCluster::new();
     let down = NodeError::NotConnected("gone".into());
-    cluster.master(1).set(ConnectionState::Down(down.clone()));
+    cluster.master(1).set(Err(down.clone()));
     let moved = cluster.redirect("MOVED");
     let acquire = cluster.call(HELD);
     let refuse = serve(&mut cluster.masters[0], "SET", &moved, || {});

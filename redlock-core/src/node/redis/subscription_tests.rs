@@ -8,7 +8,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
 use super::played_node::{LEASE, PlayedNode};
-use super::server::ConnectionState;
 use super::server::played_server::serve;
 use super::subscriptions::RETRY_PAUSE;
 use crate::error::NodeError;
@@ -93,7 +92,7 @@ async fn a_new_connection_has_the_subscriptions_of_the_earlier_one() {
     };
     let _before = listen_with(&played, "before", notify);
     serve(&mut played.server, "before", &confirmed("subscribe", "before"), || {}).await;
-    played.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+    played.set(Err(NodeError::NotConnected("gone".into())));
     let mut meanwhile = listen(&played, "meanwhile");
     let ready = meanwhile.take_ready().unwrap();
     played.connect();

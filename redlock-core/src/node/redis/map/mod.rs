@@ -113,8 +113,7 @@ impl Map {
     /// Finds the servers, and keeps them connected until the node is dropped. `endpoint` is that of a single server.
     pub(super) fn start(self: &Arc<Self>, endpoint: Option<Endpoint>, dropped: &CancellationToken) {
         if let Some(endpoint) = endpoint {
-            let server =
-                self.new_server(Arc::clone(&self.settings.voter), endpoint, Role::Alone, None);
+            let server = self.new_server(endpoint, Role::Alone, None);
             self.owners.store(Arc::new(vec![(0..=0, Arc::clone(&server))]));
             server.start(&self.runtime);
         } else if let Servers::Sentinel { sentinels, service, login } = &self.url.servers {
@@ -136,10 +135,11 @@ impl Map {
         loop {
             let chosen = choice.borrow_and_update().clone();
             if let Some(master) = &chosen.master {
-                let name = master.address.to_string();
-                let present = self.owner_of(0).filter(|server| **server.name() == *name);
+                let endpoint = Endpoint::of(&self.url, &master.address);
+                let present = self.owner_of(0);
+                let present = present.filter(|server| server.endpoint.name() == endpoint.name());
                 let is_new = present.is_none();
-                let server = present.unwrap_or_else(|| self.promote(master));
+                let server = present.unwrap_or_else(|| self.promote(master, endpoint));
                 server.set_promotion(master);
                 let dispute = chosen.check_dispute().err();
                 server.gate.dispute(dispute.filter(|_| self.settings.node.restart_guard.is_some()));
@@ -162,15 +162,12 @@ impl Map {
     }
 
     /// Replaces the master of a Sentinel group.
-    fn promote(&self, master: &Promoted) -> Arc<Server> {
+    fn promote(&self, master: &Promoted, endpoint: Endpoint) -> Arc<Server> {
         let former = self.owner_of(0);
         let plural = if master.announced_by.len() == 1 { "" } else { "s" };
         let sentinels = format!("sentinel{plural} {}", master.announced_by.join(", "));
-        let endpoint = Endpoint::of(&self.url, &master.address).announced_by(sentinels);
-        let name = master.address.to_string().into();
-        let role =
-            Role::Master { promoted: Mutex::new(master.clone()), is_successor: former.is_some() };
-        let server = self.new_server(name, endpoint, role, former.as_deref());
+        let role = Role::Master(Mutex::new(master.clone()));
+        let server = self.new_server(endpoint.announced_by(sentinels), role, former.as_deref());
         self.owners.store(Arc::new(vec![(0..=0, Arc::clone(&server))]));
         *self.problem.lock() = NodeError::NotConnected("not connected yet".into());
         // Grants that are on their way count no more.
@@ -368,24 +365,17 @@ impl Map {
             return None;
         }
         let endpoint = Endpoint::of(&self.url, address).announced_by("the cluster");
-        let name = Arc::clone(endpoint.name());
-        let server =
-            self.new_server(name, endpoint, Role::Member(Arc::clone(&self.promotions)), None);
+        let role = Role::Member(Arc::clone(&self.promotions));
+        let server = self.new_server(endpoint, role, None);
         server.start(&self.runtime);
         let known = KnownServer { server: Arc::clone(&server), used };
         servers.insert(address.clone(), known);
         Some(server)
     }
 
-    fn new_server(
-        &self,
-        name: Arc<str>,
-        endpoint: Endpoint,
-        role: Role,
-        former: Option<&Server>,
-    ) -> Arc<Server> {
+    fn new_server(&self, endpoint: Endpoint, role: Role, former: Option<&Server>) -> Arc<Server> {
         let observer = Weak::clone(&self.observer);
-        Server::new(name, endpoint, role, &self.settings, former, observer)
+        Server::new(endpoint, role, &self.settings, former, observer)
     }
 
     /// Requests that the slots are read again soon.
@@ -451,7 +441,7 @@ impl Map {
     /// Makes the server of this URL the only one, without connecting to it.
     pub(super) fn insert_one(&self, url: &str) {
         let endpoint = Endpoint::parse(url);
-        let server = self.new_server(Arc::clone(&self.settings.voter), endpoint, Role::Alone, None);
+        let server = self.new_server(endpoint, Role::Alone, None);
         self.owners.store(Arc::new(vec![(0..=0, server)]));
     }
 
@@ -462,7 +452,7 @@ impl Map {
         let slot = u16::try_from(slot).unwrap();
         let redirect = Redirect { slot, target, is_asking: false };
         let endpoint = Endpoint::parse("redis://localhost");
-        let from = self.new_server("from".into(), endpoint, Role::Alone, None);
+        let from = self.new_server(endpoint, Role::Alone, None);
         self.follow(&redirect, &from).unwrap()
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::error::NodeError;
 use crate::node::redis::played_node::{node, settings};
-use crate::node::redis::server::ConnectionState;
 use crate::node::redis::server::played_server::played_connection;
 use crate::node::{Node, NodeStatus};
 
@@ -17,13 +16,13 @@ async fn a_cluster_is_up_when_each_master_was_reached_or_has_failed() {
         let masters = [(0, "a:1"), (1, "b:2")];
         let masters = masters.map(|(slot, address)| shared.map.insert_owner(slot, address));
         let (connection, _first) = played_connection();
-        masters[0].set(ConnectionState::Up(Arc::new(connection)));
+        masters[0].set(Ok(Arc::new(connection)));
         assert_eq!(node.status().get(), NodeStatus::Connecting);
         let (connection, _second) = played_connection();
         masters[1].set(if is_last_up {
-            ConnectionState::Up(Arc::new(connection))
+            Ok(Arc::new(connection))
         } else {
-            ConnectionState::Down(NodeError::NotConnected("refused".into()))
+            Err(NodeError::NotConnected("refused".into()))
         });
         assert!(node.status().get().is_up());
         // Later the masters that are connected suffice.
@@ -39,8 +38,8 @@ async fn a_cluster_is_down_when_all_masters_have_failed() {
     let masters = [(0, "a:1"), (1, "b:2")];
     let masters = masters.map(|(slot, address)| shared.map.insert_owner(slot, address));
     let reason = NodeError::NotConnected("refused".into());
-    masters[0].set(ConnectionState::Down(reason.clone()));
+    masters[0].set(Err(reason.clone()));
     assert_eq!(node.status().get(), NodeStatus::Connecting);
-    masters[1].set(ConnectionState::Down(reason.clone()));
+    masters[1].set(Err(reason.clone()));
     assert_eq!(node.status().get(), NodeStatus::Down(reason));
 }

@@ -8,7 +8,6 @@ use tokio::time::{Instant, advance};
 
 use crate::error::{NodeError, Vote};
 use crate::node::redis::played_node::{HELD, LEASE, PlayedCluster};
-use crate::node::redis::server::ConnectionState;
 use crate::node::redis::server::gate::Closures;
 use crate::node::redis::server::played_server::played_connection;
 use crate::node::redis::url::HostPort;
@@ -41,7 +40,7 @@ async fn a_slot_takes_the_quarantine_of_its_master_along() {
         advance(MARGIN / 2).await;
         let (connection, server) = played_connection();
         let owner = cluster.master(1);
-        owner.set(ConnectionState::Up(Arc::new(connection)));
+        owner.set(Ok(Arc::new(connection)));
         cluster.masters[1] = server;
         assert_eq!(owner.gate.check_extensions().is_err(), is_promoted);
         advance(MARGIN / 2).await;
@@ -59,7 +58,7 @@ async fn a_slot_of_a_master_without_connection_counts_as_promoted_with_its_new_m
     for restart_guard in [None, Some(LEASE)] {
         for by_redirect in [true, false] {
             let cluster = PlayedCluster::with_restart_guard(restart_guard);
-            let down = ConnectionState::Down(NodeError::NotConnected("gone".into()));
+            let down = Err(NodeError::NotConnected("gone".into()));
             cluster.master(0).set(down);
             if by_redirect {
                 cluster.move_slot();

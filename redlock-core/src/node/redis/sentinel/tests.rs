@@ -1,16 +1,16 @@
 use redlock_logs::Logs;
 use tokio::io::DuplexStream;
+use tokio::time::timeout;
 
 use super::*;
 use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::redis::RedisNode;
 use crate::node::redis::played_node::{self, settings};
-use crate::node::redis::server::ConnectionState;
 use crate::node::redis::server::played_server::{played_connection, serve};
 use crate::node::redis::shared::Shared;
+use crate::node::redis::{RedisNode, Servers};
 use crate::node::{Action, Node, NodeSettings, Op};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ async fn node(
     tokio::spawn(Arc::clone(&shared.map).follow_sentinels(Arc::clone(group)));
     settle().await;
     let (connection, server) = played_connection();
-    shared.map.owner_of(0).unwrap().set(ConnectionState::Up(Arc::new(connection)));
+    shared.map.owner_of(0).unwrap().set(Ok(Arc::new(connection)));
     (node, shared, server)
 }
 
@@ -233,7 +233,7 @@ async fn in_a_dispute_the_present_master_grants_no_locks() {
     name(&group, 1, 2, 2);
     settle().await;
     let master = shared.map.owner_of(0).unwrap();
-    assert_eq!(**master.name(), *"10.0.0.9:2");
+    assert_eq!(**master.endpoint.name(), *"10.0.0.9:2");
     assert_eq!(master.gate.check_grants(), Ok(()));
     assert!(former.connection().is_err(), "grants that are on their way count no more");
     assert_eq!((count("has decided"), count("a server was promoted")), (1, 1));
@@ -413,7 +413,7 @@ mod listening {
         };
         timeout(MINUTE, connected).await.unwrap();
         let count = |port: u16| {
-            let (words, master) = ("the master has changed", format!("127.0.0.1:{port}"));
+            let (words, master) = ("a server was promoted", format!("master=127.0.0.1:{port}"));
             let lines = logs.lines().into_iter();
             lines.filter(|line| line.contains(words) && line.contains(&master)).count()
         };

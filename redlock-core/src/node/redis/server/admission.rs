@@ -20,13 +20,8 @@ use crate::{log_limited, telemetry};
 pub(crate) enum Role {
     /// The node is this server.
     Alone,
-    /// The sentinels name the server as the master.
-    Master {
-        /// Its promotion, as the sentinels report it.
-        promoted: Mutex<Promoted>,
-        /// Whether the node has used another master before.
-        is_successor: bool,
-    },
+    /// The sentinels name the server as the master, and report its promotion.
+    Master(Mutex<Promoted>),
     /// One of the masters of a cluster.
     Member(Arc<Promotions>),
 }
@@ -50,7 +45,7 @@ impl Role {
     pub(super) fn lag_setting(&self) -> Option<LagSetting> {
         match self {
             Self::Alone => None,
-            Self::Master { .. } => Some(LagSetting::REPLICAS),
+            Self::Master(_) => Some(LagSetting::REPLICAS),
             Self::Member(_) => Some(LagSetting::CLUSTER),
         }
     }
@@ -72,7 +67,7 @@ impl Inner {
     /// Sets what the sentinels report about the promotion of this master. After a later promotion, a new connection closes the
     /// gate.
     pub(crate) fn set_promotion(&self, reported: &Promoted) {
-        let Role::Master { promoted, .. } = &self.role else { return };
+        let Role::Master(promoted) = &self.role else { return };
         let before = std::mem::replace(&mut *promoted.lock(), reported.clone());
         // Until all sentinels have replied, the time may change by itself.
         if reported.epoch > before.epoch
@@ -80,15 +75,6 @@ impl Inner {
             && let Ok(connection) = self.connection()
         {
             connection.link.end("the server was promoted again");
-        }
-    }
-
-    /// Returns the name of the server in logs and metrics: that of the node for the master of a Sentinel group, because the
-    /// node has other masters later.
-    pub(super) fn label(&self) -> &Arc<str> {
-        match self.role {
-            Role::Master { .. } => &self.settings.voter,
-            Role::Alone | Role::Member(_) => &self.name,
         }
     }
 
@@ -123,7 +109,7 @@ impl Inner {
     }
 
     fn check_server(&self, identity: &Identity) -> Result<(), NodeError> {
-        let (server, limit) = (self.label(), &self.settings.log_limit);
+        let (server, limit) = (self.name(), &self.settings.log_limit);
         if let Some(run_id) = &identity.run_id {
             let registry = &self.settings.registry;
             if let Some(other) = registry.register(&self.registered, &self.settings.voter, run_id) {
@@ -149,14 +135,15 @@ impl Inner {
     /// Checks that a master is no replica. Counts the promotion of a master of a cluster, and warns about it without a
     /// restart guard.
     fn check_role(&self, identity: &Identity) -> Result<(), NodeError> {
-        let (node, server, limit) = (&self.settings.voter, &self.name, &self.settings.log_limit);
+        let (node, server, limit) =
+            (&self.settings.voter, self.endpoint.name(), &self.settings.log_limit);
         let replication = identity.replication.as_ref();
         match &self.role {
             Role::Alone => {}
             _ if replication.is_some_and(|replication| replication.is_replica) => {
                 return Err(NodeError::Server(format!("{server} is a replica").into()));
             }
-            Role::Master { .. } => {
+            Role::Master(_) => {
                 if replication.is_some_and(|replication| !replication.needs_replicas) {
                     log_limited!(
                         limit, "min-replicas", server, warn, %node, master = %server,
@@ -181,24 +168,13 @@ impl Inner {
 
     /// Warns about a server that may have forgotten locks, and votes at once without a `restart_guard`.
     fn warn_if_restarted(&self, identity: &Identity) {
-        let (node, server, limit) = (&self.settings.voter, &self.name, &self.settings.log_limit);
-        let history = self.history.lock();
-        let is_restart = history.is_restart(self.generation(identity).as_deref());
-        match self.role {
-            Role::Master { is_successor, .. }
-                if is_restart || is_successor && history.is_empty() =>
-            {
-                log_limited!(
-                    limit, "restart", node, warn, %node, master = %server,
-                    "the master has changed, or was restarted, and may not know all locks that are held; set restart_guard"
-                );
-            }
-            Role::Alone | Role::Member(_) if is_restart => log_limited!(
-                limit, "restart", node, warn, node = %server,
+        let (node, server) = (&self.settings.voter, self.endpoint.name());
+        if self.history.lock().is_restart(self.generation(identity).as_deref()) {
+            log_limited!(
+                self.settings.log_limit, "restart", node, warn, %node, %server,
                 "a node was restarted and may have forgotten held locks; set restart_guard, or let the server \
                  write its data before it replies (appendonly yes, appendfsync always)"
-            ),
-            _ => {}
+            );
         }
     }
 
@@ -209,7 +185,7 @@ impl Inner {
         self.gate.close(Closures::after_restart(longest_lease, identity.uptime, not_before));
         let promoted_since = match &self.role {
             Role::Alone => None,
-            Role::Master { promoted, .. } => {
+            Role::Master(promoted) => {
                 let Promoted { since, is_kept, .. } = *promoted.lock();
                 // Without a majority of the sentinels, another generation shows that the server was a replica in between. It
                 // may have been promoted just before this node has met it.
@@ -223,7 +199,7 @@ impl Inner {
             self.gate.close(Closures::after_promotion(longest_lease, margin, since));
         }
         if let Err(reason) = self.gate.check_grants() {
-            let server = self.label();
+            let server = self.name();
             log_limited!(
                 self.settings.log_limit, "quarantine", server, warn, node = %server, %reason,
                 "a node may have forgotten held locks, and is quarantined"
@@ -260,17 +236,14 @@ mod tests {
         for (is_kept, is_closed) in [(true, true), (false, false)] {
             let settings =
                 NodeSettings { restart_guard: Some(LEASE), ..NodeSettings::for_tests(LEASE) };
-            let role = Role::Master {
-                promoted: Mutex::new(Promoted {
-                    address: HostPort { host: "a".into(), port: 1 },
-                    epoch: 1,
-                    since: Instant::now().checked_sub(50 * MINUTE).unwrap(),
-                    announced_by: Arc::new([]),
-                    is_kept,
-                }),
-                is_successor: false,
-            };
-            let server = Server::with_role(role, ServerSettings::for_tests(settings));
+            let role = Role::Master(Mutex::new(Promoted {
+                address: HostPort { host: "a".into(), port: 1 },
+                epoch: 1,
+                since: Instant::now().checked_sub(50 * MINUTE).unwrap(),
+                announced_by: Arc::new([]),
+                is_kept,
+            }));
+            let server = Server::for_tests(role, ServerSettings::for_tests(settings));
             server.admit(&identity("one")).unwrap();
             assert_eq!(server.gate.check_grants(), Ok(()));
             server.record_end(&identity("one"));

@@ -67,7 +67,7 @@ impl Inner {
                 )
             }
         };
-        let server = self.label();
+        let server = self.name();
         telemetry::clock_stepped(server, direction);
         log_limited!(
             self.settings.log_limit, direction, server, warn, node = %server, ?by,
@@ -76,7 +76,7 @@ impl Inner {
     }
 
     fn warn_time_unavailable(&self) {
-        let server = self.label();
+        let server = self.name();
         log_limited!(
             self.settings.log_limit, "clock", server, warn, node = %server,
             "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
@@ -95,7 +95,7 @@ mod tests {
 
     use super::super::connection::Connection;
     use super::super::played_server::{played_connection, serve};
-    use super::super::{Server, ServerSettings};
+    use super::super::{Role, Server, ServerSettings};
     use super::*;
     use crate::node::NodeSettings;
 
@@ -104,7 +104,8 @@ mod tests {
 
     fn stepped(restart_guard: Option<Duration>) -> Arc<Server> {
         let settings = NodeSettings { restart_guard, ..NodeSettings::for_tests(LEASE) };
-        Server::for_tests("stepped:1", ServerSettings::for_tests(settings))
+        let settings = ServerSettings::for_tests(settings);
+        Server::for_tests(Role::Alone, ServerSettings { voter: "stepped:1".into(), ..settings })
     }
 
     /// Returns the watch of a server that has reported its time once, the connection, and the end

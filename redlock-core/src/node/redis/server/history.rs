@@ -25,11 +25,6 @@ pub(super) struct Begun {
 }
 
 impl History {
-    /// Returns whether no connection has ended yet.
-    pub(super) fn is_empty(&self) -> bool {
-        self.last.is_none()
-    }
-
     /// Returns whether the last connection showed another generation.
     pub(super) fn is_restart(&self, generation: Option<&str>) -> bool {
         self.last.as_ref().zip(generation).is_some_and(|((last, _), now)| last != now)

@@ -84,12 +84,11 @@ pub(crate) struct Server {
 }
 
 pub(crate) struct Inner {
-    name: Arc<str>,
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     role: Role,
     settings: Arc<ServerSettings>,
     /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
-    current: ArcSwap<ConnectionState>,
+    current: ArcSwap<Result<Arc<Connection>, NodeError>>,
     status: StatusSender,
     pub(crate) gate: Gate,
     /// Represents the server in the registry.
@@ -104,30 +103,22 @@ pub(crate) struct Inner {
     observer: Weak<dyn Observer>,
 }
 
-/// The connection to a server, or the reason why there is none.
-#[derive(Debug, Clone)]
-pub(crate) enum ConnectionState {
-    Up(Arc<Connection>),
-    Down(NodeError),
-}
-
 impl Server {
     /// Creates the server of an endpoint. `former` is the master that it replaces.
     pub(crate) fn new(
-        name: Arc<str>,
         endpoint: Endpoint,
         role: Role,
         settings: &Arc<ServerSettings>,
         former: Option<&Self>,
         observer: Weak<dyn Observer>,
     ) -> Arc<Self> {
-        let down = ConnectionState::Down(NodeError::NotConnected("not connected yet".into()));
         let inner = Inner {
-            name,
             endpoint,
             role,
             settings: Arc::clone(settings),
-            current: ArcSwap::from_pointee(down),
+            current: ArcSwap::from_pointee(Err(NodeError::NotConnected(
+                "not connected yet".into(),
+            ))),
             status: StatusSender::new(NodeStatus::Connecting),
             gate: Gate::default(),
             registered: Arc::default(),
@@ -166,8 +157,13 @@ impl Deref for Server {
 }
 
 impl Inner {
+    /// Returns the name of the server in logs and metrics: that of the node, apart from the masters of a cluster. The node
+    /// of a Sentinel group has other masters later.
     pub(crate) fn name(&self) -> &Arc<str> {
-        &self.name
+        match self.role {
+            Role::Alone | Role::Master(_) => &self.settings.voter,
+            Role::Member(_) => self.endpoint.name(),
+        }
     }
 
     pub(crate) fn status(&self) -> StatusReceiver {
@@ -176,13 +172,10 @@ impl Inner {
 
     pub(crate) fn connection(&self) -> Result<Arc<Connection>, NodeError> {
         match &**self.current.load() {
-            ConnectionState::Up(connection) if connection.link.is_alive() => {
-                Ok(Arc::clone(connection))
-            }
-            ConnectionState::Up(connection) => {
+            Ok(connection) if !connection.link.is_alive() => {
                 Err(self.endpoint.explain(NodeError::NotConnected(connection.link.reason())))
             }
-            ConnectionState::Down(reason) => Err(reason.clone()),
+            current => current.clone(),
         }
     }
 
@@ -206,31 +199,40 @@ impl Inner {
 
     /// Makes an attempt to connect soon, and waits for its end. Returns whether the server is connected.
     pub(crate) async fn reconnect(&self) -> bool {
-        if let ConnectionState::Down(reason) = &**self.current.load()
+        if let Err(reason) = &**self.current.load()
             && !pauses::ends_on_request(reason)
         {
             return false;
         }
         self.wanted.notify_one();
-        self.status().attempted(|| self.connection().is_ok()).await
+        // The status is sent at the end of a connection, or of an attempt that had begun before this call, and at the end of
+        // the wanted attempt.
+        let mut checks = 0;
+        let is_tried = |_: &NodeStatus| {
+            checks += 1;
+            checks > 2 || self.connection().is_ok()
+        };
+        self.status().wait_for(is_tried).await;
+        self.connection().is_ok()
     }
 
-    pub(crate) fn set(&self, state: ConnectionState) {
-        let status = match &state {
-            ConnectionState::Up(_) => {
-                self.outages.lock().up(self.label());
+    /// Sets the connection, or the reason why there is none.
+    pub(crate) fn set(&self, current: Result<Arc<Connection>, NodeError>) {
+        let status = match &current {
+            Ok(_) => {
+                self.outages.lock().up(self.name());
                 NodeStatus::Up
             }
-            ConnectionState::Down(reason) => {
-                self.outages.lock().down(self.label(), reason);
+            Err(reason) => {
+                self.outages.lock().down(self.name(), reason);
                 NodeStatus::Down(reason.clone())
             }
         };
         if let Role::Member(_) = self.role {
-            telemetry::node_up(&self.name, status.is_up());
+            telemetry::node_up(self.name(), status.is_up());
         }
         let is_lost = self.status.subscribe().get().is_up() && !status.is_up();
-        self.current.store(Arc::new(state));
+        self.current.store(Arc::new(current));
         self.status.send(status);
         if let Some(observer) = self.observer.upgrade() {
             observer.status_changed(is_lost);
@@ -259,7 +261,7 @@ impl Inner {
                 Err(error) => error,
             };
             let error = self.endpoint.explain(error);
-            self.set(ConnectionState::Down(error.clone()));
+            self.set(Err(error.clone()));
             self.pause(&error, &mut next_pause).await;
         }
     }
@@ -285,7 +287,7 @@ impl Inner {
         })?;
         self.admit(&connection.identity)?;
         self.begin_clock_watch(connection.identity.time);
-        self.set(ConnectionState::Up(Arc::clone(&connection)));
+        self.set(Ok(Arc::clone(&connection)));
         Ok((pool, connection))
     }
 
@@ -303,7 +305,7 @@ impl Inner {
                 tokio::join!(
                     connection.end_when_silent_for(silence_limit),
                     OptionFuture::from(watch_clock),
-                    link.keep_authenticated(self.label(), settings.connect_timeout),
+                    link.keep_authenticated(self.name(), settings.connect_timeout),
                     self.watch_role(link),
                 )
             } => link.ended().await,
@@ -371,15 +373,7 @@ impl bb8::ManageConnection for Connector {
 #[cfg(test)]
 impl Server {
     /// Returns a server that is not started.
-    fn for_tests(name: &str, settings: ServerSettings) -> Arc<Self> {
-        Self::for_tests_with(name, Role::Alone, settings)
-    }
-
-    fn with_role(role: Role, settings: ServerSettings) -> Arc<Self> {
-        Self::for_tests_with("a:1", role, settings)
-    }
-
-    fn for_tests_with(name: &str, role: Role, settings: ServerSettings) -> Arc<Self> {
+    fn for_tests(role: Role, settings: ServerSettings) -> Arc<Self> {
         struct Nobody;
         impl Observer for Nobody {
             fn status_changed(&self, _: bool) {}
@@ -387,6 +381,6 @@ impl Server {
         }
         let endpoint = Endpoint::parse("redis://localhost");
         let observer = Weak::<Nobody>::new();
-        Self::new(name.into(), endpoint, role, &Arc::new(settings), None, observer)
+        Self::new(endpoint, role, &Arc::new(settings), None, observer)
     }
 }

@@ -69,12 +69,17 @@ impl Played {
             failover_margin: Some(MARGIN),
             ..NodeSettings::for_tests(SECOND)
         };
-        let settings = ServerSettings { refresh: REFRESH, ..ServerSettings::for_tests(node) };
-        let endpoint = Endpoint::parse("redis://localhost").dialed_by(Arc::new(redis.clone()));
+        let settings = ServerSettings {
+            voter: name.into(),
+            refresh: REFRESH,
+            ..ServerSettings::for_tests(node)
+        };
+        let endpoint = Endpoint::parse(&format!("redis://{name}"));
+        let endpoint = endpoint.dialed_by(Arc::new(redis.clone()));
         let watcher =
             Arc::new(Watcher { server: OnceLock::new(), changes: watch::Sender::default() });
         let observer: Weak<dyn Observer> = Arc::<Watcher>::downgrade(&watcher);
-        let server = Server::new(name.into(), endpoint, role, &Arc::new(settings), None, observer);
+        let server = Server::new(endpoint, role, &Arc::new(settings), None, observer);
         watcher.server.set(Arc::downgrade(&server)).unwrap();
         server.start(&Handle::current());
         Self { redis, server, watcher }
@@ -122,7 +127,7 @@ impl Played {
 }
 
 /// Returns the role of a master that was promoted an hour ago.
-fn master(is_kept: bool, is_successor: bool) -> Role {
+fn master(is_kept: bool) -> Role {
     let promoted = Promoted {
         address: HostPort { host: "localhost".into(), port: 6379 },
         epoch: 1,
@@ -130,7 +135,7 @@ fn master(is_kept: bool, is_successor: bool) -> Role {
         announced_by: Arc::default(),
         is_kept,
     };
-    Role::Master { promoted: Mutex::new(promoted), is_successor }
+    Role::Master(Mutex::new(promoted))
 }
 
 fn member() -> Role {
@@ -148,11 +153,11 @@ async fn the_gate_of_a_restarted_server_is_closed_before_its_connection_is_used(
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_never_used_as_a_master() {
-    for role in [master(false, false), member()] {
+    for role in [master(false), member()] {
         let played = Played::start_with("replica", role, None, |fields| fields.role = "slave");
         for count in 1..4 {
             let change = played.change(count, |_| true).await;
-            let words = "replica is a replica".into();
+            let words = "replica:6379 is a replica".into();
             assert_eq!(change.status, NodeStatus::Down(NodeError::Server(words)));
         }
         assert!(!played.was_connected());
@@ -166,7 +171,7 @@ async fn a_replica_is_never_used_as_a_master() {
 #[tokio::test(start_paused = true)]
 async fn a_kept_master_of_another_generation_counts_as_promoted() {
     for is_kept in [true, false] {
-        let played = Played::start("kept", master(is_kept, false), Some(LEASE));
+        let played = Played::start("kept", master(is_kept), Some(LEASE));
         assert_eq!(played.connected(1).await.grants, Ok(()));
         let again = |fields: &mut Fields| fields.replication_id = "bbbb";
         let grants = played.connected_again(again).await.grants;
@@ -178,7 +183,7 @@ async fn a_kept_master_of_another_generation_counts_as_promoted() {
 /// The process of the server is the same, but the server was a replica in between, and has loaded the data of another master.
 #[tokio::test(start_paused = true)]
 async fn a_master_with_another_replication_id_may_have_forgotten_locks() {
-    for role in [master(false, false), member()] {
+    for role in [master(false), member()] {
         let played = Played::start("demoted", role, Some(LEASE));
         assert_eq!(played.connected(1).await.grants, Ok(()));
         let again = |fields: &mut Fields| fields.replication_id = "bbbb";
@@ -342,28 +347,14 @@ fn count(logs: &Logs, server: &str, words: &str) -> usize {
     lines.filter(|line| line.contains(server) && line.contains(words)).count()
 }
 
-/// The node has used another master before, which may have granted locks that this one does not know.
-#[tokio::test(start_paused = true)]
-async fn without_the_restart_guard_the_log_warns_about_a_successor() {
-    const WORDS: &str = "the master has changed, or was restarted";
-    let logs = Logs::collect();
-    for (name, is_successor) in [("successor-1", true), ("first-master-1", false)] {
-        let played = Played::start(name, master(false, is_successor), None);
-        played.connected(1).await;
-        assert_eq!(count(&logs, name, WORDS), usize::from(is_successor), "{name}");
-        // The same master again.
-        played.connected_again(|_| {}).await;
-        assert_eq!(count(&logs, name, WORDS), usize::from(is_successor), "{name}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn without_the_restart_guard_the_log_warns_about_a_restart() {
+    let words = "a node was restarted and may have forgotten held locks";
     let logs = Logs::collect();
-    for (name, role, words) in [
-        ("restarted-alone", Role::Alone, "a node was restarted and may have forgotten held locks"),
-        ("restarted-member", member(), "a node was restarted and may have forgotten held locks"),
-        ("restarted-master", master(false, false), "the master has changed, or was restarted"),
+    for (name, role) in [
+        ("restarted-alone", Role::Alone),
+        ("restarted-member", member()),
+        ("restarted-master", master(false)),
     ] {
         let played = Played::start(name, role, None);
         played.connected(1).await;
