@@ -113,7 +113,6 @@ pub(super) struct Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         self.life.end(ended(RUNTIME_ENDED));
-        self.life.stopped.cancel();
     }
 }
 

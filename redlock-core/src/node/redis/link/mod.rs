@@ -23,7 +23,6 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value, cmd};
 use futures_util::future::AbortHandle;
 use tokio::sync::{SetOnce, mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 
 use driver::{Command, Driver, Inbox, Recipient};
 use socket::Socket;
@@ -48,14 +47,11 @@ pub(crate) struct Link {
 }
 
 /// The life of a link, which its handle and its driver share.
-#[derive(Debug)]
 struct Life {
     /// The error of all commands from now on. Set when the link ends.
     error: SetOnce<RedisError>,
     /// Interrupts the driver.
     driver: AbortHandle,
-    /// Cancelled when the driver has stopped.
-    stopped: CancellationToken,
     /// The passwords that were sent over the link.
     secrets: Secrets,
 }
@@ -90,13 +86,10 @@ impl Link {
         on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Self {
         let (sender, commands) = mpsc::unbounded_channel();
-        let traffic = Arc::new(Traffic::of(
-            #[cfg(unix)]
-            socket.descriptor,
-        ));
+        let traffic = Arc::new(Traffic::of(socket.descriptor));
         let (driver, end) = AbortHandle::new_pair();
-        let (error, stopped, secrets) = Default::default();
-        let life = Arc::new(Life { error, driver, stopped, secrets });
+        let (error, secrets) = Default::default();
+        let life = Arc::new(Life { error, driver, secrets });
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
         let inbox = Inbox { life: Arc::clone(&life), commands };
         tokio::spawn(driver.run(socket.stream, inbox, end));
@@ -185,7 +178,7 @@ impl Link {
 
     /// Waits until the driver has stopped after the end of the link: it writes nothing any more.
     pub(crate) async fn stopped(&self) {
-        self.life.stopped.cancelled().await;
+        self.commands.closed().await;
     }
 
     pub(crate) fn traffic(&self) -> &Traffic {

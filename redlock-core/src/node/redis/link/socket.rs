@@ -2,12 +2,10 @@
 
 use std::io;
 #[cfg(unix)]
-use std::os::fd::{AsFd, OwnedFd};
-#[cfg(unix)]
 use std::path::Path;
 use std::time::Duration;
 
-use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use bb8_redis::redis::io::tcp::socket2::{self, SockRef, TcpKeepalive};
 use futures_util::future::select_ok;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -34,8 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 pub(crate) struct Socket {
     pub(super) stream: Box<dyn ByteStream>,
     /// Another descriptor of the same socket. `None` if the stream is no socket.
-    #[cfg(unix)]
-    pub(crate) descriptor: Option<OwnedFd>,
+    pub(crate) descriptor: Option<socket2::Socket>,
 }
 
 impl Socket {
@@ -43,7 +40,7 @@ impl Socket {
     #[cfg(unix)]
     pub(super) async fn connect_unix(path: &Path) -> io::Result<Self> {
         let stream = tokio::net::UnixStream::connect(path).await?;
-        let descriptor = stream.as_fd().try_clone_to_owned().ok();
+        let descriptor = SockRef::from(&stream).try_clone().ok();
         Ok(Self { stream: Box::new(stream), descriptor })
     }
 
@@ -54,28 +51,19 @@ impl Socket {
         host: &str,
         tls: Option<&TlsOptions>,
     ) -> Result<Self, NodeError> {
-        #[cfg(unix)]
-        let descriptor = stream.as_fd().try_clone_to_owned().ok();
+        let descriptor = SockRef::from(&stream).try_clone().ok();
         let stream: Box<dyn ByteStream> = match tls {
             #[cfg(feature = "tls")]
             Some(options) => Box::new(super::tls::handshake(stream, host, options).await?),
             _ => Box::new(stream),
         };
-        Ok(Self {
-            stream,
-            #[cfg(unix)]
-            descriptor,
-        })
+        Ok(Self { stream, descriptor })
     }
 
     /// Returns a socket whose server is played in this process.
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn played(stream: impl ByteStream + 'static) -> Self {
-        Self {
-            stream: Box::new(stream),
-            #[cfg(unix)]
-            descriptor: None,
-        }
+        Self { stream: Box::new(stream), descriptor: None }
     }
 }
 

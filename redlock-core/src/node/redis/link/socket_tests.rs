@@ -1,7 +1,5 @@
 //! The settings of the real sockets below the connections, and the verification of certificates.
 
-use bb8_redis::redis::io::tcp::socket2::SockRef;
-
 use super::open::Endpoint;
 use super::socket::Socket;
 use crate::error::NodeError;
@@ -15,7 +13,7 @@ async fn connect(url: &str) -> Result<Socket, NodeError> {
 /// disappearance of a machine is noticed after hours (Redis documentation, "Redis client
 /// handling").
 fn assert_options(socket: &Socket) {
-    let socket = SockRef::from(socket.descriptor.as_ref().unwrap());
+    let socket = socket.descriptor.as_ref().unwrap();
     assert!(socket.tcp_nodelay().unwrap());
     assert!(socket.keepalive().unwrap());
     #[cfg(any(target_os = "android", target_os = "linux"))]
@@ -52,7 +50,7 @@ async fn a_link_runs_over_a_unix_socket_like_over_any_other() {
     let (connected, accepted) = tokio::join!(connect(&url), listener.accept());
     let (mut server, _) = accepted.unwrap();
     let socket = connected.unwrap();
-    let descriptor = SockRef::from(socket.descriptor.as_ref().unwrap());
+    let descriptor = socket.descriptor.as_ref().unwrap();
     assert!(descriptor.peer_addr().unwrap().is_unix());
     let link = Link::start(socket, false, |_| {});
     let ping = cmd("PING");

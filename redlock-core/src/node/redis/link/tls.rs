@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
@@ -46,11 +48,12 @@ pub(crate) fn check(options: &TlsOptions) -> Result<(), String> {
 fn client_config(options: &TlsOptions) -> Result<ClientConfig, String> {
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let algorithms = provider.signature_verification_algorithms;
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("the crypto provider cannot be used: {error}"))?;
     let config = if options.is_insecure() {
-        config.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        config.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
     } else {
         config.with_root_certificates(roots(options.ca.as_ref())?)
     };
@@ -115,7 +118,7 @@ fn read<'a>(pem: &'a Pem, what: &str) -> Result<(String, Cow<'a, [u8]>), String>
 
 /// Accepts the certificate of every server, for `danger_accept_invalid_certs`. The server must still have the key of its certificate.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+struct AnyCertificate(WebPkiSupportedAlgorithms);
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
@@ -135,8 +138,7 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
+        verify_tls12_signature(message, certificate, signature, &self.0)
     }
 
     fn verify_tls13_signature(
@@ -145,12 +147,11 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
+        verify_tls13_signature(message, certificate, signature, &self.0)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.0.supported_schemes()
     }
 }
 

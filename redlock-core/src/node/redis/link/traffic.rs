@@ -11,15 +11,15 @@
 //!   late, not the server.
 
 use std::io;
-#[cfg(unix)]
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-#[cfg(unix)]
+use bb8_redis::redis::io::tcp::socket2::Socket;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -42,8 +42,7 @@ pub(crate) struct Traffic {
     /// Whether the reader has processed all received bytes, and found no more.
     drained: AtomicBool,
     /// The socket, for as long as it is open.
-    #[cfg(unix)]
-    socket: Mutex<Option<OwnedFd>>,
+    socket: Mutex<Option<Socket>>,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -52,12 +51,11 @@ const NOW: u64 = u64::MAX - 1;
 
 impl Traffic {
     /// Begins to record the traffic of a socket.
-    pub(super) fn of(#[cfg(unix)] descriptor: Option<OwnedFd>) -> Self {
+    pub(super) fn of(descriptor: Option<Socket>) -> Self {
         Self {
             begun: Instant::now(),
             owed_since: AtomicU64::new(NEVER),
             drained: AtomicBool::new(true),
-            #[cfg(unix)]
             socket: Mutex::new(descriptor),
         }
     }
@@ -84,29 +82,19 @@ impl Traffic {
     }
 
     /// Returns whether the kernel has bytes, or the end of the connection, that were not read yet.
-    #[cfg(unix)]
     fn has_unread(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let socket = self.socket.lock();
         let Some(socket) = &*socket else { return false };
-        let mut polled = [PollFd::new(socket, PollFlags::IN)];
-        // After an interrupted check, the caller checks again soon.
-        poll(&mut polled, Some(&AT_ONCE)).map_or(true, |ready| ready > 0)
-    }
-
-    #[cfg(not(unix))]
-    fn has_unread(&self) -> bool {
-        false
+        // The socket does not block. After an interrupted check, the caller checks again soon.
+        let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
+        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Shuts the socket down in both directions, even if other tasks still hold it.
     pub(super) fn shut_down(&self) {
-        #[cfg(unix)]
         if let Some(socket) = &*self.socket.lock() {
             // Fails if the server has already closed the connection.
-            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+            let _ = socket.shutdown(Shutdown::Both);
         }
     }
 
@@ -143,7 +131,6 @@ pub(super) struct Metered {
 impl Drop for Metered {
     /// Closes the second descriptor, which would keep the socket open.
     fn drop(&mut self) {
-        #[cfg(unix)]
         self.traffic.socket.lock().take();
     }
 }
@@ -192,7 +179,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::node::redis::link::socket::Socket;
+    use crate::node::redis::link::socket;
 
     const LIMIT: Duration = Duration::from_millis(20);
 
@@ -200,7 +187,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
-        let Ok(Socket { stream, descriptor }) = Socket::over_tcp(client, "", None).await else {
+        let Ok(socket::Socket { stream, descriptor }) =
+            socket::Socket::over_tcp(client, "", None).await
+        else {
             panic!("there is no TLS");
         };
         let traffic = Arc::new(Traffic::of(descriptor));
