@@ -11,7 +11,6 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::timeout;
 
 use super::read_files;
-use crate::error::NodeError;
 
 /// The credentials of a user, from a function that gets them anew for each connection, see
 /// [`LockManagerBuilder::credentials`](crate::LockManagerBuilder::credentials).
@@ -71,14 +70,12 @@ pub(crate) enum Provider {
 
 impl Provider {
     /// Gets the credentials. The error explains why there are none.
-    pub(crate) async fn credentials(&self, limit: Duration) -> Result<Credentials, NodeError> {
+    pub(crate) async fn credentials(&self, limit: Duration) -> Result<Credentials, String> {
         let late = |_| Err(format!("it did not return within {limit:?}").into());
         let result = timeout(limit, self.ask()).await.unwrap_or_else(late);
-        result.map_err(|error| {
-            NodeError::Credentials(match self {
-                Self::File(path) => format!("cannot read {}: {error}", path.display()).into(),
-                Self::Function(..) => format!("the provider failed: {error}").into(),
-            })
+        result.map_err(|error| match self {
+            Self::File(path) => format!("cannot read {}: {error}", path.display()),
+            Self::Function(..) => format!("the provider failed: {error}"),
         })
     }
 
@@ -113,15 +110,6 @@ impl PartialEq for Provider {
 
 impl Eq for Provider {}
 
-impl fmt::Debug for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
-            Self::Function(_, node) => f.debug_tuple("Function").field(node).finish(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,8 +126,8 @@ mod tests {
         }
         let path = file.path().display().to_string();
         drop(file);
-        let reason = provider.credentials(LIMIT).await.unwrap_err().to_string();
-        assert!(reason.starts_with(&format!("no credentials: cannot read {path}: ")), "{reason}");
+        let reason = provider.credentials(LIMIT).await.unwrap_err();
+        assert!(reason.starts_with(&format!("cannot read {path}: ")), "{reason}");
     }
 
     #[test]
@@ -171,12 +159,12 @@ mod tests {
         let panics: ProviderFn = Arc::new(|_| panic!("of the test"));
         let hangs: ProviderFn = Arc::new(|_| Box::pin(std::future::pending()));
         for (function, words) in [
-            (fails, "no credentials: the provider failed: cache:6379"),
-            (panics, "no credentials: the provider failed: it panicked"),
-            (hangs, "no credentials: the provider failed: it did not return within 60s"),
+            (fails, "the provider failed: cache:6379"),
+            (panics, "the provider failed: it panicked"),
+            (hangs, "the provider failed: it did not return within 60s"),
         ] {
             let provider = Provider::Function(function, "cache:6379".into());
-            assert_eq!(provider.credentials(LIMIT).await.unwrap_err().to_string(), words);
+            assert_eq!(provider.credentials(LIMIT).await.unwrap_err(), words);
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, cmd};
+use bb8_redis::redis::{Cmd, RedisError, cmd};
 use futures_util::TryFutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -91,17 +91,14 @@ impl Endpoint {
         in_slices: bool,
         on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<Link, NodeError> {
-        let open = async {
-            let deadline = Deadline { end: Instant::now() + limit * 7 / 8, limit };
-            let credentials = self.url.login.credentials(limit * 3 / 4).await?;
-            let socket = self.connect(&deadline).await?;
-            let mut link = Link::start(socket, in_slices, on_event);
-            deadline.wait(self.greet(&link, credentials.as_ref())).await?;
-            let life = credentials.and_then(|credentials| credentials.expires_in);
-            link.renewal = life.map(|life| (self.url.login.clone(), life));
-            Ok(link)
-        };
-        open.await.map_err(|error| self.explain(error))
+        let deadline = Deadline { end: Instant::now() + limit * 7 / 8, limit };
+        let credentials = self.url.login.credentials(limit * 3 / 4).await?;
+        let socket = self.connect(&deadline).await?;
+        let mut link = Link::start(socket, in_slices, on_event);
+        deadline.wait(self.greet(&link, credentials.as_ref())).await?;
+        let life = credentials.and_then(|credentials| credentials.expires_in);
+        link.renewal = life.map(|life| (self.url.login.clone(), life));
+        Ok(link)
     }
 
     /// Adds the address to the error of a server that was announced. The name of its node says nothing about it.
@@ -113,8 +110,6 @@ impl Endpoint {
         | Server(reason)
         | NotPermitted(reason)
         | Tls(reason) = &mut error
-            // The attempt to connect has added it already.
-            && !reason.contains("(announced by ")
         {
             *reason = format!("{} (announced by {announcer}): {reason}", self.name).into();
         }
@@ -201,20 +196,23 @@ fn hint(mut error: NodeError, words: &str) -> NodeError {
     error
 }
 
-/// Makes the text of an error legible that an application may have written.
-fn legible(mut error: NodeError) -> NodeError {
-    if let NodeError::Credentials(reason) = &mut error {
-        *reason = error::legible(reason).into();
-    }
-    error
+/// Returns the reply of a server, or the error of an attempt to connect if it is refused or late.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    reply: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, NodeError> {
+    let reply = timeout(limit, reply).await.map_err(|_| NodeError::NoReply(limit))?;
+    reply.map_err(|error| error::not_connected(&error))
 }
 
 impl Login {
     /// Returns the credentials for a new connection, or `None` if it needs none. The URL may name the user of a provider's
     /// password.
     async fn credentials(&self, limit: Duration) -> Result<Option<Credentials>, NodeError> {
+        // An application may have written the reason.
+        let failed = |reason: String| NodeError::Credentials(error::legible(&reason).into());
         let credentials = match (&self.provider, &self.password) {
-            (Some(provider), _) => provider.credentials(limit).await.map_err(legible)?,
+            (Some(provider), _) => provider.credentials(limit).await.map_err(failed)?,
             (None, Some(password)) => Credentials::new(password),
             (None, None) => return Ok(None),
         };
@@ -275,9 +273,7 @@ impl Link {
         };
         let mut command = Cmd::new();
         self.add_auth(&mut command, &credentials);
-        let reply = timeout(limit, self.send(&command)).await;
-        let reply = reply.map_err(|_| NodeError::NoReply(limit))?;
-        reply.map_err(|error| error::not_connected(&error))?;
+        within(limit, self.send(&command)).await?;
         Ok(credentials.expires_in)
     }
 }
@@ -503,10 +499,11 @@ mod tests {
         let address = listener.local_addr().unwrap();
         drop(listener);
         let endpoint = Endpoint::parse(&format!("redis://{address}"));
-        let error = endpoint.open(HOUR, false, |_| {}).await.unwrap_err().to_string();
-        assert!(!error.contains("127.0.0.1"), "the name of the node has it: {error}");
+        let error = endpoint.open(HOUR, false, |_| {}).await.unwrap_err();
+        let explained = endpoint.explain(error.clone()).to_string();
+        assert!(!explained.contains("127.0.0.1"), "the name of the node has it: {explained}");
         let endpoint = endpoint.announced_by("sentinel 10.0.0.1:26379");
-        let error = endpoint.open(HOUR, false, |_| {}).await.unwrap_err().to_string();
+        let error = endpoint.explain(error).to_string();
         let begin =
             format!("not connected: {address} (announced by sentinel 10.0.0.1:26379): Connection");
         assert!(error.starts_with(&begin), "{error}");

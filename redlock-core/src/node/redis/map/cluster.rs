@@ -148,8 +148,8 @@ impl Map {
             } else {
                 let endpoint =
                     Endpoint::of(&self.url, &address).announced_by("the URL or the cluster");
-                let link = endpoint.open(limit, false, |_| {}).await?;
-                read(&link, &address).await
+                let link = endpoint.open(limit, false, |_| {}).await;
+                read(&link.map_err(|error| endpoint.explain(error))?, &address).await
             }
         };
         let read = timeout(limit, read).await.unwrap_or(Err(NodeError::NoReply(limit)));

@@ -8,7 +8,7 @@ mod choice;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Value};
 use futures_util::future::{join_all, try_join};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::error;
-use super::link::open::Endpoint;
+use super::link::open::{Endpoint, within};
 use super::link::{Event, Link};
 use super::server::{Promoted, ServerSettings};
-use super::url::{HostPort, Login, RedisUrl, Servers};
+use super::url::{HostPort, Login, RedisUrl};
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::{log_limited, telemetry};
@@ -45,8 +45,7 @@ pub(crate) struct SentinelGroup {
 }
 
 impl SentinelGroup {
-    /// Creates the group of a URL, in which these sentinels watch `service`. The `login` is for the sentinels. A sentinel
-    /// that is listed twice counts once.
+    /// Creates the group of a URL, in which these sentinels watch `service`. The `login` is for the sentinels.
     pub(crate) fn new(
         url: &RedisUrl,
         sentinels: &[HostPort],
@@ -54,15 +53,10 @@ impl SentinelGroup {
         login: &Login,
         settings: &Arc<ServerSettings>,
     ) -> Self {
-        let mut seen = HashSet::new();
-        let sentinels =
-            sentinels.iter().filter(|sentinel| seen.insert(*sentinel)).map(|sentinel| {
-                // Sentinels have their own credentials, and no databases.
-                let servers = Servers::Tcp(sentinel.clone());
-                let url = RedisUrl { servers, tls: url.tls.clone(), login: login.clone(), db: 0 };
-                Endpoint::of(&url, sentinel)
-            });
-        let sentinels: Vec<_> = sentinels.collect();
+        // Sentinels have their own credentials, and no databases.
+        let url = RedisUrl { login: login.clone(), db: 0, ..url.clone() };
+        let sentinels: Vec<_> =
+            sentinels.iter().map(|sentinel| Endpoint::of(&url, sentinel)).collect();
         Self {
             settings: Arc::clone(settings),
             service: service.to_owned(),
@@ -214,12 +208,4 @@ impl MasterView {
 
 async fn pause() {
     sleep(INTERVAL.mul_f64(jitter(0.75..1.25))).await;
-}
-
-async fn within<T>(
-    limit: Duration,
-    reply: impl Future<Output = Result<T, RedisError>>,
-) -> Result<T, NodeError> {
-    let reply = timeout(limit, reply).await.map_err(|_| NodeError::NoReply(limit))?;
-    reply.map_err(|error| error::not_connected(&error))
 }
