@@ -56,12 +56,6 @@ pub(crate) enum Pem {
     Text(Arc<[u8]>),
 }
 
-impl Pem {
-    pub(crate) fn file(path: impl Into<PathBuf>) -> Self {
-        Self::File(path.into())
-    }
-}
-
 #[cfg(feature = "tls")]
 impl TlsOptions {
     /// Creates options with the defaults.
@@ -72,7 +66,7 @@ impl TlsOptions {
     /// Trusts only servers whose certificate one of the authorities in this file has signed. Defaults to the root
     /// certificates of the system. Replaces an earlier [`ca_pem`](Self::ca_pem).
     pub fn ca_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.ca = Some(Pem::file(path.as_ref()));
+        self.ca = Some(Pem::File(path.as_ref().into()));
         self
     }
 
@@ -86,8 +80,8 @@ impl TlsOptions {
     /// a certificate (`tls-auth-clients yes`, the default of Redis) refuses other clients. The key must not be
     /// encrypted. Defaults to none.
     pub fn client_cert_files(mut self, cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
-        self.cert = Some(Pem::file(cert.as_ref()));
-        self.key = Some(Pem::file(key.as_ref()));
+        self.cert = Some(Pem::File(cert.as_ref().into()));
+        self.key = Some(Pem::File(key.as_ref().into()));
         self
     }
 

@@ -93,7 +93,7 @@ impl LockManagerConfig {
         let mut config = self.clone();
         let urls = std::mem::take(&mut config.urls);
         let [ca, cert, key] = [&mut config.tls_ca, &mut config.tls_cert, &mut config.tls_key]
-            .map(|path| path.take().map(Pem::file));
+            .map(|path| path.take().map(Pem::File));
         let tls = TlsOptions { ca, cert, key, insecure: None };
         LockManagerBuilder {
             nodes: urls.into_iter().map(NodeConfig::Url).collect(),

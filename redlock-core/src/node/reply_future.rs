@@ -53,9 +53,6 @@ impl Future for ReplyFuture {
 
 impl fmt::Debug for ReplyFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            ReplyState::Ready(reply) => f.debug_tuple("Ready").field(reply).finish(),
-            ReplyState::Pending(_) => f.write_str("Pending"),
-        }
+        f.debug_tuple("ReplyFuture").field(&self.as_ready()).finish()
     }
 }

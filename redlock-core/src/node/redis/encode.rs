@@ -57,11 +57,6 @@ pub(super) fn load(script: Script) -> Cmd {
     cmd("SCRIPT").arg("LOAD").arg(script.source()).take()
 }
 
-/// Encodes `TIME`, which returns the time on the server's wall clock.
-pub(super) fn time() -> Cmd {
-    cmd("TIME")
-}
-
 /// Formats a duration in whole milliseconds, rounded up: a server must not forget a lock before its holder
 /// does.
 pub(super) fn millis(duration: Duration) -> u64 {

@@ -35,6 +35,13 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
     }
 }
 
+/// Returns whether the error shows that a former master is a replica now. Inside a script, Redis 6.2 reports
+/// this by an error of another kind.
+pub(super) fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+}
+
 /// Returns whether the user lacks a permission inside a script. The server reports that by another kind of
 /// error than outside of scripts, with different words in Redis 6.2, in 7.0, and since 7.2.
 fn is_denied_in_script(message: &str) -> bool {
@@ -285,5 +292,20 @@ mod tests {
         let named =
             server_message(&name_commands(&["get".to_owned(), "del".to_owned()], sent(denied)));
         assert!(named.contains(r"can't\nrun this command; it calls get, del"), "{named}");
+    }
+
+    #[test]
+    fn a_demoted_server_is_recognized_by_its_error_in_scripts_too() {
+        let error = |text: &str| {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            reply.unwrap().extract_error().unwrap_err()
+        };
+        assert!(is_read_only(&error("READONLY You can't write against a read only replica.")));
+        // Redis 6.2
+        assert!(is_read_only(&error(
+            "ERR Error running script (call to f_1): @user_script:5: @user_script: 5: -READONLY \
+             You can't write against a read only replica."
+        )));
+        assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
     }
 }

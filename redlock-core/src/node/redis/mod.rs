@@ -216,7 +216,7 @@ impl Node for RedisNode {
         let rest = if self.is_cluster { limit.saturating_sub(waited) } else { Duration::ZERO };
         let mut again = None;
         for connection in servers.iter().filter_map(|server| server.connection().ok()) {
-            let next = match connection.silence(limit) {
+            let next = match connection.link.silence(limit) {
                 Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
                 Silence::Silent(_) => rest,
                 Silence::CheckAgainAfter(time) => time,

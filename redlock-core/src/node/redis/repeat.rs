@@ -122,7 +122,7 @@ impl Sent {
         is_asking: bool,
     ) -> Self {
         let not_counted = server.gate.check_extensions().err();
-        let reply = connection.send_packed(command.encode(&connection), is_asking).await;
+        let reply = connection.link.send_packed(command.encode(&connection), is_asking).await;
         Self { server, connection, is_asking, is_repeated: false, not_counted, reply }
     }
 

@@ -499,7 +499,7 @@ async fn a_part_of_a_reply_does_not_end_the_silence_of_a_server() {
     let (link, mut server) = link(4096);
     let replies = [link.send(&cmd("PING")), link.send(&cmd("PING"))];
     tokio::time::sleep(LIMIT).await;
-    let is_silent = || link.traffic().silence(LIMIT).is_silent();
+    let is_silent = || link.silence(LIMIT).is_silent();
     for byte in b"$100\r\nabcdefgh" {
         server.write_all(&[*byte]).await.unwrap();
         tokio::time::sleep(LIMIT / 10).await;

@@ -28,8 +28,9 @@ use driver::{Command, Driver, Inbox, Recipient};
 use socket::Socket;
 use traffic::Traffic;
 
-use super::error::{Secrets, server_message};
+use super::error::{Secrets, is_read_only, server_message};
 use super::url::Login;
+use crate::node::Silence;
 
 #[cfg(test)]
 pub(crate) use driver::BATCH_FROM;
@@ -99,7 +100,8 @@ impl Link {
     /// Sends one command, and returns the future of its reply. Commands are sent in the order of the calls.
     ///
     /// If the future is dropped before the driver takes the command, the command is not sent. Nothing is sent, and no
-    /// reply counts, after the end of the link.
+    /// reply counts, after the end of the link: its clean-up would use another link, and might overtake the command (an
+    /// abandoned attempt leaves nothing behind).
     pub(crate) fn send(
         &self,
         command: &Cmd,
@@ -107,8 +109,8 @@ impl Link {
         self.send_packed(command.get_packed_command().into(), false)
     }
 
-    /// [Sends](Self::send) a command in its encoded form. With `asking`, `ASKING` is sent in front of it, and no other
-    /// command comes between them.
+    /// [Sends](Self::send) a command in its encoded form. With `asking`, which is set for a server of a cluster to which the
+    /// slot of the keys is moving, `ASKING` is sent in front of it, and no other command comes between them.
     pub(crate) fn send_packed(
         &self,
         bytes: Arc<[u8]>,
@@ -123,12 +125,20 @@ impl Link {
             }
             // A reply that has arrived before the end is lost with the link.
             match (reply.await, self.life.error.get()) {
-                (Ok(reply), None) => {
-                    reply.extract_error().map_err(|error| self.life.secrets.mask(error))
-                }
+                (Ok(reply), None) => reply.extract_error().map_err(|error| self.refused(error)),
                 (_, error) => Err(error.cloned().unwrap_or_else(|| ended(RUNTIME_ENDED))),
             }
         }
+    }
+
+    /// Masks the passwords in an error of the server. Ends the link to a master that is a replica now: after a failover, the
+    /// name of the server may resolve to the new master.
+    fn refused(&self, error: RedisError) -> RedisError {
+        let error = self.life.secrets.mask(error);
+        if is_read_only(&error) {
+            self.end(&server_message(&error));
+        }
+        error
     }
 
     /// Subscribes to a channel. The reply is an [event](Event::Subscribed) with this ID, unless the link ends before.
@@ -181,8 +191,9 @@ impl Link {
         self.commands.closed().await;
     }
 
-    pub(crate) fn traffic(&self) -> &Traffic {
-        &self.traffic
+    /// Returns whether the server has been silent for `limit`.
+    pub(crate) fn silence(&self, limit: Duration) -> Silence {
+        self.traffic.silence(limit)
     }
 }
 

@@ -84,11 +84,6 @@ impl Script {
         })
     }
 
-    /// Returns the index of the script in [`ALL`](Self::ALL).
-    pub(super) const fn index(self) -> usize {
-        self as usize
-    }
-
     /// Returns the commands that the script calls, in lower case.
     pub(super) fn commands(self) -> Vec<String> {
         let calls = self.source().split("call('").skip(1);
@@ -113,7 +108,7 @@ mod tests {
     #[test]
     fn every_script_is_at_its_index() {
         for (index, script) in Script::ALL.into_iter().enumerate() {
-            assert_eq!(script.index(), index, "{script:?}");
+            assert_eq!(script as usize, index, "{script:?}");
         }
         let names: HashSet<_> = Script::ALL.into_iter().map(Script::name).collect();
         assert_eq!(names.len(), Script::ALL.len());

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use bb8_redis::redis::cmd;
 use tokio::time::sleep;
 
 use super::Inner;
 use super::gate::Closures;
 use super::wall_clock::{ClockStep, Reading};
 use crate::error::NodeError;
+use crate::node::redis::error;
 use crate::node::redis::link::Link;
-use crate::node::redis::{encode, error};
 use crate::{log_limited, telemetry};
 
 /// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
@@ -31,7 +32,7 @@ impl Inner {
     /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
     /// counts as silent, as after every other command.
     pub(super) async fn watch_clock(&self, link: &Link) {
-        let command = encode::time();
+        let command = cmd("TIME");
         loop {
             sleep(READING_INTERVAL).await;
             match Reading::take(&*self.settings.node.clock, async { link.send(&command).await })
@@ -113,7 +114,7 @@ mod tests {
     async fn watched(restart_guard: Option<Duration>) -> (Arc<Server>, Connection, DuplexStream) {
         let watch = stepped(restart_guard);
         let (connection, mut server) = played_connection();
-        let command = encode::time();
+        let command = cmd("TIME");
         let take = Reading::take(&*watch.settings.node.clock, connection.send(&command));
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));

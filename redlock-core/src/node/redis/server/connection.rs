@@ -1,16 +1,14 @@
 //! One connection to a server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::{ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{FromRedisValue, RedisError};
 use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 use super::identity::Identity;
 use crate::node::Silence;
 use crate::node::redis::encode;
-use crate::node::redis::error::server_message;
 use crate::node::redis::link::Link;
 use crate::node::redis::script::Script;
 
@@ -32,41 +30,15 @@ impl Connection {
     /// connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned attempt
     /// leaves nothing behind).
     pub(super) async fn end_when_silent_for(&self, limit: Duration) {
-        while let Silence::CheckAgainAfter(pause) = self.silence(limit) {
+        while let Silence::CheckAgainAfter(pause) = self.link.silence(limit) {
             sleep(pause).await;
         }
         self.link.end(&format!("no reply for {limit:?}"));
     }
 
-    /// Sends a command in its encoded form, and returns the future of its reply. If the future is dropped, the command may
-    /// still be sent. `asking` is set for a server of a cluster to which the slot of the keys is moving.
-    ///
-    /// No command is sent after the end of the connection: its clean-up would use another connection, and
-    /// might overtake it (an abandoned attempt leaves nothing behind).
-    pub(crate) fn send_packed(
-        &self,
-        command: Arc<[u8]>,
-        asking: bool,
-    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
-        let reply = self.link.send_packed(command, asking);
-        async move {
-            reply.await.inspect_err(|error| {
-                // After a failover, the name of the server may resolve to the new master: connect again.
-                if is_read_only(error) {
-                    self.link.end(&server_message(error));
-                }
-            })
-        }
-    }
-
     /// Returns the SHA-1 sum by which the server knows a script.
     pub(crate) fn sha(&self, script: Script) -> &str {
-        &self.shas[script.index()]
-    }
-
-    /// Returns whether the server has been silent for `limit`.
-    pub(crate) fn silence(&self, limit: Duration) -> Silence {
-        self.link.traffic().silence(limit)
+        &self.shas[script as usize]
     }
 }
 
@@ -78,26 +50,21 @@ pub(super) async fn load_scripts(link: &Link) -> Result<Vec<String>, RedisError>
     try_join_all(loads).await
 }
 
-/// Returns whether the error shows that a former master is a replica now. Inside a script, Redis 6.2 reports
-/// this by an error of another kind.
-fn is_read_only(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
-}
-
 #[cfg(test)]
 impl Connection {
-    /// [Sends](Self::send_packed) a command.
+    /// [Sends](Link::send) a command.
     pub(crate) fn send(
         &self,
         command: &bb8_redis::redis::Cmd,
-    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
-        self.send_packed(encode::packed(command), false)
+    ) -> impl Future<Output = Result<bb8_redis::redis::Value, RedisError>> + use<'_> {
+        self.link.send(command)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::played_server::{played_connection, serve};
@@ -163,7 +130,7 @@ mod tests {
                 server.write_all(b"+PONG\r\n").await.unwrap();
                 // The connection reads the reply.
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                while !connection.silence(NODE_TIMEOUT).is_silent() {
+                while !connection.link.silence(NODE_TIMEOUT).is_silent() {
                     tokio::time::sleep(NODE_TIMEOUT).await;
                 }
             }
@@ -238,21 +205,6 @@ mod tests {
         connection.link.end("the server closed the connection");
         let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
         assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
-    }
-
-    #[test]
-    fn a_demoted_server_is_recognized_by_its_error_in_scripts_too() {
-        let error = |text: &str| {
-            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
-            reply.unwrap().extract_error().unwrap_err()
-        };
-        assert!(is_read_only(&error("READONLY You can't write against a read only replica.")));
-        // Redis 6.2
-        assert!(is_read_only(&error(
-            "ERR Error running script (call to f_1): @user_script:5: @user_script: 5: -READONLY \
-             You can't write against a read only replica."
-        )));
-        assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
     }
 
     /// After a failover, the name of the server may resolve to the new master. Otherwise each command would be refused.

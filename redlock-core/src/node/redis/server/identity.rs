@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError};
+use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError, cmd};
 use futures_util::future::{try_join_all, try_join3};
 
 use super::wall_clock::Reading;
 use crate::clock::Clock;
-use crate::node::redis::encode;
 use crate::node::redis::link::Link;
 
 /// The properties that a server reports. Each is `None` if the server does not report it.
@@ -83,8 +82,7 @@ impl Identity {
         clock: &dyn Clock,
         lag: Option<LagSetting>,
     ) -> Result<Self, RedisError> {
-        let time =
-            async { none_if_refused(Reading::take(clock, link.send(&encode::time())).await) };
+        let time = async { none_if_refused(Reading::take(clock, link.send(&cmd("TIME"))).await) };
         // The sections alone: the buffer of the link would keep the length of the whole reply, which is 8 KiB.
         let sections =
             SECTIONS.map(|section| async move { none_if_refused(info(link, section).await) });

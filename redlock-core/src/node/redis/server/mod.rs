@@ -182,7 +182,7 @@ impl Inner {
     /// Returns the connection, or an error if the server is silent.
     pub(crate) fn responsive_connection(&self) -> Result<Arc<Connection>, NodeError> {
         let connection = self.connection()?;
-        match connection.silence(self.settings.node.node_timeout) {
+        match connection.link.silence(self.settings.node.node_timeout) {
             Silence::Silent(time) => Err(NodeError::NoReply(time)),
             Silence::CheckAgainAfter(_) => Ok(connection),
         }

@@ -132,7 +132,7 @@ impl Login {
 fn tls_options(parameters: &mut QueryPairs, is_tls: bool) -> Result<Option<TlsOptions>, String> {
     let insecure = parameters.take(&["tls_insecure"]).map(|text| text.parse::<bool>()).transpose();
     let insecure = insecure.map_err(|_| "its tls_insecure is neither true nor false")?;
-    let mut path = |name| parameters.take(&[name]).map(Pem::file);
+    let mut path = |name| parameters.take(&[name]).map(|path| Pem::File(path.into()));
     let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
     let options = TlsOptions { ca, cert, key, insecure };
     if options.cert.is_some() != options.key.is_some() {
