@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Capabilities, Node, NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
@@ -74,9 +74,8 @@ pub(crate) struct RedisNode {
     is_cluster: bool,
     status: StatusSender,
     started: OnceLock<Arc<Shared>>,
-    /// Cancelled when the node is dropped, which ends its tasks.
-    dropped: CancellationToken,
-    _cancel_on_drop: DropGuard,
+    /// The task that keeps the map up to date. It ends when the node is dropped.
+    resolver: OnceLock<AbortOnDropHandle<()>>,
 }
 
 /// The options of a node, apart from those of [every node](NodeSettings).
@@ -94,15 +93,13 @@ pub(crate) struct RedisOptions {
 impl RedisNode {
     /// Creates a node that is not started yet: every operation fails.
     pub(crate) fn new(options: RedisOptions) -> Self {
-        let dropped = CancellationToken::new();
         Self {
             name: options.url.name().into(),
             is_cluster: matches!(options.url.servers, Servers::Cluster { .. }),
             options: Mutex::new(Some(options)),
             status: StatusSender::new(NodeStatus::Connecting),
             started: OnceLock::new(),
-            _cancel_on_drop: dropped.clone().drop_guard(),
-            dropped,
+            resolver: OnceLock::new(),
         }
     }
 
@@ -119,9 +116,7 @@ impl RedisNode {
     ) -> Subscription {
         let Ok(shared) = self.started() else { return Subscription::new(|| {}) };
         let slot = shared.map.slot(spec.name());
-        shared
-            .subscriptions
-            .subscribe(channel, slot, is_shared, notify, |slot| shared.connection(slot))
+        shared.subscriptions.subscribe(channel, slot, is_shared, notify)
     }
 }
 
@@ -163,7 +158,9 @@ impl Node for RedisNode {
         };
         let shared = Shared::new(url, settings, self.status.clone(), runtime);
         let shared = self.started.get_or_init(|| shared);
-        shared.map.start(endpoint, &self.dropped);
+        if let Some(resolver) = shared.map.start(endpoint) {
+            self.resolver.get_or_init(|| resolver);
+        }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

@@ -31,8 +31,6 @@ pub(super) struct PendingSends {
 #[derive(Default)]
 struct ByToken {
     ops: HashMap<Token, TokenOps>,
-    /// The number of tokens at which the operations whose lease is over are forgotten.
-    sweep_at: usize,
     next_id: u64,
 }
 
@@ -73,9 +71,6 @@ impl PendingSends {
         lease: Duration,
     ) -> PendingSend<'_> {
         let mut by_token = self.by_token.lock();
-        if by_token.ops.len() >= by_token.sweep_at {
-            by_token.forget_ended();
-        }
         let id = by_token.next_id;
         by_token.next_id += 1;
         let sent = SentOp { id, server: Arc::clone(server), abandoned_until: None };
@@ -110,10 +105,13 @@ impl PendingSends {
         }
     }
 
-    /// Forgets the operations whose lease is over.
+    /// Forgets the operations whose lease is over. Each reading of the slots calls it.
     pub(super) fn forget_ended(&self) {
-        let mut by_token = self.by_token.lock();
-        by_token.forget_ended();
+        let (mut by_token, now) = (self.by_token.lock(), Instant::now());
+        by_token.ops.retain(|_, ops| {
+            ops.sent.retain(|sent| sent.abandoned_until.is_none_or(|until| until > now));
+            !ops.sent.is_empty()
+        });
         self.update_count(&by_token);
     }
 
@@ -129,17 +127,6 @@ impl PendingSends {
 
     fn update_count(&self, by_token: &ByToken) {
         self.count.store(by_token.ops.len(), Ordering::SeqCst);
-    }
-}
-
-impl ByToken {
-    fn forget_ended(&mut self) {
-        let now = Instant::now();
-        self.ops.retain(|_, ops| {
-            ops.sent.retain(|sent| sent.abandoned_until.is_none_or(|until| until > now));
-            !ops.sent.is_empty()
-        });
-        self.sweep_at = (self.ops.len() * 2).max(64);
     }
 }
 

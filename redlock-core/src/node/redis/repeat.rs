@@ -90,14 +90,6 @@ impl Repeatable<'_> {
             }
         }
     }
-
-    /// Returns whether the command may be sent again, to this server.
-    fn may_repeat(&self, server: &Arc<Server>) -> bool {
-        match self {
-            Self::Op(_, Some(pending)) => pending.redirect(server),
-            Self::Op(_, None) | Self::LookUp(_) | Self::Queue(_) => true,
-        }
-    }
 }
 
 /// A command that was sent.
@@ -356,7 +348,9 @@ impl Shared {
             } else {
                 return Ok(sent);
             };
-            if !command.may_repeat(&server) {
+            if let Repeatable::Op(_, Some(pending)) = command
+                && !pending.redirect(&server)
+            {
                 return Err(NodeError::Server("the attempt was abandoned".into()));
             }
             let connection = self.connection_for(command, &server)?;

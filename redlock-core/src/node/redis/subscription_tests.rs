@@ -30,9 +30,7 @@ fn listen_with(
     name: &str,
     notify: impl Fn() + Send + Sync + 'static,
 ) -> Subscription {
-    let shared = &played.shared;
-    let connection = |slot| shared.connection(slot);
-    shared.subscriptions.subscribe(&name.into(), 0, false, Arc::new(notify), connection)
+    played.shared.subscriptions.subscribe(&name.into(), 0, false, Arc::new(notify))
 }
 
 /// Without a second attempt, a key that always has waiters, such as a hot key, would never get its

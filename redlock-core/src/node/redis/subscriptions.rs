@@ -13,12 +13,14 @@ use std::time::Duration;
 use bb8_redis::redis::{PushKind, Value};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::error::{node_error, server_message};
 use super::link::Event;
+use super::map::Map;
 use super::server::connection::Connection;
 use crate::error::NodeError;
-use crate::log_limit::LogLimit;
+use crate::log_limited;
 use crate::node::{Notify as Notification, Subscription};
 
 /// The pause before a failed subscription is tried again.
@@ -33,8 +35,8 @@ const FOR_WRITERS: &[u8] = b"w";
 ///
 /// Each command is sent at once, over the present connection to the owner of the slot, and a connection keeps the order of its
 /// commands.
-#[derive(Default)]
 pub(super) struct Subscriptions {
+    map: Arc<Map>,
     channels: Mutex<BTreeMap<Arc<str>, Channel>>,
     last_id: AtomicU64,
     /// Whether the postponed subscriptions will be tried again.
@@ -111,15 +113,18 @@ impl Channel {
 }
 
 impl Subscriptions {
-    /// Subscribes to a channel, for a shared or an exclusive lock, until the returned subscription is dropped. `connection`
-    /// returns the connection to the owner of a slot.
+    pub(super) fn new(map: &Arc<Map>) -> Self {
+        let (channels, last_id, is_retry_planned) = Default::default();
+        Self { map: Arc::clone(map), channels, last_id, is_retry_planned }
+    }
+
+    /// Subscribes to a channel, for a shared or an exclusive lock, until the returned subscription is dropped.
     pub(super) fn subscribe(
         self: &Arc<Self>,
         name: &Arc<str>,
         slot: usize,
         is_shared: bool,
         notify: Notification,
-        connection: impl FnOnce(usize) -> Option<Arc<Connection>>,
     ) -> Subscription {
         let id = self.new_id();
         let mut channels = self.channels.lock();
@@ -132,7 +137,7 @@ impl Subscriptions {
         });
         channel.subscribers.push(Subscriber { id, is_shared, notify });
         // Looked up while the mutex is held, so that no change of the connection is missed.
-        if let Some(connection) = connection(slot) {
+        if let Some(connection) = self.map.connection(slot) {
             channel.follow(name, &connection, self.new_id());
         }
         let mut state = channel.state.subscribe();
@@ -161,9 +166,9 @@ impl Subscriptions {
     }
 
     /// Moves the subscriptions to the present connections of the owners of their slots.
-    pub(super) fn follow(&self, connection: impl Fn(usize) -> Option<Arc<Connection>>) {
+    pub(super) fn follow(&self) {
         for (name, channel) in self.channels.lock().iter_mut() {
-            if let Some(connection) = connection(channel.slot) {
+            if let Some(connection) = self.map.connection(channel.slot) {
                 channel.follow(name, &connection, self.new_id());
             } else if !channel.connection.upgrade().is_some_and(|former| former.link.is_alive()) {
                 channel.set(0, Weak::new());
@@ -172,34 +177,31 @@ impl Subscriptions {
     }
 
     /// Tries the postponed subscriptions again.
-    pub(super) fn retry(&self, connection: impl Fn(usize) -> Option<Arc<Connection>>) {
+    fn retry(&self) {
         self.is_retry_planned.store(false, Ordering::Relaxed);
         for channel in self.channels.lock().values_mut() {
             if *channel.state.borrow() == SubscriptionState::Postponed {
                 channel.set(0, Weak::new());
             }
         }
-        self.follow(connection);
+        self.follow();
     }
 
-    /// Handles an event of a connection. Returns whether the postponed subscriptions
-    /// should be [tried again](Self::retry) after a pause.
-    pub(super) fn handle(&self, event: Event, node: &str, log_limit: &LogLimit) -> bool {
+    /// Handles an event of a connection. Tries postponed subscriptions again after a pause.
+    pub(super) fn handle(self: &Arc<Self>, event: Event) {
         match event {
             Event::Push(PushKind::Message, data) => {
                 if let [Value::BulkString(channel), Value::BulkString(message), ..] = &data[..] {
                     self.notify_subscribers(&String::from_utf8_lossy(channel), message);
                 }
-                false
             }
             // A server of a cluster sends `sunsubscribe` unasked when a slot moves.
-            Event::Push(..) => false,
+            Event::Push(..) => {}
             Event::Subscribed { id, channel, result } => {
-                if let Err(error) = &result
-                    && let Some(suppressed) = log_limit.admit("subscriptions", node)
-                {
-                    tracing::warn!(
-                        node, error = %server_message(error), suppressed,
+                if let Err(error) = &result {
+                    let (node, error) = (&self.map.settings.voter, server_message(error));
+                    log_limited!(
+                        self.map.settings.log_limit, "subscriptions", node, warn, %node, %error,
                         "cannot subscribe to releases; falling back to polling"
                     );
                 }
@@ -211,11 +213,18 @@ impl Subscriptions {
                 let channels = self.channels.lock();
                 let Some(channel) = channels.get(&channel).filter(|channel| channel.id == id)
                 else {
-                    return false;
+                    return;
                 };
                 channel.state.send_replace(state);
-                state == SubscriptionState::Postponed
+                if state == SubscriptionState::Postponed
                     && !self.is_retry_planned.swap(true, Ordering::Relaxed)
+                {
+                    let weak_self = Arc::downgrade(self);
+                    tokio::spawn(async move {
+                        sleep(RETRY_PAUSE).await;
+                        weak_self.upgrade().inspect(|subscriptions| subscriptions.retry());
+                    });
+                }
             }
         }
     }
@@ -237,14 +246,14 @@ impl Subscriptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::redis::played_node::{node, settings};
 
     /// An abandoned attempt leaves nothing behind. While a node is down, no task cleans up after
     /// its waiters.
     #[test]
     fn waiters_that_give_up_while_the_node_is_down_leave_nothing_behind() {
-        let channels = Arc::new(Subscriptions::default());
-        let listen =
-            |name: &str| channels.subscribe(&name.into(), 0, false, Arc::new(|| {}), |_| None);
+        let channels = &node("redis://localhost").prepare(&settings(None)).subscriptions;
+        let listen = |name: &str| channels.subscribe(&name.into(), 0, false, Arc::new(|| {}));
         let stays = listen("lock:0");
         for number in 0..1000 {
             drop(listen(&format!("lock:{number}")));

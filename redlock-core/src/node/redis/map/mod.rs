@@ -24,12 +24,13 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::error::legible;
 use super::fencing::slot;
 use super::link::open::Endpoint;
 use super::sentinel::SentinelGroup;
+use super::server::connection::Connection;
 use super::server::gate::Closures;
 use super::server::promotions::Promotions;
 use super::server::{Observer, Promoted, Role, Server, ServerSettings};
@@ -110,23 +111,27 @@ impl Map {
         }
     }
 
-    /// Finds the servers, and keeps them connected until the node is dropped. `endpoint` is that of a single server.
-    pub(super) fn start(self: &Arc<Self>, endpoint: Option<Endpoint>, dropped: &CancellationToken) {
-        if let Some(endpoint) = endpoint {
+    /// Finds the servers, and keeps them connected. Returns the task that keeps the map up to date; `None` for a single
+    /// server, whose endpoint is `endpoint`.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        endpoint: Option<Endpoint>,
+    ) -> Option<AbortOnDropHandle<()>> {
+        let resolver = if let Some(endpoint) = endpoint {
             let server = self.new_server(endpoint, Role::Alone, None);
             self.owners.store(Arc::new(vec![(0..=0, Arc::clone(&server))]));
             server.start(&self.runtime);
+            return None;
         } else if let Servers::Sentinel { sentinels, service, login } = &self.url.servers {
             let group = SentinelGroup::new(&self.url, sentinels, service, login, &self.settings);
             let (group, map) = (Arc::new(group), Arc::clone(self));
-            let follow = async move {
+            self.runtime.spawn(async move {
                 tokio::join!(group.watch(), map.follow_sentinels(Arc::clone(&group)));
-            };
-            self.runtime.spawn(dropped.clone().run_until_cancelled_owned(follow));
+            })
         } else {
-            let refresh = cluster::keep_up_to_date(Arc::clone(self));
-            self.runtime.spawn(dropped.clone().run_until_cancelled_owned(refresh));
-        }
+            self.runtime.spawn(cluster::keep_up_to_date(Arc::clone(self)))
+        };
+        Some(AbortOnDropHandle::new(resolver))
     }
 
     /// Keeps the map at the master that the sentinels name. Never completes.
@@ -186,6 +191,11 @@ impl Map {
     /// Returns the server that owns a slot.
     pub(super) fn owner_of(&self, slot: usize) -> Option<Arc<Server>> {
         owner_in(&self.owners.load(), slot).cloned()
+    }
+
+    /// Returns the connection to the owner of a slot.
+    pub(super) fn connection(&self, slot: usize) -> Option<Arc<Connection>> {
+        self.owner_of(slot)?.connection().ok()
     }
 
     /// Returns the slot of a lock.
