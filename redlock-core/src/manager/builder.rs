@@ -324,18 +324,14 @@ impl LockManagerBuilder {
 
 /// The values of options whose defaults several parts of a manager need.
 impl LockManagerBuilder {
-    /// Limits the default of `expire` to the longest lease that all custom nodes grant. Other nodes grant every lease.
-    pub(super) fn limit_default_expire(&mut self) {
+    /// Returns `expire`. The default is limited to the longest lease that all custom nodes grant. Other nodes grant every
+    /// lease.
+    pub(super) fn resolved_expire(&self) -> Duration {
         let longest = self.nodes.iter().filter_map(|node| match node {
             NodeConfig::Node(node) => Some(node.capabilities().longest_lease),
             NodeConfig::Url(_) => None,
         });
-        let default = longest.fold(EXPIRE, Duration::min);
-        self.config.expire.get_or_insert(default);
-    }
-
-    pub(super) fn resolved_expire(&self) -> Duration {
-        self.config.expire.unwrap_or(EXPIRE)
+        self.config.expire.unwrap_or_else(|| longest.fold(EXPIRE, Duration::min))
     }
 
     pub(super) fn resolved_node_timeout(&self, nodes: usize) -> Duration {

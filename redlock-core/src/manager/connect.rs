@@ -78,10 +78,9 @@ impl LockManagerBuilder {
 
     /// Connects to the nodes. `adapt` adapts the endpoint of each URL of one server.
     pub(crate) async fn connect_with(
-        mut self,
+        self,
         adapt: impl Fn(&str, Endpoint) -> Endpoint,
     ) -> Result<LockManager, ConnectError> {
-        self.limit_default_expire();
         self.check()?;
         #[cfg(feature = "tls")]
         self.check_tls().await?;
