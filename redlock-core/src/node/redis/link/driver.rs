@@ -85,11 +85,11 @@ impl Recipient {
 struct Flight {
     /// The recipients of the commands without a reply, the oldest first.
     waiting: VecDeque<Recipient>,
-    /// The number of replies since the last write. Their callers may be about to send their next commands.
+    /// The number of replies since the last write began. Their callers may be about to send their next commands.
     replied: usize,
     /// The number of commands in flight that were not written yet.
     unwritten: usize,
-    /// Whether the ready tasks have run since the last write. One pause for each write is enough.
+    /// Whether the ready tasks have run since the last write began. One pause for each write is enough.
     has_yielded: bool,
 }
 
@@ -133,8 +133,8 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         mut inbox: Inbox,
         end: AbortRegistration,
     ) {
-        let traffic = Arc::clone(&self.traffic);
-        let (reader, writer) = tokio::io::split(Metered { socket, traffic });
+        let (reader, writer) = tokio::io::split(socket);
+        let reader = Metered { reader, traffic: Arc::clone(&self.traffic) };
         let transfer = async {
             tokio::select! {
                 biased;
@@ -258,14 +258,12 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             if batch.is_empty() {
                 continue;
             }
-            if let Err(error) = socket.write_all(&batch).await {
-                return error.into();
-            }
-            {
-                let mut flight = self.flight.lock();
-                (flight.replied, flight.unwritten, flight.has_yielded) = (0, 0, false);
-            }
-            if let Err(error) = socket.flush().await {
+            self.begin_write();
+            let written = async {
+                socket.write_all(&batch).await?;
+                socket.flush().await
+            };
+            if let Err(error) = written.await {
                 return error.into();
             }
         }
@@ -288,6 +286,13 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         batch.extend_from_slice(&bytes);
         flight.waiting.push_back(recipient);
         flight.unwritten += 1;
+    }
+
+    /// Records that the commands in flight are written from now on, even if the server takes none of them.
+    fn begin_write(&self) {
+        let mut flight = self.flight.lock();
+        (flight.replied, flight.unwritten, flight.has_yielded) = (0, 0, false);
+        self.traffic.record_written();
     }
 
     /// Returns whether a write waits until the tasks that are ready have run.

@@ -573,3 +573,21 @@ async fn the_replies_to_many_commands_are_read_in_slices() {
         }
     }
 }
+
+/// The server has replied to one command, and takes only a part of the next one.
+#[tokio::test(start_paused = true)]
+async fn a_server_owes_a_reply_to_a_command_that_it_does_not_take() {
+    const LIMIT: Duration = Duration::from_millis(50);
+    let (link, mut server) = link(16);
+    let ping = cmd("PING");
+    let first = link.send(&ping);
+    read_exactly(&mut server, ping.get_packed_command().len()).await;
+    let second = link.send(&set(&"k".repeat(100)));
+    tokio::time::sleep(LIMIT / 10).await;
+    server.write_all(OK.as_bytes()).await.unwrap();
+    first.await.unwrap();
+    assert!(!link.silence(LIMIT).is_silent(), "it has replied a moment ago");
+    tokio::time::sleep(LIMIT * 2).await;
+    assert!(link.silence(LIMIT).is_silent());
+    drop(second);
+}

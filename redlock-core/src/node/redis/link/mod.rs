@@ -177,13 +177,12 @@ impl Link {
 
     /// Waits for the end of the link, and returns the reason.
     pub(crate) async fn ended(&self) -> Arc<str> {
-        self.life.error.wait().await;
-        self.reason()
+        server_message(self.life.error.wait().await).into()
     }
 
-    /// Returns why the link has ended.
-    pub(crate) fn reason(&self) -> Arc<str> {
-        self.life.error.get().map_or_else(|| RUNTIME_ENDED.to_owned(), server_message).into()
+    /// Returns why the link has ended, if it has.
+    pub(crate) fn reason(&self) -> Option<Arc<str>> {
+        self.life.error.get().map(|error| server_message(error).into())
     }
 
     /// Waits until the driver has stopped after the end of the link: it writes nothing any more.

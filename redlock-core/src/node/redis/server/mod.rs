@@ -171,11 +171,10 @@ impl Inner {
     }
 
     pub(crate) fn connection(&self) -> Result<Arc<Connection>, NodeError> {
-        match &**self.current.load() {
-            Ok(connection) if !connection.link.is_alive() => {
-                Err(self.endpoint.explain(NodeError::NotConnected(connection.link.reason())))
-            }
-            current => current.clone(),
+        let connection = Result::clone(&self.current.load())?;
+        match connection.link.reason() {
+            None => Ok(connection),
+            Some(reason) => Err(self.endpoint.explain(NodeError::NotConnected(reason))),
         }
     }
 
