@@ -96,6 +96,7 @@ impl Provider {
     }
 }
 
+#[cfg(test)]
 impl PartialEq for Provider {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -107,8 +108,6 @@ impl PartialEq for Provider {
         }
     }
 }
-
-impl Eq for Provider {}
 
 #[cfg(test)]
 mod tests {

@@ -30,11 +30,6 @@ static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(|| {
     tags
 });
 
-/// Returns the name of the counter that numbers the holders of a lock.
-pub(super) fn counter(key: &LockKey) -> String {
-    beside(key, "fencing")
-}
-
 /// Returns a name in the slot of a lock that begins with the prefix of the lock.
 pub(super) fn beside(key: &LockKey, kind: &str) -> String {
     let prefix = key.prefix();
@@ -47,7 +42,7 @@ pub(super) fn beside(key: &LockKey, kind: &str) -> String {
 
 /// Returns the names of the counters that number the holders of a lock of several keys, each once.
 pub(super) fn counters(keys: &[LockKey]) -> Vec<String> {
-    let mut counters: Vec<String> = keys.iter().map(counter).collect();
+    let mut counters: Vec<String> = keys.iter().map(|key| beside(key, "fencing")).collect();
     counters.sort_unstable();
     counters.dedup();
     counters
@@ -98,6 +93,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    fn counter(key: &LockKey) -> String {
+        counters(std::slice::from_ref(key)).remove(0)
+    }
 
     fn key(prefix: &str, key: &str) -> LockKey {
         LockKey::new(key).unwrap().with_prefix(prefix)

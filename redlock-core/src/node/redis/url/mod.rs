@@ -15,7 +15,8 @@ const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/databa
                        redis-cluster://[user][:password@]host[:port][,host..], or memory: alone";
 
 /// The addresses of a node, and the settings of the connections to its servers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(crate) struct RedisUrl {
     pub(crate) servers: Servers,
     /// `None` without TLS.
@@ -26,7 +27,8 @@ pub(crate) struct RedisUrl {
 }
 
 /// The servers behind a URL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(crate) enum Servers {
     Tcp(HostPort),
     Unix(PathBuf),
@@ -52,7 +54,8 @@ pub(crate) struct HostPort {
 }
 
 /// The credentials for a server. `Debug` shows neither the user nor the password.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
