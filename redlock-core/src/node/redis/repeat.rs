@@ -28,7 +28,6 @@ use super::shared::Shared;
 use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
-use crate::lock::Mark;
 use crate::node::{Action, NodeStatus, Op, QueueAction, QueueOp, QueueReply, Reply, ReplyFuture};
 
 /// The most redirects without a pause. While a slot moves, a server may answer `MOVED` and the next one `ASK`. Servers that
@@ -386,7 +385,9 @@ fn most_important(replies: Vec<Result<Reply, NodeError>>) -> Option<Result<Reply
 fn longest_effect(action: &Action) -> Duration {
     match action {
         Action::Acquire { lease, .. } | Action::Extend { lease } => *lease,
-        Action::Withdraw { .. } => Mark::LIFE_TIME,
-        Action::Confirm { .. } | Action::Downgrade | Action::Release { .. } => Duration::ZERO,
+        Action::Confirm { .. }
+        | Action::Downgrade
+        | Action::Release { .. }
+        | Action::Withdraw { .. } => Duration::ZERO,
     }
 }
