@@ -60,6 +60,71 @@ async fn a_release_follows_a_dropped_acquisition() {
     timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
 }
 
+/// The other master has no lock to release. That says nothing about the master of the acquisition.
+#[tokio::test(start_paused = true)]
+async fn a_release_fails_until_the_master_of_a_dropped_acquisition_has_executed_it() {
+    for is_reached in [true, false] {
+        let mut cluster = PlayedCluster::new();
+        let mut acquire = cluster.call(HELD);
+        assert!(poll!(&mut acquire).is_pending());
+        drop(acquire);
+        cluster.move_slot();
+        if !is_reached {
+            let down = NodeError::NotConnected("gone".into());
+            cluster.master(0).set(Err(down));
+        }
+        let release = cluster.call(RELEASE);
+        let [first, second] = &mut cluster.masters;
+        let play = async {
+            serve(second, "release", ":0\r\n", || {}).await;
+            if is_reached {
+                serve(first, "release", "-MISCONF Errors writing to the AOF file\r\n", || {}).await;
+            }
+        };
+        let both = async { tokio::join!(release, play) };
+        let (released, ()) = timeout(LEASE, both).await.unwrap();
+        assert!(matches!(released.vote, Vote::Failed(_)), "{is_reached}: {released:?}");
+        let (connection, mut first) = played_connection();
+        cluster.master(0).set(Ok(Arc::new(connection)));
+        let release = cluster.call(RELEASE);
+        let play = async {
+            serve(&mut cluster.masters[1], "release", ":0\r\n", || {}).await;
+            serve(&mut first, "release", ":1\r\n", || {}).await;
+        };
+        let both = async { tokio::join!(release, play) };
+        let (released, ()) = timeout(LEASE, both).await.unwrap();
+        assert_eq!(released.vote, Vote::Granted, "{is_reached}");
+    }
+}
+
+/// The slot has moved back, so that the owner is not the master that may still execute the acquisition.
+#[tokio::test(start_paused = true)]
+async fn a_release_follows_a_redirected_acquisition() {
+    let mut cluster = PlayedCluster::new();
+    let mut acquire = cluster.call(HELD);
+    let moved = cluster.redirect("MOVED");
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        serve(first, "SET", &moved, || {}).await;
+        serve(second, "SET", "", || {}).await;
+    };
+    tokio::select! {
+        acquired = &mut acquire => panic!("{acquired:?}"),
+        played = timeout(LEASE, play) => played.unwrap(),
+    }
+    drop(acquire);
+    cluster.shared.map.insert_owner(cluster.slot, "a:1");
+    let release = cluster.call(RELEASE);
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        serve(first, "release", ":0\r\n", || {}).await;
+        // The reply to the acquisition comes first.
+        serve(second, "release", "+OK\r\n:1\r\n", || {}).await;
+    };
+    let (released, ()) = timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
+    assert_eq!(released.vote, Vote::Granted);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_redirected_acquisition_is_not_sent_again_after_its_release() {
     for kind in ["MOVED", "ASK"] {
@@ -221,6 +286,8 @@ async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
     assert!(cluster.call(HELD).as_ready().is_some());
     assert!(timeout(LEASE, map.refresh_requested()).await.is_err());
     server.set(Err(NodeError::NotConnected("gone".into())));
+    // The end of a connection requests one reading, and an operation that fails later requests another one.
+    map.refresh_requested().await;
     assert!(cluster.call(HELD).as_ready().is_some());
     assert!(timeout(LEASE, map.refresh_requested()).await.is_ok());
 }
