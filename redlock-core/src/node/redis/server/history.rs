@@ -35,8 +35,6 @@ impl History {
     pub(super) fn connected(&mut self, generation: Option<&str>) -> Option<Begun> {
         if let Some((last, broke)) = &self.last
             && generation.is_some_and(|now| now != last)
-            // The next connection to the same generation may come before this one has ended.
-            && self.begun.is_none_or(|begun| begun.not_before != *broke)
         {
             self.begun = Some(Begun { not_before: *broke, not_after: Instant::now() });
         }
