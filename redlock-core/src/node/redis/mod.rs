@@ -221,7 +221,7 @@ impl Node for RedisNode {
             again = Some(again.map_or(next, |again| next.min(again)));
         }
         match again {
-            Some(again) => Silence::CheckAgainAfter(again.min(limit)),
+            Some(again) => Silence::CheckAgainAfter(again),
             None => Silence::Silent(waited),
         }
     }
