@@ -241,3 +241,18 @@ async fn a_script_is_loaded_once_for_an_operation() {
     let Vote::Failed(reason) = &reply.vote else { panic!("{reply:?}") };
     assert!(reason.to_string().contains("NOSCRIPT"), "{reason}");
 }
+
+/// A script runs on one server, and the slots of a cluster lie on several.
+#[test]
+fn only_a_cluster_limits_which_keys_are_locked_together() {
+    let keys = |names: [&str; 2]| names.map(|name| LockKey::new(name).unwrap());
+    for (url, allows_all) in [
+        ("redis://localhost", true),
+        ("redis+sentinel://s1,s2,s3/shop", true),
+        ("redis-cluster://a:1,b:2", false),
+    ] {
+        let node = super::played_node::node(url);
+        assert!(node.check_keys(&keys(["{tag}:one", "{tag}:two"])).is_ok(), "{url}");
+        assert_eq!(node.check_keys(&keys(["one", "two"])).is_ok(), allows_all, "{url}");
+    }
+}

@@ -164,16 +164,52 @@ async fn a_redirected_acquisition_is_granted_by_the_other_master() {
     }
 }
 
-/// The caller learns at once that the cluster is down.
+/// The caller learns at once that the cluster is down. A replica may be promoted at any time.
 #[tokio::test(start_paused = true)]
 async fn a_master_of_an_incomplete_cluster_has_no_vote() {
     const MESSAGE: &str = "CLUSTERDOWN The cluster is down";
     let mut cluster = PlayedCluster::new();
+    // The test has set the owner by a redirect.
+    timeout(LEASE, cluster.shared.map.refresh_requested()).await.unwrap();
     let acquire = cluster.call(HELD);
     let reply = format!("-{MESSAGE}\r\n");
     let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
     assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(MESSAGE.into())));
+    assert!(timeout(LEASE, cluster.shared.map.refresh_requested()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slots_are_read_again_only_after_an_error_that_an_owner_may_have_caused() {
+    for (reply, is_read) in [
+        ("-ERR unknown command\r\n", false),
+        ("-OOM command not allowed\r\n", false),
+        // Not a reply of Redis: the connection ends.
+        ("HTTP/1.1 400 Bad Request\r\n", true),
+    ] {
+        let mut cluster = PlayedCluster::new();
+        // The test has set the owner by a redirect.
+        timeout(LEASE, cluster.shared.map.refresh_requested()).await.unwrap();
+        let acquire = cluster.call(HELD);
+        let play = serve(&mut cluster.masters[0], "SET", reply, || {});
+        let both = async { tokio::join!(acquire, play) };
+        let (acquired, ()) = timeout(LEASE, both).await.unwrap();
+        assert!(matches!(acquired.vote, Vote::Failed(_)), "{acquired:?}");
+        let requested = timeout(LEASE, cluster.shared.map.refresh_requested()).await;
+        assert_eq!(requested.is_ok(), is_read, "{reply} {acquired:?}");
+    }
+}
+
+/// A server that does not know its own host sends the port alone.
+#[tokio::test(start_paused = true)]
+async fn a_redirect_without_a_host_leads_to_the_host_of_its_sender() {
+    let mut cluster = PlayedCluster::new();
+    let acquire = cluster.call(HELD);
+    let moved = format!("-MOVED {} :3\r\n", cluster.slot);
+    let play = serve(&mut cluster.masters[0], "SET", &moved, || {});
+    let waiting = async { tokio::join!(acquire, play) };
+    assert!(timeout(LEASE, waiting).await.is_err(), "it waits for the new server");
+    assert_eq!(**cluster.shared.map.owner_of(cluster.slot).unwrap().name(), *"a:3");
 }
 
 const SPLIT: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
@@ -275,19 +311,40 @@ async fn redirects_in_a_circle_end_after_the_node_timeout() {
     assert!((8..=most).contains(&count), "{count} commands");
 }
 
+/// The servers do not agree on the owner for a moment, and then agree on another one.
+#[tokio::test(start_paused = true)]
+async fn after_a_pause_redirects_are_followed_again() {
+    let mut cluster = PlayedCluster::new();
+    let acquire = cluster.call(HELD);
+    let there = cluster.redirect("MOVED");
+    let back = there.replace("b:2", "a:1");
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        for _ in 0..2 {
+            serve(first, "SET", &there, || {}).await;
+            serve(second, "SET", &back, || {}).await;
+        }
+        // After the pause.
+        serve(second, "SET", &back, || {}).await;
+        serve(first, "SET", "+OK\r\n", || {}).await;
+    };
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Granted);
+}
+
 /// Every caller of a lock in quarantine would let the node read the slots again.
 #[tokio::test(start_paused = true)]
 async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
     let cluster = PlayedCluster::new();
     let (server, map) = (cluster.master(0), &cluster.shared.map);
     // The test has set the owner by a redirect.
-    map.refresh_requested().await;
+    timeout(LEASE, map.refresh_requested()).await.unwrap();
     server.gate.close(Closures::after_restart(LEASE, None, None));
     assert!(cluster.call(HELD).as_ready().is_some());
     assert!(timeout(LEASE, map.refresh_requested()).await.is_err());
     server.set(Err(NodeError::NotConnected("gone".into())));
     // The end of a connection requests one reading, and an operation that fails later requests another one.
-    map.refresh_requested().await;
+    assert!(timeout(LEASE, map.refresh_requested()).await.is_ok());
     assert!(cluster.call(HELD).as_ready().is_some());
     assert!(timeout(LEASE, map.refresh_requested()).await.is_ok());
 }

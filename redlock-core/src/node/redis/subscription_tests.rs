@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
-use super::played_node::{LEASE, PlayedNode};
+use super::played_node::{LEASE, PlayedCluster, PlayedNode, spec};
 use super::server::played_server::serve;
+use super::server::{ConnectionState, Observer};
 use super::subscriptions::RETRY_PAUSE;
 use crate::error::NodeError;
-use crate::node::Subscription;
+use crate::node::{Node, Subscription};
 
 const BUSY: &str = "-BUSY Redis is busy running a script.\r\n";
 const DENIED: &str = "-NOPERM No permissions to access a channel\r\n";
@@ -72,11 +73,14 @@ async fn a_forbidden_channel_does_not_affect_the_others() {
         two.take_ready().unwrap().await;
         let silence = timeout(LONG, played.server.read_u8()).await;
         assert!(silence.is_err(), "the forbidden channel is not requested again");
-        drop((one, two));
+        drop(one);
+        let silence = timeout(LONG, played.server.read_u8()).await;
+        assert!(silence.is_err(), "there is no subscription to end");
+        drop(two);
         let reply = confirmed("unsubscribe", "permitted");
         serve(&mut played.server, "UNSUBSCRIBE", &reply, || {}).await;
     };
-    timeout(2 * LONG, play).await.expect("the test ends in time");
+    timeout(3 * LONG, play).await.expect("the test ends in time");
 }
 
 /// A subscription that was made while the node was down, or over an earlier connection, must not be lost.
@@ -108,6 +112,45 @@ async fn a_new_connection_has_the_subscriptions_of_the_earlier_one() {
     timeout(LONG, ready).await.expect("the subscription is confirmed");
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(notified.load(Ordering::Relaxed), 1);
+}
+
+/// The subscription on the former owner would stay as long as its connection.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_follows_its_slot_to_the_new_owner() {
+    let mut cluster = PlayedCluster::new();
+    let _subscription = cluster.node.subscribe(&spec(), Arc::new(|| {}));
+    serve(&mut cluster.masters[0], "\r\nSUBSCRIBE\r\n", "", || {}).await;
+    cluster.move_slot();
+    let [first, second] = &mut cluster.masters;
+    let moved = async {
+        serve(second, "\r\nSUBSCRIBE\r\n", "", || {}).await;
+        serve(first, "\r\nUNSUBSCRIBE\r\n", "", || {}).await;
+    };
+    timeout(LONG, moved).await.expect("the subscription moves");
+    // The present owner is named again.
+    cluster.move_slot();
+    cluster.shared.status_changed(false);
+    let [first, second] = &mut cluster.masters;
+    let more = async {
+        tokio::select! { _ = first.read_u8() => (), _ = second.read_u8() => () }
+    };
+    assert!(timeout(LONG, more).await.is_err(), "nothing else is sent");
+}
+
+/// A waiter that regards its subscription as confirmed may miss a release.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_of_a_node_that_is_down_waits_for_the_next_connection() {
+    let mut played = PlayedNode::new(LEASE);
+    let mut before = listen(&played, "hot");
+    serve(&mut played.server, "SUBSCRIBE", &confirmed("subscribe", "hot"), || {}).await;
+    before.take_ready().unwrap().await;
+    played.set(Err(NodeError::NotConnected("gone".into())));
+    let mut meanwhile = listen(&played, "hot");
+    let mut ready = meanwhile.take_ready().unwrap();
+    assert!(futures_util::poll!(&mut ready).is_pending());
+    played.connect();
+    serve(&mut played.server, "SUBSCRIBE", &confirmed("subscribe", "hot"), || {}).await;
+    timeout(LONG, ready).await.expect("the subscription is confirmed");
 }
 
 /// The confirmation of an earlier subscription says nothing about the present one: the server may execute the end of the

@@ -263,4 +263,23 @@ mod tests {
         drop(stays);
         assert!(names().is_empty());
     }
+
+    /// A waiter that is notified for nothing asks all nodes.
+    #[test]
+    fn a_release_for_one_kind_of_waiters_notifies_only_that_kind() {
+        let channels = Arc::new(Subscriptions::default());
+        let notified = Arc::new(Mutex::new(Vec::new()));
+        let listen = |is_shared| {
+            let notified = Arc::clone(&notified);
+            let notify = Arc::new(move || notified.lock().push(is_shared));
+            channels.subscribe(&"lock".into(), 0, is_shared, notify, |_| None)
+        };
+        let (_reader, _writer) = (listen(true), listen(false));
+        for (message, expected) in
+            [(FOR_READERS, &[true][..]), (FOR_WRITERS, &[false]), (b"1", &[true, false])]
+        {
+            channels.notify_subscribers("lock", message);
+            assert_eq!(std::mem::take(&mut *notified.lock()), expected, "{message:?}");
+        }
+    }
 }
