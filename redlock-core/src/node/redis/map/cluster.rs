@@ -177,7 +177,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::FutureExt;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::net::TcpListener;
     use tokio::runtime::Handle;
 
@@ -185,7 +185,9 @@ mod tests {
     use crate::access::Provider;
     use crate::error::Vote;
     use crate::node::Node;
-    use crate::node::redis::played_node::{HELD, LEASE, call, node, settings};
+    use crate::node::redis::played_node::{HELD, LEASE, PlayedCluster, call, node, settings};
+    use crate::node::redis::server::ConnectionState;
+    use crate::node::redis::server::played_server::serve;
     use crate::node::{NodeSettings, NodeStatus};
 
     /// The provider has to return before the attempt to connect ends.
@@ -200,6 +202,60 @@ mod tests {
         let down = status.wait_for(|status| matches!(status, NodeStatus::Down(_)));
         let status = timeout(LEASE, down).await.unwrap();
         assert!(matches!(status, NodeStatus::Down(NodeError::Credentials(_))), "{status:?}");
+    }
+
+    /// Another connection costs more, and its server may be down.
+    #[tokio::test(start_paused = true)]
+    async fn the_connected_masters_are_asked_first() {
+        let cluster = PlayedCluster::new();
+        let (map, [first, second]) = (&cluster.shared.map, [0, 1].map(|one| cluster.master(one)));
+        let is_connected = || {
+            // The order is random apart from that.
+            let sources = (0..20).map(|_| map.slot_sources());
+            let connected = sources.map(|sources| {
+                sources.iter().map(|(_, server)| server.is_some()).collect::<Vec<_>>()
+            });
+            let connected: Vec<_> = connected.collect();
+            assert!(connected.iter().all(|one| *one == connected[0]), "{connected:?}");
+            connected[0].clone()
+        };
+        assert_eq!(is_connected(), [true, true]);
+        let mut acquire = cluster.call(HELD);
+        assert!(futures_util::poll!(&mut acquire).is_pending());
+        sleep(2 * LEASE).await;
+        assert!(first.connection().is_ok());
+        assert_eq!(is_connected(), [true, false], "the first master is silent");
+        second.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+        assert_eq!(is_connected(), [false, false]);
+    }
+
+    /// The pause after a failure must not delay the readings that operations request.
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_after_a_failure_ends_with_a_server_that_names_the_slots() {
+        let mut cluster = PlayedCluster::new();
+        let mut refresher = Refresher::default();
+        let map = Arc::clone(&cluster.shared.map);
+        let down = PAUSE_WHILE_DOWN;
+        let slots = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\na\r\n:1\r\n";
+        for (reply, pause) in [
+            ("-ERR busy\r\n", Some(down)),
+            ("-ERR busy\r\n", Some(2 * down)),
+            ("-NOPERM no permissions\r\n", Some(AFTER_REFUSAL)),
+            (slots, None),
+            ("-ERR busy\r\n", Some(down)),
+        ] {
+            let [first, second] = &mut cluster.masters;
+            let play = async |server: &mut DuplexStream| loop {
+                serve(server, "INFO", "-ERR unknown command\r\n", || {}).await;
+                serve(server, "SLOTS", reply, || {}).await;
+            };
+            let is_known = tokio::select! {
+                is_known = timeout(LEASE, refresher.refresh(&map)) => is_known.unwrap(),
+                () = play(first) => unreachable!(),
+                () = play(second) => unreachable!(),
+            };
+            assert_eq!((is_known, refresher.pause), (pause.is_none(), pause), "{reply}");
+        }
     }
 
     /// Starts a server that answers every command in this way, or closes each connection without an answer. Returns its URL, and the number of connections.

@@ -473,13 +473,47 @@ impl Map {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
+    use crate::node::redis::played_node::PlayedCluster;
 
     fn redirect(message: &str) -> Option<(bool, u16, String, u16)> {
         let reply = bb8_redis::redis::parse_redis_value(format!("-{message}\r\n").as_bytes());
         let error = reply.unwrap().extract_error().unwrap_err();
         let Redirect { is_asking, slot, target } = Redirect::of(&error)?;
         Some((is_asking, slot, target.host, target.port))
+    }
+
+    /// The list of the owners must not grow until the slots are read.
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_that_moves_back_and_forth_has_one_entry() {
+        let cluster = PlayedCluster::new();
+        for address in ["b:2", "a:1"].repeat(10) {
+            let owner = cluster.shared.map.insert_owner(cluster.slot, address);
+            assert!(Arc::ptr_eq(&cluster.shared.map.owner_of(cluster.slot).unwrap(), &owner));
+        }
+        assert_eq!(cluster.shared.map.owners.load().len(), 1);
+    }
+
+    /// A slot may move for a long time, and its operations go to a server without slots meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_slots_stays_for_a_minute_after_its_last_use() {
+        let cluster = PlayedCluster::new();
+        let (map, slot) = (&cluster.shared.map, u16::try_from(cluster.slot).unwrap());
+        let address = |host: &str, port| HostPort { host: host.to_owned(), port };
+        let target = address("c", 3);
+        let ask = Redirect { slot, target: target.clone(), is_asking: true };
+        let is_known_after = async |time| {
+            advance(time).await;
+            map.replace(&vec![(0..=16_383, address("a", 1))]);
+            map.servers.lock().contains_key(&target)
+        };
+        for _ in 0..3 {
+            map.follow(&ask, &cluster.master(0)).unwrap();
+            assert!(is_known_after(UNUSED * 3 / 4).await);
+        }
+        assert!(!is_known_after(UNUSED).await);
     }
 
     #[test]
