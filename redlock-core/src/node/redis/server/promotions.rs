@@ -95,4 +95,16 @@ mod tests {
         assert_eq!(promotions.promoted_since(&Identity::default()), Some(Instant::now()));
         assert_eq!(promotions.longest_margin(), Duration::from_secs(16));
     }
+
+    /// Any of the masters may be the one that was cut off.
+    #[test]
+    fn the_longest_margin_is_that_of_all_masters() {
+        let promotions = Promotions::default();
+        let margin = |seconds| LagSetting::CLUSTER.margin(Some(Duration::from_secs(seconds)));
+        for (seconds, longest) in [(20, 20), (1, 20), (30, 30)] {
+            let max_lag = Some(Duration::from_secs(seconds));
+            promotions.record(&Identity { max_lag, ..Identity::default() });
+            assert_eq!(promotions.longest_margin(), margin(longest));
+        }
+    }
 }

@@ -40,3 +40,22 @@ impl ServerRegistry {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that is listed twice would vote twice. The names of two nodes may be the same.
+    #[test]
+    fn only_the_masters_of_one_cluster_may_be_the_same_server() {
+        let registry = ServerRegistry::default();
+        let [one, other] = [(); 2].map(|()| Arc::<str>::from("a:1"));
+        let [first, second, third] = [(); 3].map(|()| Arc::default());
+        assert_eq!(registry.register(&first, &one, "run"), None);
+        assert_eq!(registry.register(&second, &one, "run"), None);
+        assert_eq!(registry.register(&third, &other, "run"), Some(Arc::clone(&one)));
+        assert_eq!(registry.register(&third, &other, "another"), None);
+        drop((first, second));
+        assert_eq!(registry.register(&third, &other, "run"), None, "the servers are gone");
+    }
+}

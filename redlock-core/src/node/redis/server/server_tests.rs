@@ -1,10 +1,12 @@
 //! How a server connects, and which of its connections are used, against a server that the test plays.
 
+use futures_util::FutureExt;
 use redlock_logs::Logs;
 use tokio::sync::watch;
 use tokio::time::{advance, sleep};
 
 use super::played_redis::{Attempt, Fields, PlayedRedis};
+use super::played_server::played_connection;
 use super::promotions::Promotions;
 use super::*;
 use crate::node::NodeSettings;
@@ -62,13 +64,22 @@ impl Played {
         restart_guard: Option<Duration>,
         change: impl FnOnce(&mut Fields),
     ) -> Self {
-        let redis = PlayedRedis::new();
-        redis.change(change);
         let node = NodeSettings {
             restart_guard,
             failover_margin: Some(MARGIN),
             ..NodeSettings::for_tests(SECOND)
         };
+        Self::start_node(name, role, node, change)
+    }
+
+    fn start_node(
+        name: &str,
+        role: Role,
+        node: NodeSettings,
+        change: impl FnOnce(&mut Fields),
+    ) -> Self {
+        let redis = PlayedRedis::new();
+        redis.change(change);
         let settings = ServerSettings {
             voter: name.into(),
             refresh: REFRESH,
@@ -245,6 +256,17 @@ async fn the_connection_to_a_master_that_was_promoted_again_ends_once() {
     assert_eq!(played.attempts(2).await.len(), 2, "the promotion is known");
 }
 
+/// Other tasks may still have the server that was replaced.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_stopped_makes_no_other_connection() {
+    let played = Played::start("replaced", Role::Alone, None);
+    played.connected(1).await;
+    played.server.stop("another server was promoted");
+    sleep(HOUR).await;
+    assert_eq!(played.attempts(1).await.len(), 1);
+    assert!(played.server.connection().is_err());
+}
+
 /// What the former connection still writes could overtake a clean-up on the new one.
 #[tokio::test(start_paused = true)]
 async fn a_connection_is_made_when_the_one_before_has_stopped() {
@@ -275,6 +297,20 @@ async fn a_connection_whose_server_is_silent_is_replaced() {
     played.connected(2).await;
 }
 
+/// The clean-up of an attempt goes over the connection of the attempt, so the connection outlasts the round.
+#[tokio::test(start_paused = true)]
+async fn a_silent_connection_outlasts_the_rounds_that_wait_for_it() {
+    const NODE_TIMEOUT: Duration = SILENCE_LIMIT;
+    let node = NodeSettings::for_tests(NODE_TIMEOUT);
+    let played = Played::start_node("patient", Role::Alone, node, |_| {});
+    played.connected(1).await;
+    played.redis.change(|fields| fields.is_silent = true);
+    sleep(NODE_TIMEOUT * 19 / 10).await;
+    assert!(played.server.connection().is_ok());
+    let down = |status: &NodeStatus| matches!(status, NodeStatus::Down(_));
+    timeout(2 * NODE_TIMEOUT, played.change(1, down)).await.unwrap();
+}
+
 /// Starts a server that refuses connections, and waits until the pauses between the attempts have their full length.
 async fn refused(name: &str) -> Played {
     let played = Played::start_with(name, Role::Alone, None, |fields| fields.is_listening = false);
@@ -299,6 +335,43 @@ async fn a_request_ends_the_pause_before_the_next_attempt() {
         let attempts = played.attempts(11).await;
         let pause = attempts[10].at - attempts[9].at;
         assert!(pause > 10 * pauses::FIRST, "{pause:?}");
+    }
+}
+
+/// The next attempt comes after a long pause, which a caller cannot end.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_this_client_is_not_waited_for() {
+    let refused = NodeError::NotConnected("refused".into());
+    for (reason, is_waited_for) in [
+        (NodeError::NotPermitted("WRONGPASS".into()), false),
+        (NodeError::SameServer("other".into()), false),
+        (refused, true),
+    ] {
+        let settings = ServerSettings::for_tests(NodeSettings::for_tests(SECOND));
+        let server = Server::for_tests("refusing", settings);
+        server.set(ConnectionState::Down(reason.clone()));
+        let outcome = server.reconnect().now_or_never();
+        assert_eq!(outcome, if is_waited_for { None } else { Some(false) }, "{reason}");
+    }
+}
+
+/// A majority of the sentinels may learn of an earlier failover, or of a shorter age, although nothing has happened.
+#[tokio::test(start_paused = true)]
+async fn only_a_later_failover_at_a_later_time_is_a_promotion() {
+    advance(2 * HOUR).await;
+    for (epoch, age, is_promoted) in
+        [(1, SECOND, false), (2, HOUR, false), (2, 2 * HOUR, false), (2, SECOND, true)]
+    {
+        let now = Instant::now();
+        let role = master(false, false);
+        let Role::Master { promoted, .. } = &role else { unreachable!() };
+        let reported = Promoted { epoch, since: now - age, ..promoted.lock().clone() };
+        let settings = ServerSettings::for_tests(NodeSettings::for_tests(SECOND));
+        let server = Server::with_role(role, settings);
+        let (connection, _peer) = played_connection();
+        server.set(ConnectionState::Up(Arc::new(connection)));
+        server.set_promotion(&reported);
+        assert_eq!(server.connection().is_err(), is_promoted, "epoch {epoch}, {age:?} ago");
     }
 }
 
