@@ -249,4 +249,6 @@ mod cleanup_tests;
 #[cfg(test)]
 mod fencing_tests;
 #[cfg(test)]
+mod reconnect_tests;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reply,
-    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    Reconnection, Reply, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::fake::RuntimeClock;
 use crate::error::{NodeError, Vote};
@@ -41,6 +41,8 @@ pub(crate) struct FakeNode {
     lookups: AtomicUsize,
     /// How many replies nobody received: their futures were dropped before.
     abandoned: Arc<AtomicUsize>,
+    /// How long an attempt to connect takes. Without a time it fails at once.
+    reconnects_after: Mutex<Option<Duration>>,
     /// The store of the fair queues.
     pub(crate) queues: MemoryNode,
 }
@@ -176,6 +178,7 @@ impl FakeNode {
             unsent: AtomicUsize::new(0),
             lookups: AtomicUsize::new(0),
             abandoned: Arc::default(),
+            reconnects_after: Mutex::default(),
             queues: MemoryNode::with_clock(Arc::new(RuntimeClock::new())),
         })
     }
@@ -202,6 +205,11 @@ impl FakeNode {
     /// Makes the silence count from the first call of `silence`.
     pub(crate) fn measure_silence_from_first_look(&self) {
         self.measures_from_first_look.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets an attempt to connect succeed after this time, or fail at once.
+    pub(crate) fn set_reconnects_after(&self, time: Option<Duration>) {
+        *self.reconnects_after.lock() = time;
     }
 
     /// Returns whether the node has a lock.
@@ -391,6 +399,16 @@ impl Node for FakeNode {
             if let Ok(FakeMode::Up(delay)) = mode {
                 sleep(delay).await;
             }
+        })
+    }
+
+    fn reconnect(&self, _: &LockSpec) -> Reconnection {
+        let time = *self.reconnects_after.lock();
+        Box::pin(async move {
+            if let Some(time) = time {
+                sleep(time).await;
+            }
+            time.is_some()
         })
     }
 

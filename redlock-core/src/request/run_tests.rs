@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeMode, FakeNode};
+use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{
     LockError, LockHandle, LockManager, LockManagerBuilder, LockRequest, LockState, OnLost,
     RunError, scope,
@@ -58,6 +58,31 @@ fn refusal<T: Debug>(result: Result<T, RunError>) -> LockError {
     match result {
         Err(RunError::Acquire(error)) => error,
         other => panic!("{other:?}"),
+    }
+}
+
+/// The nodes reply after the end of the waiting time.
+#[tokio::test(start_paused = true)]
+async fn a_caller_does_not_ask_again_after_its_waiting_time() {
+    for is_late in [true, false] {
+        let (locks, nodes) = over(3);
+        for node in &nodes {
+            node.set(FakeMode::Frozen);
+            node.set_reconnects_after(Some(Duration::ZERO));
+        }
+        let wait_time = if is_late { DELAY } else { PATIENCE };
+        let acquire = request(&locks).wait_time(wait_time).acquire();
+        let answer = async {
+            sleep(2 * DELAY).await;
+            for node in &nodes {
+                node.set(FakeMode::AnswerLost);
+            }
+        };
+        let (acquired, ()) = tokio::join!(acquire, answer);
+        assert!(matches!(acquired, Err(LockError::Unavailable { .. })), "{acquired:?}");
+        let is_acquisition = |operation: &&Operation| matches!(operation, Operation::Acquire(..));
+        let count = nodes[0].log().iter().filter(is_acquisition).count();
+        assert_eq!(count > 1, !is_late, "{count} rounds");
     }
 }
 
