@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
 use super::played_node::{LEASE, PlayedCluster, PlayedNode, spec};
+use super::server::Observer;
 use super::server::played_server::serve;
-use super::server::{ConnectionState, Observer};
 use super::subscriptions::RETRY_PAUSE;
 use crate::error::NodeError;
 use crate::node::{Node, Subscription};

@@ -267,12 +267,12 @@ mod tests {
     /// A waiter that is notified for nothing asks all nodes.
     #[test]
     fn a_release_for_one_kind_of_waiters_notifies_only_that_kind() {
-        let channels = Arc::new(Subscriptions::default());
+        let channels = &node("redis://localhost").prepare(&settings(None)).subscriptions;
         let notified = Arc::new(Mutex::new(Vec::new()));
         let listen = |is_shared| {
             let notified = Arc::clone(&notified);
             let notify = Arc::new(move || notified.lock().push(is_shared));
-            channels.subscribe(&"lock".into(), 0, is_shared, notify, |_| None)
+            channels.subscribe(&"lock".into(), 0, is_shared, notify)
         };
         let (_reader, _writer) = (listen(true), listen(false));
         for (message, expected) in

@@ -186,7 +186,6 @@ mod tests {
     use crate::error::Vote;
     use crate::node::Node;
     use crate::node::redis::played_node::{HELD, LEASE, PlayedCluster, call, node, settings};
-    use crate::node::redis::server::ConnectionState;
     use crate::node::redis::server::played_server::serve;
     use crate::node::{NodeSettings, NodeStatus};
 
@@ -225,7 +224,7 @@ mod tests {
         sleep(2 * LEASE).await;
         assert!(first.connection().is_ok());
         assert_eq!(is_connected(), [true, false], "the first master is silent");
-        second.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+        second.set(Err(NodeError::NotConnected("gone".into())));
         assert_eq!(is_connected(), [false, false]);
     }
 

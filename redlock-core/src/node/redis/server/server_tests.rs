@@ -348,8 +348,8 @@ async fn a_server_that_refuses_this_client_is_not_waited_for() {
         (refused, true),
     ] {
         let settings = ServerSettings::for_tests(NodeSettings::for_tests(SECOND));
-        let server = Server::for_tests("refusing", settings);
-        server.set(ConnectionState::Down(reason.clone()));
+        let server = Server::for_tests(Role::Alone, settings);
+        server.set(Err(reason.clone()));
         let outcome = server.reconnect().now_or_never();
         assert_eq!(outcome, if is_waited_for { None } else { Some(false) }, "{reason}");
     }
@@ -363,13 +363,13 @@ async fn only_a_later_failover_at_a_later_time_is_a_promotion() {
         [(1, SECOND, false), (2, HOUR, false), (2, 2 * HOUR, false), (2, SECOND, true)]
     {
         let now = Instant::now();
-        let role = master(false, false);
-        let Role::Master { promoted, .. } = &role else { unreachable!() };
+        let role = master(false);
+        let Role::Master(promoted) = &role else { unreachable!() };
         let reported = Promoted { epoch, since: now - age, ..promoted.lock().clone() };
         let settings = ServerSettings::for_tests(NodeSettings::for_tests(SECOND));
-        let server = Server::with_role(role, settings);
+        let server = Server::for_tests(role, settings);
         let (connection, _peer) = played_connection();
-        server.set(ConnectionState::Up(Arc::new(connection)));
+        server.set(Ok(Arc::new(connection)));
         server.set_promotion(&reported);
         assert_eq!(server.connection().is_err(), is_promoted, "epoch {epoch}, {age:?} ago");
     }
