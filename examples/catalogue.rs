@@ -19,7 +19,7 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::Method;
 use axum::routing::{get, post};
-use redlock_axum::{HoldError, LockLayer, LockManager, LockRejection, Locks, LocksLayer};
+use redlock_axum::{HoldError, LockLayer, LockManager, LockRejection, LocksLayer};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tracing::{info, warn};
@@ -53,7 +53,7 @@ async fn add(
 /// Imports an article as a writer, and then becomes a reader to check it. Nobody changes the catalogue during the check,
 /// but others may read it. The layers have no such lock, so the handler acquires it.
 async fn import(
-    locks: Locks,
+    State(locks): State<LockManager>,
     State(catalogue): State<Catalogue>,
     Query(work): Query<Work>,
 ) -> Result<String, LockRejection> {

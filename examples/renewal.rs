@@ -22,7 +22,7 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use redlock_axum::{LockGuard, LockManager, LockRejection, Locks, LocksLayer};
+use redlock_axum::{LockGuard, LockManager, LockRejection, LocksLayer};
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -33,7 +33,7 @@ const MAX_HOLD: Duration = Duration::from_secs(12);
 
 /// Begins a settlement. The lock is acquired before the answer is sent, and moves into the job.
 async fn begin_settlement(
-    locks: Locks,
+    State(locks): State<LockManager>,
     State(jobs): State<TaskTracker>,
     Query(Settlement { steps }): Query<Settlement>,
 ) -> Result<(StatusCode, &'static str), LockRejection> {

@@ -47,9 +47,9 @@
 //! | [`redis_lock`], an attribute | a handler or any other async function; the lock is declared beside the code | the function's arguments, as typed values |
 //! | [`LockLayer`], a tower layer | a route, a group of routes, a service; the handler is not changed | path parameters, headers, the query and extensions of the request, or [a function](LockLayer::from_fn) |
 //! | [`LockPolicies`], a table | many routes in one place, also read from the application's configuration | path parameters, headers, the query and extensions of the request |
-//! | [`Locks`], an extractor | a handler that locks only a part of its work, or several resources | any string |
+//! | [`LockManager`], by axum's `State` | a handler that locks only a part of its work, or several resources | any string |
 //!
-//! The attribute and `Locks` take the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). The
+//! The attribute takes the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). The
 //! layer and the policies never see the state. They use the manager that a [`LocksLayer`] has installed, or the
 //! manager that the application sets by `manager`.
 //!
@@ -74,10 +74,10 @@
 //! A part of a handler, by hand:
 //!
 //! ```
-//! use axum::extract::Path;
-//! use redlock_axum::{LockRejection, Locks};
+//! use axum::extract::{Path, State};
+//! use redlock_axum::{LockManager, LockRejection};
 //!
-//! async fn pay(locks: Locks, Path(id): Path<u64>) -> Result<String, LockRejection> {
+//! async fn pay(State(locks): State<LockManager>, Path(id): Path<u64>) -> Result<String, LockRejection> {
 //!     let receipt = locks.lock(format!("order:{id}")).run(async |_lock| format!("order {id} is paid"));
 //!     Ok(receipt.await?)
 //! }
@@ -212,7 +212,7 @@ pub mod test_util;
 mod value_source;
 
 pub use error::{PolicyError, SetupError};
-pub use extract::{FencedLock, HeldLock, InstalledLocks, Locks, NotFenced, NotLocked};
+pub use extract::{FencedLock, HeldLock};
 pub use layer::{LockLayer, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
 pub use options::HoldUntil;

@@ -20,8 +20,9 @@ use tower_service::Service;
 /// # Examples
 ///
 /// ```
-/// use axum::{Router, extract::FromRef, routing::post};
-/// use redlock_axum::{LockManager, LockRejection, Locks, LocksLayer};
+/// use axum::extract::{FromRef, State};
+/// use axum::{Router, routing::post};
+/// use redlock_axum::{LockManager, LockRejection, LocksLayer};
 ///
 /// #[derive(Clone)]
 /// struct App {
@@ -34,7 +35,7 @@ use tower_service::Service;
 ///     }
 /// }
 ///
-/// async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
+/// async fn settle(State(locks): State<LockManager>) -> Result<&'static str, LockRejection> {
 ///     let guard = locks.lock("settlement").try_acquire().await?;
 ///     // ...
 ///     let _ = guard.release().await;

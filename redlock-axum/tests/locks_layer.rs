@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRef, Path};
+use axum::extract::{FromRef, Path, State};
 use axum::routing::{get as on_get, post as on_post};
 use axum::{Extension, Router};
 use http::{Method, Request};
 use redlock_axum::{
-    FencedLock, HeldLock, InstalledLocks, LockError, LockLayer, LockManager, LockRejection, Locks,
-    LocksLayer, LocksService, redis_lock, scope,
+    FencedLock, HeldLock, LockError, LockLayer, LockManager, LockRejection, LocksLayer,
+    LocksService, redis_lock, scope,
 };
 use redlock_logs::Logs;
 use tower::{Layer, ServiceExt, service_fn};
@@ -41,7 +41,7 @@ async fn pay(Path(id): Path<u64>, lock: FencedLock) -> String {
     format!("{id} {}", lock.fencing_token().number() > 0)
 }
 
-async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
+async fn settle(State(locks): State<LockManager>) -> Result<&'static str, LockRejection> {
     let _guard = locks.lock("settlement").try_acquire().await?;
     Ok("settled")
 }
@@ -111,31 +111,23 @@ async fn by_hand(locks: LockManager) -> Result<(), LockError> {
 /// Without the layer, the second acquisition would wait for the first one for ever.
 #[tokio::test]
 async fn a_request_behind_the_layer_never_waits_for_itself() {
-    async fn state(Locks(locks): Locks) -> Result<(), LockRejection> {
-        Ok(by_hand(locks).await?)
-    }
-    async fn installed(InstalledLocks(locks): InstalledLocks) -> Result<(), LockRejection> {
+    async fn state(State(locks): State<LockManager>) -> Result<(), LockRejection> {
         Ok(by_hand(locks).await?)
     }
 
     let (locks, node) = memory().await;
-    let app = Router::new()
-        .route("/state", on_post(state))
-        .route("/installed", on_post(installed))
-        .layer(LocksLayer::new(&locks))
-        .with_state(locks);
-    for path in ["/state", "/installed"] {
-        let logs = Logs::collect();
-        let status = tokio::time::timeout(HOUR / 360, post(&app, path)).await;
-        assert_eq!(status.expect("the request waits for itself"), 500, "{path}");
-        assert!(logs.lines().join("\n").contains("already held by the same request"));
-        assert!(node.is_empty());
-    }
+    let app =
+        Router::new().route("/", on_post(state)).layer(LocksLayer::new(&locks)).with_state(locks);
+    let logs = Logs::collect();
+    let status = tokio::time::timeout(HOUR / 360, post(&app, "/")).await;
+    assert_eq!(status.expect("the request waits for itself"), 500);
+    assert!(logs.lines().join("\n").contains("already held by the same request"));
+    assert!(node.is_empty());
 }
 
 #[tokio::test]
 async fn two_requests_behind_the_layer_are_two_holders() {
-    async fn twice(locks: Locks) -> Result<(), LockRejection> {
+    async fn twice(State(locks): State<LockManager>) -> Result<(), LockRejection> {
         let reentrant = || locks.lock("a").reentrant(true);
         let _first = reentrant().try_acquire().await?;
         let _second = reentrant().try_acquire().await?;
@@ -156,37 +148,11 @@ async fn two_requests_behind_the_layer_are_two_holders() {
 #[tokio::test]
 async fn only_the_layer_installs_a_manager() {
     let (locks, _) = memory().await;
-    let lock = || LockLayer::new("a");
-    let app = Router::new()
-        .route("/layer", on_post(async |_: HeldLock| {}).route_layer(lock()))
-        .route("/extractor", on_post(async |_: InstalledLocks| {}))
-        .route("/none", on_post(async |locks: Option<InstalledLocks>| assert!(locks.is_none())));
+    let app =
+        Router::new().route("/", on_post(async |_: HeldLock| {}).route_layer(LockLayer::new("a")));
     let extension = app.clone().layer(Extension(locks.clone()));
-    for path in ["/layer", "/extractor"] {
-        assert_eq!(post(&extension, path).await, 500, "{path}");
-    }
-    assert_eq!(post(&extension, "/none").await, 200);
-    let installed = app.layer(LocksLayer::new(&locks));
-    for path in ["/layer", "/extractor"] {
-        assert_eq!(post(&installed, path).await, 200, "{path}");
-    }
-}
-
-#[tokio::test]
-async fn locks_without_a_scope_are_reported_once() {
-    let (locks, _) = memory().await;
-    let app = Router::new().route("/", on_post(settle)).with_state(locks.clone());
-    let with_layer =
-        Router::new().route("/", on_post(settle)).layer(LocksLayer::new(&locks)).with_state(locks);
-    let logs = Logs::collect();
-    assert_eq!(post(&with_layer, "/").await, 200);
-    let warning = ".layer(LocksLayer::new(&locks))";
-    assert_eq!(logs.count("WARN", warning), 0);
-    for _ in 0..3 {
-        assert_eq!(post(&app, "/").await, 200);
-    }
-    // Another test of this process may have caused the warning.
-    assert!(logs.count("WARN", warning) <= 1);
+    assert_eq!(post(&extension, "/").await, 500);
+    assert_eq!(post(&app.layer(LocksLayer::new(&locks)), "/").await, 200);
 }
 
 #[tokio::test]

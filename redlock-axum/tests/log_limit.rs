@@ -5,12 +5,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use redlock_axum::{
-    HeldLock, LockLayer, LockManager, LockRejection, Locks, LocksLayer, MemoryNode, OnLost,
-    redis_lock,
+    HeldLock, LockLayer, LockManager, LockRejection, LocksLayer, MemoryNode, OnLost, redis_lock,
 };
 use redlock_logs::Logs;
 use support::{memory, post};
@@ -78,7 +77,7 @@ async fn requests_that_the_attribute_refuses_share_a_line_per_second() {
 
 #[tokio::test]
 async fn requests_that_a_handler_refuses_share_a_line_per_second() {
-    async fn settle(locks: Locks) -> Result<(), LockRejection> {
+    async fn settle(State(locks): State<LockManager>) -> Result<(), LockRejection> {
         let guard = locks.lock("settlement").try_acquire().await?;
         unreachable!("got {guard:?}");
     }
@@ -124,7 +123,7 @@ const EXPIRE: Duration = Duration::from_millis(500);
 
 /// A handler whose lease runs out before it ends.
 async fn too_slow(lock: HeldLock, Extension(node): Extension<MemoryNode>) {
-    while node.time_to_live(lock.key().as_str()).is_some() {
+    while node.time_to_live(lock.keys()[0].as_str()).is_some() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post as on_post;
 use http::{Method, StatusCode, header};
 use redlock_axum::{
     ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection,
-    Locks, LocksLayer, LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
+    LocksLayer, LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
 };
 use redlock_logs::Logs;
 use serde_json::{Value, json};
@@ -252,7 +253,7 @@ fn missing_nodes_are_logged_as_a_warning_and_contention_is_not() {
 
 #[tokio::test]
 async fn a_handler_can_return_a_rejection() {
-    async fn settle(locks: Locks) -> Result<(), LockRejection> {
+    async fn settle(State(locks): State<LockManager>) -> Result<(), LockRejection> {
         let guard = locks.lock("settlement").try_acquire().await?;
         let _ = guard.release().await;
         Ok(())

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::Request;
 use axum::routing::post;
-use redlock_axum::{HeldLock, LockLayer, LockRejection, Locks, LocksLayer, OnLost, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockRejection, LocksLayer, OnLost, redis_lock};
 use redlock_core::{Dialect, LockManager, LockRequest, scope};
 use redlock_tests::{Logs, RedisOptions, RedisServer, Servers, eventually, find_secret};
 use tower::ServiceExt;
@@ -240,7 +240,11 @@ async fn attribute(Path(id): Path<u64>) -> String {
 }
 
 /// A handler that loses its lock while it runs.
-async fn loses_lock(Locks(locks): Locks, lock: HeldLock, Path(_): Path<u64>) -> String {
+async fn loses_lock(
+    State(locks): State<LockManager>,
+    lock: HeldLock,
+    Path(_): Path<u64>,
+) -> String {
     locks.shutdown().await;
     lock.lost().await;
     std::future::pending().await

@@ -18,8 +18,7 @@ use crate::serve::body;
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
-/// It extracts the manager by `M` ([`Locks`](super::super::Locks) or
-/// [`InstalledLocks`](super::super::InstalledLocks)) and inserts an empty `LockSlot` for the other extractors.
+/// It extracts the manager by `M`, from the state or from the layer, and inserts an empty `LockSlot` for the other extractors.
 #[derive(Debug)]
 pub struct HandlerLock<M, const FENCED: bool> {
     manager: LockManager,
@@ -62,7 +61,7 @@ impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
         let active_lock = request.acquire().await.map(ActiveLock::new).map_err(|error| {
             http.apply(LockRejection::from(error)).with_log_limit(self.manager.log_limit())
         })?;
-        self.slot.fill(active_lock.view());
+        self.slot.fill(active_lock.handle());
         let until_end_of_body = http.hold_until == HoldUntil::EndOfBody && !self.is_head;
         Ok(HandlerGuard { active_lock, http, until_end_of_body })
     }

@@ -6,19 +6,16 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
-use axum::response::{IntoResponse, Response};
-use redlock_core::{HoldError, LockHandle, LockKey, Lost, Votes};
+use redlock_core::{FencingToken, HoldError, LockHandle, LockKey, Lost, Votes};
 
 use super::lock_slot::LockSlot;
-#[cfg(feature = "test-util")]
-use super::lock_slot::LockView;
 use crate::rejection::LockRejection;
 
 /// Extracts the lock that the request holds, in a handler behind a lock layer or policy, or with
 /// `#[redis_lock]`.
 ///
 /// The extractor also proves that the handler is locked: without a lock the handler does not run, and
-/// the request is answered with [`NotLocked`]. `Option<HeldLock>` extracts `None` instead. If a layer
+/// the request is answered with a [`LockRejection`]: status 500, and an error in the log. `Option<HeldLock>` extracts `None` instead. If a layer
 /// and the attribute both hold a lock, the attribute's lock is extracted.
 ///
 /// A function whose attribute has `manager = ..` cannot have this parameter, and does not compile with it:
@@ -51,7 +48,7 @@ use crate::rejection::LockRejection;
 /// a `key`, can see a `HeldLock` whose lock is not acquired yet. Until then
 /// [`is_valid`](Self::is_valid) and [`is_shared`](Self::is_shared) return `false`,
 /// [`remaining`](Self::remaining) returns zero, [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready
-/// at once, and [`key`](Self::key) returns `not-locked-yet`.
+/// at once, [`fencing_token`](Self::fencing_token) returns `None`, and [`keys`](Self::keys) returns `not-locked-yet`.
 #[derive(Debug, Clone)]
 pub struct HeldLock(LockSlot);
 
@@ -88,18 +85,19 @@ impl HeldLock {
     /// ```
     #[cfg(feature = "test-util")]
     pub fn from_guard(guard: &redlock_core::LockGuard) -> Self {
-        Self(LockSlot::Filled(LockView { handle: guard.handle(), token: None }))
+        Self(LockSlot::filled(guard.handle()))
     }
 
-    /// Returns the key of the lock, without the manager's prefix. Of several keys, returns the first.
-    pub fn key(&self) -> &LockKey {
-        &self.keys()[0]
-    }
-
-    /// Returns all keys of the lock, without the manager's prefix, sorted. A lock has several keys if its
-    /// attribute has [`keys`](crate::redis_lock#several-keys).
+    /// Returns the keys of the lock, without the manager's prefix, sorted. A lock has several keys if its attribute has
+    /// [`keys`](crate::redis_lock#several-keys), otherwise one.
     pub fn keys(&self) -> &[LockKey] {
         self.0.handle().map_or(std::slice::from_ref(&*NOT_LOCKED_YET), LockHandle::keys)
+    }
+
+    /// Returns the fencing token of this holder, if the lock is `fenced` and [taken](#before-the-lock-is-taken). The
+    /// extractor [`FencedLock`](crate::FencedLock) also refuses a request whose lock has none.
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.0.handle()?.fencing_token()
     }
 
     /// Returns whether others may hold the lock at the same time: whether it is a [shared](crate::LockLayer::shared)
@@ -135,7 +133,7 @@ impl HeldLock {
     pub async fn extend(&self, expire: Duration) -> Result<(), HoldError> {
         match self.0.handle() {
             Some(handle) => handle.extend(expire).await,
-            None => Err(HoldError::lost(self.key().clone(), Votes::default())),
+            None => Err(HoldError::lost(NOT_LOCKED_YET.clone(), Votes::default())),
         }
     }
 
@@ -159,10 +157,15 @@ impl HeldLock {
 }
 
 impl<S: Sync> FromRequestParts<S> for HeldLock {
-    type Rejection = NotLocked;
+    type Rejection = LockRejection;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotLocked> {
-        Self::of(parts).ok_or(NotLocked(()))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
+        Self::of(parts).ok_or_else(|| {
+            LockRejection::misconfigured(
+                "a handler asks for a `HeldLock`, but no lock was taken for the request; add \
+                 `#[redis_lock(key = ..)]` to the handler, or a lock layer or policy to its route",
+            )
+        })
     }
 }
 
@@ -174,34 +177,6 @@ impl<S: Sync> OptionalFromRequestParts<S> for HeldLock {
     }
 }
 
-/// Rejects a request without a lock whose handler has a [`HeldLock`] parameter: status 500, and an error in
-/// the log. The response is that of a [`LockRejection`], into which it converts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotLocked(());
-
-impl std::fmt::Display for NotLocked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(
-            "a handler asks for a `HeldLock`, but no lock was taken for the request; add \
-             `#[redis_lock(key = ..)]` to the handler, or a lock layer or policy to its route",
-        )
-    }
-}
-
-impl std::error::Error for NotLocked {}
-
-impl From<NotLocked> for LockRejection {
-    fn from(error: NotLocked) -> Self {
-        Self::extractor(&error)
-    }
-}
-
-impl IntoResponse for NotLocked {
-    fn into_response(self) -> Response {
-        LockRejection::from(self).into_response()
-    }
-}
-
 #[expect(clippy::expect_used, reason = "the key is a constant that a test checks")]
 static NOT_LOCKED_YET: LazyLock<LockKey> =
     LazyLock::new(|| LockKey::new("not-locked-yet").expect("the key is well-formed"));
@@ -210,21 +185,16 @@ static NOT_LOCKED_YET: LazyLock<LockKey> =
 mod tests {
     use axum::body::Body;
     use axum::http::Request;
-    use redlock_core::{LockGuard, LockManager};
+    use redlock_core::LockManager;
 
     use super::*;
-    use crate::extract::InstalledLocks;
-    use crate::extract::lock_slot::LockView;
+    use crate::rejection::RejectionKind;
 
     fn parts() -> Parts {
         Request::new(Body::empty()).into_parts().0
     }
 
-    fn held(guard: &LockGuard) -> LockView {
-        LockView { handle: guard.handle(), token: None }
-    }
-
-    async fn held_lock(parts: &mut Parts) -> Result<HeldLock, NotLocked> {
+    async fn held_lock(parts: &mut Parts) -> Result<HeldLock, LockRejection> {
         <HeldLock as FromRequestParts<()>>::from_request_parts(parts, &()).await
     }
 
@@ -233,10 +203,10 @@ mod tests {
         let locks = LockManager::in_memory();
         let guard = locks.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
         let mut parts = parts();
-        parts.extensions.insert(LockSlot::Filled(held(&guard)));
+        parts.extensions.insert(LockSlot::filled(guard.handle()));
 
         let lock = held_lock(&mut parts).await.unwrap();
-        assert_eq!(lock.key().as_str(), "a");
+        assert_eq!(lock.keys()[0].as_str(), "a");
         assert!(lock.is_valid());
         assert!(lock.remaining() > Duration::from_secs(4));
         lock.extend(Duration::from_secs(50)).await.unwrap();
@@ -253,7 +223,7 @@ mod tests {
         let slot = LockSlot::pending(false);
         parts.extensions.insert(slot.clone());
         let lock = held_lock(&mut parts).await.unwrap();
-        assert_eq!(lock.key().as_str(), "not-locked-yet");
+        assert_eq!(lock.keys()[0].as_str(), "not-locked-yet");
         assert!(!lock.is_valid());
         assert_eq!(lock.remaining(), Duration::ZERO);
         let error = lock.extend(Duration::from_secs(5)).await.unwrap_err();
@@ -261,19 +231,16 @@ mod tests {
         lock.lost().await;
 
         let guard = LockManager::in_memory().lock("a").try_acquire().await.unwrap();
-        slot.fill(held(&guard));
-        assert_eq!(lock.key().as_str(), "a");
+        slot.fill(guard.handle());
+        assert_eq!(lock.keys()[0].as_str(), "a");
         assert!(lock.is_valid());
     }
 
     #[tokio::test]
     async fn without_a_slot_the_extractors_reject_the_request() {
         let mut parts = parts();
-        assert_eq!(held_lock(&mut parts).await.unwrap_err(), NotLocked(()));
+        assert_eq!(held_lock(&mut parts).await.unwrap_err().kind(), RejectionKind::Misconfigured);
         let lock = <HeldLock as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());
         assert!(lock.await.unwrap().is_none());
-        let locks =
-            <InstalledLocks as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());
-        assert!(locks.await.unwrap().is_none());
     }
 }

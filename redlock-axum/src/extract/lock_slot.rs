@@ -3,38 +3,32 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::http::request::Parts;
-use redlock_core::{FencingToken, LockHandle};
+use redlock_core::LockHandle;
 
-/// The request's lock, stored in the request's extensions.
+/// The request's lock, stored in the request's extensions. The attribute acquires its lock after the extractors have
+/// run, and then fills the slot.
 #[derive(Debug, Clone)]
-pub(crate) enum LockSlot {
-    Filled(LockView),
-    /// The attribute acquires the lock after the extractors have run, and then fills the slot.
-    Pending {
-        /// Whether the lock will have a fencing token.
-        fenced: bool,
-        held: Arc<OnceLock<LockView>>,
-    },
-}
-
-/// The parts of a held lock that extractors use.
-#[derive(Debug, Clone)]
-pub(crate) struct LockView {
-    pub(crate) handle: LockHandle,
-    pub(crate) token: Option<FencingToken>,
+pub(crate) struct LockSlot {
+    /// Whether the lock has, or will have, a fencing token.
+    fenced: bool,
+    handle: Arc<OnceLock<LockHandle>>,
 }
 
 impl LockSlot {
     /// Creates an empty slot for a lock that is acquired later.
     pub(crate) fn pending(fenced: bool) -> Self {
-        Self::Pending { fenced, held: Arc::default() }
+        Self { fenced, handle: Arc::default() }
+    }
+
+    /// Creates the slot of a lock that is held.
+    pub(crate) fn filled(handle: LockHandle) -> Self {
+        let fenced = handle.fencing_token().is_some();
+        Self { fenced, handle: Arc::new(handle.into()) }
     }
 
     /// Fills an empty slot. A filled slot is not changed.
-    pub(crate) fn fill(&self, view: LockView) {
-        if let Self::Pending { held, .. } = self {
-            let _ = held.set(view);
-        }
+    pub(crate) fn fill(&self, handle: LockHandle) {
+        let _ = self.handle.set(handle);
     }
 
     pub(crate) fn of(parts: &Parts) -> Option<Self> {
@@ -42,24 +36,10 @@ impl LockSlot {
     }
 
     pub(crate) fn is_fenced(&self) -> bool {
-        match self {
-            Self::Filled(held) => held.token.is_some(),
-            Self::Pending { fenced, .. } => *fenced,
-        }
+        self.fenced
     }
 
     pub(crate) fn handle(&self) -> Option<&LockHandle> {
-        self.view().map(|held| &held.handle)
-    }
-
-    pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.view()?.token
-    }
-
-    fn view(&self) -> Option<&LockView> {
-        match self {
-            Self::Filled(held) => Some(held),
-            Self::Pending { held, .. } => held.get(),
-        }
+        self.handle.get()
     }
 }

@@ -5,6 +5,6 @@ mod held_lock;
 pub(crate) mod lock_slot;
 mod locks;
 
-pub use fenced_lock::{FencedLock, NotFenced};
-pub use held_lock::{HeldLock, NotLocked};
+pub use fenced_lock::FencedLock;
+pub use held_lock::HeldLock;
 pub use locks::{InstalledLocks, Locks};

@@ -101,7 +101,7 @@ where
         match self.table.decide(&request) {
             PolicyDecision::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
             PolicyDecision::Refused { policy } => {
-                let rejection = LockRejection::route_not_matched(policy);
+                let rejection = route_not_matched(&policy);
                 ResponseFuture::boxed(std::future::ready(Ok(self.config.reject(rejection))))
             }
             PolicyDecision::RefusedUnlessFallback { policy } => {
@@ -117,6 +117,15 @@ where
     }
 }
 
+/// Returns the rejection of a request whose path fits the route of a policy that axum did not match.
+fn route_not_matched(policy: &str) -> LockRejection {
+    LockRejection::misconfigured(format!(
+        "the lock policy for {policy} fits the path of a request, but axum did not match that route; either the router \
+         has no such route, or the policies are not installed with `Router::layer` or `Router::route_layer` on the \
+         router that has it"
+    ))
+}
+
 /// Serves a request that no route has matched, which goes to a fallback. Refuses a matched request.
 async fn serve_unmatched<S, B>(
     mut inner: S,
@@ -129,7 +138,7 @@ where
 {
     let (mut parts, body) = request.into_parts();
     if !route_key::is_unmatched(&mut parts).await {
-        return Ok(config.reject(LockRejection::route_not_matched(policy)));
+        return Ok(config.reject(route_not_matched(&policy)));
     }
     let response = inner.call(Request::from_parts(parts, body)).await?;
     Ok(response.into_response())

@@ -1,6 +1,5 @@
 //! The rejection of a request whose lock was not acquired, or was lost.
 
-mod diagnostics;
 mod log;
 mod response;
 
@@ -16,7 +15,6 @@ use redlock_core::{KeyError, LockError, LostError, RunError, TemplateError};
 
 use crate::error::SetupError;
 use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX};
-use crate::value_source::ValueFault;
 
 /// Answers a request whose lock was not acquired.
 ///
@@ -40,8 +38,9 @@ use crate::value_source::ValueFault;
 /// the same node, one per second is logged at this level and the others at debug; the field `suppressed` of
 /// the next line has their number.
 ///
-/// A rejection that an application turns into a response of its own is logged too, at the latest when it is
-/// dropped. An error type that is made from a `LockError` directly logs nothing by itself.
+/// The library also logs a rejection before the application's `on_reject`, or the error type of a handler with the
+/// attribute, makes a response of its own from it. A rejection that a handler makes from an error by hand is logged
+/// when it is turned into a response.
 ///
 /// The rejection is also an extension of the response, whichever function has made it. A middleware around the
 /// whole router can use it to count refused requests, or to replace the responses of all layers, policies and
@@ -100,61 +99,37 @@ pub enum RejectionKind {
 enum RejectionCause {
     Lock(LockError),
     Lost(LostError),
-    NotUtf8(String),
+    /// A value of the request cannot be a part of a key.
     UnusableValue {
-        placeholder: String,
-        fault: ValueFault,
+        /// The text for the client.
+        detail: String,
+        diagnostics: String,
     },
-    MissingExtension {
-        placeholder: String,
-        type_name: &'static str,
-    },
-    AmbiguousPlaceholder {
-        name: String,
-    },
-    MissingManager,
-    /// An extractor needs a lock that the request does not have.
-    Extractor {
-        mistake: String,
-    },
-    Setup(SetupError),
-    RouteNotMatched {
-        policy: String,
-    },
+    /// The text for the operator, with the remedy.
+    Misconfigured(String),
 }
 
 impl LockRejection {
     /// Creates the rejection for an application that has not installed a [`LockManager`](crate::LockManager).
     pub fn missing_manager() -> Self {
-        Self::new(RejectionCause::MissingManager)
+        Self::misconfigured(
+            "no LockManager is installed; add `.layer(LocksLayer::new(&locks))`, with \
+             `locks: LockManager`, as the last layer of the router",
+        )
     }
 
-    /// Creates the rejection for an extractor that needs a lock which the request does not have.
-    pub(crate) fn extractor(mistake: &impl fmt::Display) -> Self {
-        Self::new(RejectionCause::Extractor { mistake: mistake.to_string() })
+    /// Creates the rejection for a mistake of the application. The text, for operators, says what to do.
+    pub(crate) fn misconfigured(diagnostics: impl Into<String>) -> Self {
+        Self::new(RejectionCause::Misconfigured(diagnostics.into()))
     }
 
-    pub(crate) fn not_utf8(error: &impl fmt::Display) -> Self {
-        Self::new(RejectionCause::NotUtf8(error.to_string()))
-    }
-
-    pub(crate) fn unusable_value(placeholder: impl Into<String>, fault: ValueFault) -> Self {
-        Self::new(RejectionCause::UnusableValue { placeholder: placeholder.into(), fault })
-    }
-
-    pub(crate) fn missing_extension(
-        placeholder: impl Into<String>,
-        type_name: &'static str,
+    /// Creates the rejection for a value of the request that cannot be a part of a key.
+    pub(crate) fn unusable_value(
+        detail: impl Into<String>,
+        diagnostics: impl Into<String>,
     ) -> Self {
-        Self::new(RejectionCause::MissingExtension { placeholder: placeholder.into(), type_name })
-    }
-
-    pub(crate) fn ambiguous_placeholder(name: impl Into<String>) -> Self {
-        Self::new(RejectionCause::AmbiguousPlaceholder { name: name.into() })
-    }
-
-    pub(crate) fn route_not_matched(policy: impl Into<String>) -> Self {
-        Self::new(RejectionCause::RouteNotMatched { policy: policy.into() })
+        let (detail, diagnostics) = (detail.into(), diagnostics.into());
+        Self::new(RejectionCause::UnusableValue { detail, diagnostics })
     }
 
     fn new(cause: RejectionCause) -> Self {
@@ -205,15 +180,8 @@ impl LockRejection {
                 _ => RejectionKind::Misconfigured,
             },
             RejectionCause::Lost(_) => RejectionKind::Lost,
-            RejectionCause::NotUtf8(_) | RejectionCause::UnusableValue { .. } => {
-                RejectionKind::InvalidKey
-            }
-            RejectionCause::MissingExtension { .. }
-            | RejectionCause::AmbiguousPlaceholder { .. }
-            | RejectionCause::MissingManager
-            | RejectionCause::Extractor { .. }
-            | RejectionCause::Setup(_)
-            | RejectionCause::RouteNotMatched { .. } => RejectionKind::Misconfigured,
+            RejectionCause::UnusableValue { .. } => RejectionKind::InvalidKey,
+            RejectionCause::Misconfigured(_) => RejectionKind::Misconfigured,
         }
     }
 
@@ -259,6 +227,12 @@ impl LockRejection {
         }
     }
 
+    /// Returns the cause and its remedy for logs and operators, with the key of the lock and the vote of each
+    /// node. Not for clients: send [`detail`](Self::detail).
+    pub fn diagnostics(&self) -> impl fmt::Display {
+        Diagnostics(&self.cause)
+    }
+
     /// Returns the headers of the response: `Retry-After`, if there is a [`retry_after`](Self::retry_after). For a
     /// response of the application: `(rejection.status(), rejection.headers(), body)`.
     pub fn headers(&self) -> HeaderMap {
@@ -292,13 +266,6 @@ impl Clone for LockRejection {
             logged: true,
             log_limit: self.log_limit.clone(),
         }
-    }
-}
-
-/// A rejection that the application has turned into a response of its own is logged here.
-impl Drop for LockRejection {
-    fn drop(&mut self) {
-        self.log();
     }
 }
 
@@ -349,7 +316,27 @@ impl From<TemplateError> for LockRejection {
 
 impl From<SetupError> for LockRejection {
     fn from(error: SetupError) -> Self {
-        Self::new(RejectionCause::Setup(error))
+        Self::misconfigured(error.to_string())
+    }
+}
+
+struct Diagnostics<'a>(&'a RejectionCause);
+
+impl fmt::Display for Diagnostics<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            RejectionCause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
+                f,
+                "{}; set `reentrant` on the inner lock (and `fenced`, if the outer lock is fenced), or give it another \
+                 key; if one of them is shared or has permits, make both shared or both exclusive, because a holder \
+                 that shares a lock would wait for itself",
+                error.diagnostics()
+            ),
+            RejectionCause::Lock(error) => error.diagnostics().fmt(f),
+            RejectionCause::Lost(error) => error.diagnostics().fmt(f),
+            RejectionCause::UnusableValue { diagnostics, .. }
+            | RejectionCause::Misconfigured(diagnostics) => f.write_str(diagnostics),
+        }
     }
 }
 
@@ -425,26 +412,11 @@ mod tests {
         .into();
         causes.extend([
             RejectionCause::Lost(LostError::new(key)),
-            RejectionCause::NotUtf8("order:4711".to_owned()),
-            RejectionCause::AmbiguousPlaceholder { name: "order:4711".to_owned() },
             RejectionCause::UnusableValue {
-                placeholder: "header(x-user)".to_owned(),
-                fault: ValueFault::Repeated,
+                detail: "the header x-user is missing".to_owned(),
+                diagnostics: "order:4711".to_owned(),
             },
-            RejectionCause::UnusableValue {
-                placeholder: "ext(order)".to_owned(),
-                fault: ValueFault::NotUtf8,
-            },
-            RejectionCause::MissingExtension {
-                placeholder: "ext(order)".to_owned(),
-                type_name: "order::Claims4711",
-            },
-            RejectionCause::Setup(SetupError::UnregisteredExtension { name: "order".to_owned() }),
-            RejectionCause::MissingManager,
-            RejectionCause::Extractor { mistake: "order:4711".to_owned() },
-            RejectionCause::Setup(KeyTemplate::new("order:4711:{").unwrap_err().into()),
-            RejectionCause::Setup(SetupError::Route("order:4711".to_owned())),
-            RejectionCause::RouteNotMatched { policy: "order:4711".to_owned() },
+            RejectionCause::Misconfigured("order:4711".to_owned()),
         ]);
         causes.into_iter().map(LockRejection::new).collect()
     }

@@ -85,10 +85,7 @@ impl LockRejection {
                 "the server is not set up correctly".to_owned()
             }
             RejectionKind::InvalidKey => match &self.cause {
-                RejectionCause::NotUtf8(_) => "a path parameter is not valid UTF-8".to_owned(),
-                RejectionCause::UnusableValue { placeholder, fault } => {
-                    format!("{} {fault}", ValueSource::of(placeholder))
-                }
+                RejectionCause::UnusableValue { detail, .. } => detail.clone(),
                 RejectionCause::Lock(LockError::InvalidKey(error)) => key_detail(error),
                 _ => "the resource cannot be identified".to_owned(),
             },

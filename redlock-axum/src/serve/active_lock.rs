@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher};
-use redlock_core::{LockGuard, LostError, OnLost};
-
-use crate::extract::lock_slot::LockView;
+use redlock_core::{LockGuard, LockHandle, LostError, OnLost};
 
 /// A lock that is held while work runs under it.
 #[derive(Debug)]
@@ -18,9 +16,9 @@ impl ActiveLock {
         Self { guard }
     }
 
-    /// Returns the parts of the lock that extractors use.
-    pub(crate) fn view(&self) -> LockView {
-        LockView { handle: self.guard.handle(), token: self.guard.fencing_token() }
+    /// Returns a view of the lock for the extractors.
+    pub(crate) fn handle(&self) -> LockHandle {
+        self.guard.handle()
     }
 
     /// Returns the manager's limit for logging similar events.

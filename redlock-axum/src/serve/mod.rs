@@ -65,7 +65,7 @@ where
                 return Ok(config.reject(rejection));
             }
         };
-        parts.extensions.insert(LockSlot::Filled(active_lock.view()));
+        parts.extensions.insert(LockSlot::filled(active_lock.handle()));
         // The response to HEAD is sent without a body.
         let until_end_of_body =
             route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;

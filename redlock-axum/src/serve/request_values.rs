@@ -16,22 +16,32 @@ pub(super) fn value<'r>(
     parts: &'r Parts,
     extension_values: &ExtensionValues,
 ) -> Result<Option<Cow<'r, str>>, LockRejection> {
-    let fault = |fault| LockRejection::unusable_value(placeholder, fault);
-    let value =
-        match ValueSource::of(placeholder) {
-            ValueSource::Path(_) => return Ok(None),
-            ValueSource::Header(name) => header(&parts.headers, name).map_err(fault)?,
-            ValueSource::Query(name) => {
-                query_parameter(parts.uri.query().unwrap_or_default(), name).map_err(fault)?
-            }
-            ValueSource::Extension(name) => {
-                let function = extension_values.get(name)?;
-                let value = function.value(&parts.extensions);
-                Cow::Owned(value.ok_or_else(|| {
-                    LockRejection::missing_extension(placeholder, function.type_name)
+    let source = ValueSource::of(placeholder);
+    let fault = |fault| {
+        let detail = format!("{source} {fault}");
+        let diagnostics =
+            format!("the placeholder {{{placeholder}}} of the lock key has no value: {detail}");
+        LockRejection::unusable_value(detail, diagnostics)
+    };
+    let value = match source {
+        ValueSource::Path(_) => return Ok(None),
+        ValueSource::Header(name) => header(&parts.headers, name).map_err(fault)?,
+        ValueSource::Query(name) => {
+            query_parameter(parts.uri.query().unwrap_or_default(), name).map_err(fault)?
+        }
+        ValueSource::Extension(name) => {
+            let function = extension_values.get(name)?;
+            let value = function.value(&parts.extensions);
+            Cow::Owned(value.ok_or_else(|| {
+                    LockRejection::misconfigured(format!(
+                        "the placeholder {{{placeholder}}} of the lock key needs the extension {}, which the request \
+                         lacks; the layer that inserts it must be outside of the lock: add it to the router after the \
+                         lock layer or the lock policies",
+                        function.type_name
+                    ))
                 })?)
-            }
-        };
+        }
+    };
     Ok(Some(value))
 }
 

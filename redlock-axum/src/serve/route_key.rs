@@ -44,7 +44,10 @@ async fn render(
         match request_values::value(name, parts, extension_values)? {
             Some(value) => values.push((name, value)),
             None if params().filter(|(known, _)| *known == name).count() > 1 => {
-                return Err(LockRejection::ambiguous_placeholder(name));
+                return Err(LockRejection::misconfigured(format!(
+                    "the placeholder {{{name}}} of the lock key could be one of several path parameters of this \
+                     route; give them different names"
+                )));
             }
             None => {}
         }
@@ -60,7 +63,10 @@ async fn path_params(parts: &mut Parts) -> Result<Option<RawPathParams>, LockRej
     match RawPathParams::from_request_parts(parts, &()).await {
         Ok(params) => Ok(Some(params)),
         Err(RawPathParamsRejection::InvalidUtf8InPathParam(error)) => {
-            Err(LockRejection::not_utf8(&error))
+            Err(LockRejection::unusable_value(
+                "a path parameter is not valid UTF-8",
+                format!("a path parameter cannot be used: {error}"),
+            ))
         }
         Err(_) => Ok(None),
     }

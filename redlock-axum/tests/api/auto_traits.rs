@@ -1,17 +1,15 @@
-//! Compile-time checks: which types can be sent to another task, and which cannot be dereferenced.
+//! Compile-time checks: which types can be sent to another task.
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Ready;
-use std::ops::Deref;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
 use redlock_axum::{
     FencedLock, HeldLock, LockGuard, LockLayer, LockPolicies, LockPolicy, LockRejection,
-    LockService, Locks, NotFenced, NotLocked, PolicyError, PolicyService, ResponseFuture,
-    SetupError,
+    LockService, PolicyError, PolicyService, ResponseFuture, SetupError,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -27,9 +25,9 @@ macro_rules! all {
     };
 }
 
-all!(is_error: LockRejection, NotFenced, NotLocked, PolicyError, SetupError);
+all!(is_error: LockRejection, PolicyError, SetupError);
 // axum demands this of extensions, layers and services.
-all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection, Locks);
+all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection);
 all!(is_shared: LockService<Router>, PolicyService<Router>);
 all!(is_sent: ResponseFuture<Ready<Result<Response, Infallible>>, Infallible>);
 
@@ -42,18 +40,4 @@ const _: fn(&HeldLock, &FencedLock, LockGuard) = |held, fenced, writer| {
     is_send(fenced.extend(Duration::ZERO));
     is_send(fenced.lost());
     is_send(writer.downgrade());
-};
-
-/// With a `Deref`, methods that a later version adds to `HeldLock` would appear on `FencedLock` by themselves.
-/// `NoDeref` has one implementation for a type without `Deref`, and two for any other type: then its marker
-/// cannot be inferred, and this does not compile.
-const _: fn() = {
-    trait NoDeref<Marker> {
-        fn is_unambiguous() {}
-    }
-    struct HasDeref;
-    impl<T: ?Sized> NoDeref<()> for T {}
-    impl<T: ?Sized + Deref> NoDeref<HasDeref> for T {}
-
-    <FencedLock as NoDeref<_>>::is_unambiguous
 };

@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockManager, Locks, redis_lock};
+use redlock_axum::{LockError, LockManager, redis_lock};
 
 use crate::support::{app, get, held_by_another, memory};
 
@@ -20,7 +20,7 @@ fn busy(error: LockError) -> StatusCode {
 }
 
 #[redis_lock(key = "order:{id}", manager = locks, error = busy)]
-async fn pay(locks: Locks, Path(id): Path<u64>) -> Result<String, StatusCode> {
+async fn pay(State(locks): State<LockManager>, Path(id): Path<u64>) -> Result<String, StatusCode> {
     assert!(locks.lock("order:7").try_acquire().await.is_err());
     Ok(format!("{id} is paid"))
 }
@@ -36,12 +36,12 @@ async fn sell(State(app): State<App>, Path(id): Path<u64>) -> Result<u64, Status
 async fn a_handler_with_a_manager_may_be_called_as_a_function() {
     let (locks, node) = memory().await;
     let state = App { locks: locks.clone() };
-    assert_eq!(pay(Locks(locks.clone()), Path(7)).await.unwrap(), "7 is paid");
+    assert_eq!(pay(State(locks.clone()), Path(7)).await.unwrap(), "7 is paid");
     assert_eq!(sell(State(state.clone()), Path(7)).await.unwrap(), 7);
     assert!(node.is_empty());
 
     let _other = held_by_another(&node, "order:7").await;
-    assert_eq!(pay(Locks(locks), Path(7)).await, Err(StatusCode::LOCKED));
+    assert_eq!(pay(State(locks), Path(7)).await, Err(StatusCode::LOCKED));
     assert_eq!(sell(State(state), Path(7)).await, Err(StatusCode::LOCKED));
 }
 

@@ -16,7 +16,7 @@ use crate::support::{app, get, memory, until_logged};
 async fn before_the_lock_is_taken_the_number_is_zero() {
     #[redis_lock(key("a:{}", lock.fencing_token().number()), fenced)]
     async fn early(lock: FencedLock) -> String {
-        lock.key().to_string()
+        lock.keys()[0].to_string()
     }
 
     let (locks, _) = memory().await;
@@ -30,11 +30,11 @@ async fn a_handler_gets_the_number_of_its_innermost_lock() {
     #[redis_lock(key = "a", reentrant, fenced)]
     async fn shares(lock: FencedLock, Extension(outer): Extension<FencedLock>) -> String {
         assert_eq!(lock.fencing_token(), outer.fencing_token());
-        format!("{} {}", lock.key(), lock.fencing_token().number() > 0)
+        format!("{} {}", lock.keys()[0], lock.fencing_token().number() > 0)
     }
     #[redis_lock(key = "b", fenced)]
     async fn another(lock: FencedLock) -> String {
-        format!("{} {}", lock.key(), lock.fencing_token().number() > 0)
+        format!("{} {}", lock.keys()[0], lock.fencing_token().number() > 0)
     }
     #[redis_lock(key = "a", reentrant)]
     async fn shares_without(_lock: FencedLock) {}

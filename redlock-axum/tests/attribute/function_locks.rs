@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::routing::get as on_get;
-use redlock_axum::{InstalledLocks, LockError, LockManager, MemoryNode, RunError, redis_lock};
+use axum::{Extension, Router};
+use redlock_axum::{LockError, LockManager, MemoryNode, RunError, redis_lock};
 use tokio::time::timeout;
 
 use crate::support::{eventually, get, installed, memory};
@@ -70,7 +70,7 @@ async fn a_service_that_locks_the_key_of_its_handler_fails_at_once_or_shares_the
 
     #[redis_lock(key = "a", installed)]
     async fn handler(
-        InstalledLocks(locks): InstalledLocks,
+        Extension(locks): Extension<LockManager>,
         State(node): State<MemoryNode>,
     ) -> String {
         let service = Service(locks);

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get as on_get;
-use redlock_axum::{
-    HeldLock, InstalledLocks, LockError, LockManager, LockRejection, Locks, MemoryNode, redis_lock,
-};
+use axum::{Extension, Router};
+use redlock_axum::{HeldLock, LockError, LockManager, LockRejection, MemoryNode, redis_lock};
 
 use crate::support::{app, get, held_by_another, installed, is_held_by_caller, memory};
 
@@ -197,7 +195,7 @@ async fn a_handler_with_a_manager_answers_with_its_own_error() {
     #[redis_lock(key = "order:{id}", manager = locks)]
     async fn pay(
         Path(id): Path<u64>,
-        locks: InstalledLocks,
+        Extension(locks): Extension<LockManager>,
     ) -> Result<impl IntoResponse, ShopError> {
         Ok(format!("{id} {:?}", locks.lock("order:7").try_acquire().await.is_err()))
     }
@@ -262,12 +260,15 @@ async fn a_type_in_the_body_may_use_self() {
 async fn a_function_with_a_manager_may_have_a_lock_of_another_function_as_parameter() {
     #[redis_lock(key = "inner", manager = locks)]
     async fn borrows(locks: &LockManager, lock: &HeldLock) -> Result<String, LockError> {
-        Ok(lock.key().to_string())
+        Ok(lock.keys()[0].to_string())
     }
 
     #[redis_lock(key = "first")]
     #[redis_lock(key = "second", manager = locks)]
-    async fn two(locks: Locks, lock: HeldLock) -> Result<String, LockRejection> {
+    async fn two(
+        State(locks): State<LockManager>,
+        lock: HeldLock,
+    ) -> Result<String, LockRejection> {
         assert!(locks.lock("second").try_acquire().await.is_err());
         Ok(borrows(&locks, &lock).await?)
     }
@@ -283,7 +284,7 @@ async fn a_handler_may_take_two_locks() {
     async fn handler(
         Path(id): Path<u64>,
         State(node): State<MemoryNode>,
-        locks: InstalledLocks,
+        Extension(locks): Extension<LockManager>,
     ) -> Result<String, ShopError> {
         assert!(node.time_to_live(&format!("outer:{id}")).is_some());
         assert!(node.time_to_live(&format!("inner:{id}")).is_some());

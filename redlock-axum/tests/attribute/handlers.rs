@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get as on_get, post as on_post};
 use axum::{Json, Router, debug_handler};
-use redlock_axum::{HeldLock, LockError, Locks, MemoryNode, redis_lock};
+use redlock_axum::{HeldLock, LockError, LockManager, MemoryNode, redis_lock};
 use redlock_logs::Logs;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -272,8 +272,8 @@ async fn a_handler_may_be_generic() {
 async fn the_lock_of_a_handler_may_be_its_last_parameter() {
     #[redis_lock(key = "order:{id}")]
     async fn last(Path(id): Path<u64>, lock: HeldLock) -> String {
-        assert_eq!(lock.key().as_str(), format!("order:{id}"));
-        lock.key().to_string()
+        assert_eq!(lock.keys()[0].as_str(), format!("order:{id}"));
+        lock.keys()[0].to_string()
     }
 
     let (locks, _) = memory().await;
@@ -301,7 +301,10 @@ async fn a_handler_that_extracts_a_lock_but_has_none_does_not_run() {
 #[tokio::test]
 async fn a_locked_handler_may_use_the_manager_as_well() {
     #[redis_lock(key = "outer")]
-    async fn both(locks: Locks, Query(query): Query<Vec<(String, String)>>) -> String {
+    async fn both(
+        State(locks): State<LockManager>,
+        Query(query): Query<Vec<(String, String)>>,
+    ) -> String {
         assert!(query.is_empty());
         let guard = locks.lock("inner").try_acquire().await.unwrap();
         // The same request holds `outer`, so the acquisition fails at once.

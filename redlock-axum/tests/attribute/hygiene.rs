@@ -31,8 +31,8 @@ async fn lower_case_structs_may_be_in_scope() {
     mod odd {
         #![allow(dead_code, non_camel_case_types)]
 
-        use axum::extract::Path;
-        use redlock_axum::{LockManager, Locks, RunError, redis_lock};
+        use axum::extract::{Path, State};
+        use redlock_axum::{LockManager, RunError, redis_lock};
 
         struct arg0;
         struct arg1;
@@ -47,7 +47,7 @@ async fn lower_case_structs_may_be_in_scope() {
         struct result;
 
         #[redis_lock(key = "request:{number}", on_lost = abort)]
-        pub(super) async fn handler(Path(number): Path<u64>, _: Locks) -> String {
+        pub(super) async fn handler(Path(number): Path<u64>, _: State<LockManager>) -> String {
             number.to_string()
         }
 

@@ -25,22 +25,22 @@ struct Format {
 
 #[redis_lock(key = "{{item}}:{sku}:{size}")]
 async fn template(Query(Item { sku, size }): Query<Item>, lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key("{}:{0}:{size}:{id}", item.sku, size = item.size + 1))]
 async fn values(Path(id): Path<String>, Query(item): Query<Item>, lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key("{name}/{id}", name = item.sku))]
 async fn named(Path(id): Path<String>, Query(item): Query<Item>, lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key = format!("{TENANT}/{}:{size:03}", sku.to_lowercase()))]
 async fn expression(Query(Item { sku, size }): Query<Item>, lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key = format!("bin:{size:0width$.precision$}"))]
@@ -49,27 +49,27 @@ async fn formatted(
     Query(Format { width, precision }): Query<Format>,
     lock: HeldLock,
 ) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key = item.sku)]
 async fn field(Query(item): Query<Item>, lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key = TENANT)]
 async fn constant(lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key = "{TENANT}:{id}")]
 async fn prefixed(Path(id): Path<String>, lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 #[redis_lock(key = r#"raw:"{id}""#)]
 async fn raw(Path(id): Path<String>, lock: HeldLock) -> String {
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 fn router() -> Router<LockManager> {
@@ -212,7 +212,7 @@ async fn the_key_is_made_once_and_before_the_body() {
 
     #[redis_lock(key = next(counter), installed)]
     async fn handler(State(counter): State<Arc<AtomicU32>>, lock: HeldLock) -> String {
-        format!("{} {}", lock.key(), counter.load(Ordering::Relaxed))
+        format!("{} {}", lock.keys()[0], counter.load(Ordering::Relaxed))
     }
 
     let router = Router::new().route("/", on_get(handler)).with_state(Arc::default());
@@ -279,7 +279,7 @@ mod typed {
     /// The text of a typed value is its `Display`.
     #[redis_lock(key = "order:{id:u64}")]
     async fn typed_value(Path(id): Path<u64>, lock: HeldLock) -> String {
-        format!("{id} {}", lock.key())
+        format!("{id} {}", lock.keys()[0])
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode};
 use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockRejection, Locks, RejectionKind, RunError, redis_lock};
+use redlock_axum::{LockError, LockRejection, RejectionKind, RunError, redis_lock};
 use redlock_logs::Logs;
 
 use crate::support::{Answer, app, get, hold, memory, send, until_logged};
@@ -414,40 +414,6 @@ mod in_place {
             assert_eq!(get(&app, path).await.body, "done", "{path}");
         }
     }
-}
-
-/// The error type of a handler with `manager`, which responds without the rejection's own response.
-struct Hidden;
-
-impl From<LockError> for Hidden {
-    fn from(error: LockError) -> Self {
-        let _ = LockRejection::from(error);
-        Self
-    }
-}
-
-impl IntoResponse for Hidden {
-    fn into_response(self) -> Response {
-        StatusCode::INTERNAL_SERVER_ERROR.into_response()
-    }
-}
-
-#[redis_lock(key = "held", manager = locks)]
-async fn hidden(locks: Locks) -> Result<(), Hidden> {
-    let _ = locks;
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_rejection_that_an_own_error_replaces_is_logged() {
-    let (locks, _) = memory().await;
-    let app = app(Router::new().route("/hidden", on_get(hidden)), &locks);
-    locks.shutdown().await;
-    let logs = Logs::collect();
-    until_logged(&logs, "WARN", "a request was rejected", async || {
-        assert_eq!(get(&app, "/hidden").await.status, StatusCode::INTERNAL_SERVER_ERROR);
-    })
-    .await;
 }
 
 /// A middleware can count the refused requests.

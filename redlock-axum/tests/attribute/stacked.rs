@@ -1,11 +1,9 @@
 //! Methods with several attributes: each contains the ones below it.
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::routing::get as on_get;
-use redlock_axum::{
-    HeldLock, InstalledLocks, LockError, LockManager, LockRejection, MemoryNode, redis_lock,
-};
+use axum::{Extension, Router};
+use redlock_axum::{HeldLock, LockError, LockManager, LockRejection, MemoryNode, redis_lock};
 use redlock_logs::Logs;
 
 use crate::support::{get, held_by_another, installed, memory};
@@ -129,11 +127,11 @@ async fn a_handler_in_an_impl_may_take_two_locks() {
         async fn pay(
             Path(id): Path<u64>,
             State(node): State<MemoryNode>,
-            locks: InstalledLocks,
+            Extension(locks): Extension<LockManager>,
             lock: HeldLock,
         ) -> Result<String, LockRejection> {
             assert!(node.time_to_live(&format!("inner:{id}")).is_some());
-            Ok(format!("{} {} {}", Self::NAME, lock.key(), node.len()))
+            Ok(format!("{} {} {}", Self::NAME, lock.keys()[0], node.len()))
         }
     }
 

@@ -65,7 +65,7 @@ async fn a_handler_can_extract_its_own_lock(front_end: FrontEnd) {
             lock.extend(MINUTE).await.unwrap();
             assert!(lock.remaining() > MINUTE * 5 / 6);
             assert!(node.time_to_live(KEY).unwrap() > MINUTE * 5 / 6);
-            lock.key().to_string()
+            lock.keys()[0].to_string()
         }
     );
     assert_eq!(app.post().await.body, KEY);

@@ -1,8 +1,9 @@
 //! A request that acquires a lock which it already holds.
 
+use axum::extract::State;
 use axum::{Extension, Router};
 use redlock_axum::{
-    HeldLock, LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection, Locks,
+    HeldLock, LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection,
     MemoryNode,
 };
 use redlock_logs::Logs;
@@ -71,7 +72,7 @@ async fn a_handler_that_acquires_its_own_lock_again_is_refused_at_once_or_shares
         front_end,
         [],
         [],
-        async fn handler(locks: Locks) -> Result<(), LockRejection> {
+        async fn handler(State(locks): State<LockManager>) -> Result<(), LockRejection> {
             let again = timeout(MINUTE / 6, locks.lock(KEY).wait_time(HOUR).acquire()).await;
             let refused = again.unwrap().unwrap_err();
             assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");

@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::StatusCode;
-use redlock_axum::{InstalledLocks, MemoryNode};
+use redlock_axum::{LockManager, MemoryNode};
 use redlock_logs::Logs;
 
 use super::{FrontEnd, KEY, LEASE, MINUTE};
@@ -86,8 +87,8 @@ async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_nex
     let app = app!(
         front_end, [expire = "400ms"], [.expire(LEASE)],
         async fn handler(
+            State(locks): State<LockManager>,
             Extension(node): Extension<MemoryNode>,
-            locks: InstalledLocks,
         ) -> &'static str {
             eventually("the lease runs out", || node.is_empty()).await;
             // The next holder keeps the lock after this handler ends.

@@ -3,9 +3,8 @@
 use std::pin::pin;
 
 use axum::Extension;
-use redlock_axum::{
-    FencedLock, HeldLock, LockError, LockManager, LockRejection, Locks, MemoryNode,
-};
+use axum::extract::State;
+use redlock_axum::{FencedLock, HeldLock, LockError, LockManager, LockRejection, MemoryNode};
 use redlock_logs::Logs;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -126,7 +125,7 @@ async fn permits_and_readers_exclude_each_other(front_end: FrontEnd) {
 async fn a_reader_that_asks_for_the_exclusive_lock_is_refused_at_once(front_end: FrontEnd) {
     let app = app!(
         front_end, [shared], [.shared(true)],
-        async fn handler(locks: Locks) -> Result<(), LockRejection> {
+        async fn handler(State(locks): State<LockManager>) -> Result<(), LockRejection> {
             for reentrant in [false, true] {
                 let exclusive = locks.lock(KEY).reentrant(reentrant).wait_time(HOUR).acquire();
                 let refused = timeout(MINUTE / 6, exclusive).await.unwrap().unwrap_err();
@@ -147,7 +146,7 @@ async fn a_reader_that_asks_for_the_exclusive_lock_is_refused_at_once(front_end:
 async fn a_reader_may_read_again(front_end: FrontEnd) {
     let app = app!(
         front_end, [shared], [.shared(true)],
-        async fn handler(locks: Locks) {
+        async fn handler(State(locks): State<LockManager>) {
             let writer = locks.lock(KEY).wait_time(HOUR);
             let writer = tokio::spawn(async move { writer.acquire().await.unwrap().release().await });
             // From then on, readers of other requests are refused.
@@ -166,7 +165,7 @@ async fn an_exclusive_holder_may_read_its_own_lock_if_it_is_reentrant(front_end:
         front_end,
         [],
         [],
-        async fn handler(lock: HeldLock, locks: Locks) {
+        async fn handler(lock: HeldLock, State(locks): State<LockManager>) {
             assert!(!lock.is_shared());
             let refused = locks.lock(KEY).shared(true).try_acquire().await.unwrap_err();
             assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
@@ -181,7 +180,7 @@ async fn an_exclusive_holder_may_read_its_own_lock_if_it_is_reentrant(front_end:
 async fn a_request_takes_one_permit(front_end: FrontEnd) {
     let app = app!(
         front_end, [permits = 2], [.permits(2)],
-        async fn handler(locks: Locks, Extension(node): Extension<MemoryNode>) {
+        async fn handler(State(locks): State<LockManager>, Extension(node): Extension<MemoryNode>) {
             let permit = |number| locks.lock(KEY).permits(number);
             for second in [permit(2), permit(3).reentrant(true), locks.lock(KEY).shared(true)] {
                 let refused = second.wait_time(HOUR).acquire().await.unwrap_err();

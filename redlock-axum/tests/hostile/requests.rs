@@ -35,7 +35,7 @@ pub(crate) fn encoded(value: &impl Display) -> String {
 /// Returns the response of a handler that expects to hold `key`: the key, or an error if it holds
 /// another key or no lock.
 pub(crate) fn answer(lock: &HeldLock, key: &str) -> String {
-    let held = lock.key().as_str();
+    let held = lock.keys()[0].as_str();
     let is_expected = if key.len() > 200 { held.len() <= 200 } else { held == key };
     if !lock.is_valid() {
         format!("UNLOCKED {key}")

@@ -131,7 +131,7 @@ fn a_typed_template_is_the_same_in_the_attribute_and_in_the_layer() {
 /// Responds with its key.
 async fn behind(lock: HeldLock) -> String {
     assert!(lock.is_valid());
-    lock.key().to_string()
+    lock.keys()[0].to_string()
 }
 
 /// A kind of value: its name, the handler with the attribute, and the template for the layer and

@@ -16,7 +16,7 @@ use redlock_logs::Logs;
 use crate::support::{answer, hold, memory, post, request, send, text};
 
 fn app(layer: LockLayer, locks: &LockManager) -> Router {
-    let key = async |lock: HeldLock| lock.key().to_string();
+    let key = async |lock: HeldLock| lock.keys()[0].to_string();
     Router::new().route("/", get(key).post(key).route_layer(layer)).layer(LocksLayer::new(locks))
 }
 

@@ -19,7 +19,7 @@ struct Claims {
 
 /// Returns an application that responds with the key of its lock.
 fn app(layer: LockLayer, locks: &LockManager) -> Router {
-    let key = async |lock: HeldLock| lock.key().to_string();
+    let key = async |lock: HeldLock| lock.keys()[0].to_string();
     Router::new()
         .route("/", any(key).layer(layer.clone()))
         .nest("/in/{id}", Router::new().route("/{part}", any(key).layer(layer)))
@@ -186,7 +186,7 @@ async fn sources_can_be_combined_with_path_parameters_in_a_nested_router() {
 async fn a_path_parameter_with_the_name_of_a_header_does_not_replace_the_header() {
     let (locks, _node) = memory().await;
     let layer = LockLayer::new("user:{header(x-user)}:{id}");
-    let key = async |lock: HeldLock| lock.key().to_string();
+    let key = async |lock: HeldLock| lock.keys()[0].to_string();
     let app = Router::new()
         .route("/{header(x-user)}/{id}", any(key).layer(layer))
         .layer(LocksLayer::new(&locks));

@@ -18,7 +18,7 @@ struct Claims {
 /// handler that responds with its key.
 async fn ask(table: LockPolicies) -> Answer {
     let (locks, _node) = memory().await;
-    let key = async |lock: HeldLock| lock.key().to_string();
+    let key = async |lock: HeldLock| lock.keys()[0].to_string();
     let app = Router::new()
         .route("/orders/{id}", on_post(key))
         .layer(table)

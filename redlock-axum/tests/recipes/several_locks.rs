@@ -2,10 +2,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Json;
-use redlock_axum::{KeyTemplate, LockRejection, Locks};
+use axum::extract::State;
+use redlock_axum::{KeyTemplate, LockManager, LockRejection};
 
 /// Reserves all articles of a cart, or none.
-async fn reserve(locks: Locks, Json(skus): Json<Vec<String>>) -> Result<String, LockRejection> {
+async fn reserve(
+    State(locks): State<LockManager>,
+    Json(skus): Json<Vec<String>>,
+) -> Result<String, LockRejection> {
     // The template that all other locks of articles have: one article must have one key.
     let template = KeyTemplate::new("stock:{sku:lower}")?;
     let keys = skus.iter().map(|sku| template.render([("sku", sku.as_str())]));
@@ -41,7 +45,7 @@ mod tests {
         test.nodes()[0].delay(Duration::from_millis(10));
         let cart = |skus: [&str; 2]| {
             let skus = serde_json::from_value(serde_json::json!(skus)).unwrap();
-            reserve(Locks(test.manager()), Json(skus))
+            reserve(State(test.manager()), Json(skus))
         };
         let (one, two) = tokio::join!(cart(["shoe", "boot"]), cart(["boot", "shoe"]));
         assert_eq!(one.unwrap(), "2 articles are reserved");
@@ -55,7 +59,7 @@ mod tests {
         let test = TestLocks::new(1);
         let _held = test.manager().lock("stock:shoe").acquire().await.unwrap();
         let cart = Json(["boot", "shoe"].map(ToOwned::to_owned).into());
-        let refused = reserve(Locks(test.manager()), cart).await.unwrap_err();
+        let refused = reserve(State(test.manager()), cart).await.unwrap_err();
         assert_eq!(refused.status(), 409);
         let boot = test.manager().lock("stock:boot").wait_time(Duration::from_secs(1));
         boot.acquire().await.unwrap().release().await.unwrap();

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
+use axum::extract::State;
 use axum::http::StatusCode;
-use redlock_axum::{LockRejection, Locks};
+use redlock_axum::{LockManager, LockRejection};
 
 /// Responds with 409 if an export runs already, and otherwise starts one.
-async fn start_export(locks: Locks) -> Result<StatusCode, LockRejection> {
+async fn start_export(State(locks): State<LockManager>) -> Result<StatusCode, LockRejection> {
     let guard = locks.lock("export").try_acquire().await?;
     tokio::spawn(async move {
         tokio::select! {
@@ -34,7 +35,7 @@ mod tests {
     async fn a_spawned_export_holds_its_lock_until_it_ends_or_the_lock_is_lost() {
         let logs = Logs::collect();
         let test = TestLocks::new(1);
-        let start = || start_export(Locks(test.manager()));
+        let start = || start_export(State(test.manager()));
         assert_eq!(start().await.unwrap(), StatusCode::ACCEPTED);
         test.clock().advance(Duration::from_secs(290)).await;
         assert_eq!(start().await.unwrap_err().status(), 409);

@@ -9,9 +9,9 @@ use std::future::Ready;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
+use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use redlock_axum::{LockError, LockGuard, LockManager, LocksLayer, MemoryNode};
@@ -32,9 +32,10 @@ pub(crate) fn app(router: Router<LockManager>, locks: &LockManager) -> Router {
     router.layer(LocksLayer::new(locks)).with_state(locks.clone())
 }
 
-/// Installs the manager in a router without a state, or with a state of its own.
+/// Installs the manager in a router without a state, or with a state of its own. Handlers that lock by hand extract it
+/// as an extension.
 pub(crate) fn installed(router: Router, locks: &LockManager) -> Router {
-    router.layer(LocksLayer::new(locks))
+    router.layer(Extension(locks.clone())).layer(LocksLayer::new(locks))
 }
 
 /// Acquires a key with a lease that no test outlives.
