@@ -13,6 +13,8 @@ mod encode;
 mod error;
 mod fair;
 mod fencing;
+#[cfg(test)]
+mod label_tests;
 mod link;
 mod map;
 #[cfg(test)]

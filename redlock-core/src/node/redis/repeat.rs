@@ -117,11 +117,19 @@ impl Sent {
         Self { server, connection, is_asking, is_repeated: false, not_counted, reply }
     }
 
+    /// Returns the reply. If it is an error of a server that was announced, it names the server.
+    fn explained(&self, reply: Reply) -> Reply {
+        match reply.vote {
+            Vote::Failed(reason) => Vote::Failed(self.server.explain(reason)).into(),
+            _ => reply,
+        }
+    }
+
     /// Returns the reply, or a failure if the grant does not count: the gate of the server may have been closed before the
     /// server received the command, for example because its wall clock was stepped.
     fn counted(self, action: &Action, reply: Reply) -> Reply {
         if reply.vote != Vote::Granted {
-            return reply;
+            return self.explained(reply);
         }
         let gate = &self.server.gate;
         let checked = match action {
@@ -232,7 +240,7 @@ impl Shared {
         let command = Repeatable::Op(op, None);
         let connection = self.connection_for(command, &server)?;
         let sent = self.send(Arc::clone(&server), connection, command, false).await?;
-        let reply = reply::of_script(&sent.reply, &op.action);
+        let reply = sent.explained(reply::of_script(&sent.reply, &op.action));
         // Otherwise the server may still have the lock, and the release is repeated.
         if !matches!(reply.vote, Vote::Failed(_)) {
             self.pending.released(&op.token, &server);
@@ -257,7 +265,8 @@ impl Shared {
     pub(super) async fn queue(self: Arc<Self>, op: QueueOp) -> Result<QueueReply, NodeError> {
         let command = Repeatable::Queue(&op);
         let (server, connection) = self.owner_for(command)?;
-        fair::decode(&self.send(server, connection, command, false).await?.reply)
+        let sent = self.send(server, connection, command, false).await?;
+        fair::decode(&sent.reply).map_err(|error| sent.server.explain(error))
     }
 
     /// Returns the owner of the slot, and the connection for a command.

@@ -175,7 +175,8 @@ async fn a_master_of_an_incomplete_cluster_has_no_vote() {
     let reply = format!("-{MESSAGE}\r\n");
     let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-    assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(MESSAGE.into())));
+    let reason = format!("a:1 (announced by the cluster): {MESSAGE}");
+    assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(reason.into())));
     assert!(timeout(LEASE, cluster.shared.map.refresh_requested()).await.is_ok());
 }
 

@@ -105,13 +105,14 @@ impl Endpoint {
     pub(crate) fn explain(&self, mut error: NodeError) -> NodeError {
         use NodeError::{ConnectionBroke, NotConnected, NotPermitted, Server, Tls};
         let Some(announcer) = &self.announcer else { return error };
+        let label = format!("{} (announced by {announcer}): ", self.name);
         if let NotConnected(reason)
         | ConnectionBroke(reason)
         | Server(reason)
         | NotPermitted(reason)
         | Tls(reason) = &mut error
         {
-            *reason = format!("{} (announced by {announcer}): {reason}", self.name).into();
+            *reason = (label + reason).into();
         }
         error
     }

@@ -239,6 +239,37 @@ async fn in_a_dispute_the_present_master_grants_no_locks() {
     assert_eq!((count("has decided"), count("a server was promoted")), (1, 1));
 }
 
+/// The node has another master by then.
+#[tokio::test(start_paused = true)]
+async fn a_late_error_of_a_former_master_names_it_and_who_announced_it() {
+    const LABEL: &str = "10.0.0.9:1 (announced by sentinels s1:26379, s2:26379, s3:26379): ";
+    for (is_closed, words) in
+        [(true, "the server closed the connection"), (false, "another server was promoted")]
+    {
+        let group = group("s1,s2,s3");
+        let (node, shared, mut server) = node(&group, None).await;
+        let former = shared.map.owner_of(0).unwrap();
+        let mut acquire = node.call(op(ACQUIRE));
+        assert!(futures_util::poll!(&mut acquire).is_pending());
+        if is_closed {
+            drop(server);
+        } else {
+            // The reply arrives before the change, and its caller polls the operation after it.
+            serve(&mut server, "SET", "+OK\r\n", || {}).await;
+        }
+        settle().await;
+        for index in 0..3 {
+            name(&group, index, 2, 2);
+        }
+        settle().await;
+        assert_eq!(**shared.map.owner_of(0).unwrap().name(), *"10.0.0.9:2");
+        let reason: Arc<str> = format!("{LABEL}{words}").into();
+        let broke = NodeError::ConnectionBroke(Arc::clone(&reason));
+        assert_eq!(acquire.await.vote, Vote::Failed(broke));
+        assert_eq!(former.connection().unwrap_err(), NodeError::NotConnected(reason));
+    }
+}
+
 /// The server has set the lock, although the grant does not count.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_in_a_dispute_is_released() {

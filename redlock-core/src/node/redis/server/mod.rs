@@ -174,8 +174,13 @@ impl Inner {
         let connection = Result::clone(&self.current.load())?;
         match connection.link.reason() {
             None => Ok(connection),
-            Some(reason) => Err(self.endpoint.explain(NodeError::NotConnected(reason))),
+            Some(reason) => Err(self.explain(NodeError::NotConnected(reason))),
         }
+    }
+
+    /// Adds the address to an error if the server was announced: the node may have several servers, or another one by now.
+    pub(crate) fn explain(&self, error: NodeError) -> NodeError {
+        self.endpoint.explain(error)
     }
 
     /// Returns the connection, or an error if the server is silent.
@@ -259,7 +264,7 @@ impl Inner {
                 }
                 Err(error) => error,
             };
-            let error = self.endpoint.explain(error);
+            let error = self.explain(error);
             self.set(Err(error.clone()));
             self.pause(&error, &mut next_pause).await;
         }
