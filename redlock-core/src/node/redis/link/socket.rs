@@ -1,6 +1,7 @@
 //! The sockets below the connections: TCP, TLS and unix sockets.
 
 use std::io;
+use std::net::SocketAddr;
 #[cfg(unix)]
 use std::path::Path;
 use std::time::Duration;
@@ -67,14 +68,10 @@ impl Socket {
     }
 }
 
-/// Tries every address of the host at once. The first connection wins.
+/// Connects to a server by TCP.
 pub(super) async fn connect_tcp(server: &HostPort) -> io::Result<TcpStream> {
     let addresses = tokio::net::lookup_host((&*server.host, server.port)).await?;
-    let attempts: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
-    if attempts.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
-    }
-    let (stream, _) = select_ok(attempts).await?;
+    let stream = connect_to_first(addresses).await?;
     // Nagle's algorithm delays the second of two commands by a round trip.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
@@ -82,5 +79,17 @@ pub(super) async fn connect_tcp(server: &HostPort) -> io::Result<TcpStream> {
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "android", target_os = "linux"))]
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(stream)
+}
+
+/// Tries every address of a host at once. The first connection wins.
+pub(super) async fn connect_to_first(
+    addresses: impl Iterator<Item = SocketAddr>,
+) -> io::Result<TcpStream> {
+    let attempts: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
+    if attempts.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    }
+    let (stream, _) = select_ok(attempts).await?;
     Ok(stream)
 }

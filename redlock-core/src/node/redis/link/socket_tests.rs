@@ -1,7 +1,11 @@
 //! The settings of the real sockets below the connections, and the verification of certificates.
 
+use std::io::ErrorKind;
+
+use tokio::net::{TcpListener, TcpSocket};
+
 use super::open::Endpoint;
-use super::socket::Socket;
+use super::socket::{Socket, connect_to_first};
 use crate::error::NodeError;
 
 /// Connects as the pool does: to the address of a URL, with the settings of the endpoint.
@@ -27,11 +31,25 @@ fn assert_options(socket: &Socket) {
 
 #[tokio::test]
 async fn a_tcp_socket_has_nodelay_keepalive_and_a_user_timeout() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (connected, accepted) = tokio::join!(connect(&url), listener.accept());
     accepted.unwrap();
     assert_options(&connected.unwrap());
+}
+
+#[tokio::test]
+async fn a_host_without_a_reachable_address_is_an_error() {
+    // It does not listen.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let refused = socket.local_addr().unwrap();
+    for (addresses, kind) in
+        [(vec![], ErrorKind::NotFound), (vec![refused; 2], ErrorKind::ConnectionRefused)]
+    {
+        let error = connect_to_first(addresses.into_iter()).await.unwrap_err();
+        assert_eq!(error.kind(), kind);
+    }
 }
 
 /// The bytes pass in both directions, and a link that is ended ends for the server at once.
@@ -62,6 +80,55 @@ async fn a_link_runs_over_a_unix_socket_like_over_any_other() {
     assert_eq!(reply.unwrap(), Value::SimpleString("PONG".to_owned()));
     link.end("the test ends it");
     assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[cfg(target_os = "linux")]
+mod silent {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use tokio::net::TcpStream;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// An address that answers no attempt to connect, like that of a machine that is gone: the kernel drops the attempts,
+    /// because the queue of the listener is full.
+    struct SilentAddress {
+        listener: TcpListener,
+        _queued: TcpStream,
+    }
+
+    impl SilentAddress {
+        async fn new() -> Self {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = socket.listen(0).unwrap();
+            let queued = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            Self { listener, _queued: queued }
+        }
+
+        fn address(&self) -> SocketAddr {
+            self.listener.local_addr().unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_with_a_silent_address_is_reached_at_its_other_one() {
+        // The kernel gives an attempt up after two minutes.
+        const LIMIT: Duration = Duration::from_secs(60);
+        let gone = SilentAddress::new().await;
+        let silent = gone.address();
+        let alone = timeout(Duration::from_millis(50), connect_to_first([silent].into_iter()));
+        assert!(alone.await.is_err(), "the address is not silent");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let good = listener.local_addr().unwrap();
+        for addresses in [[silent, good], [good, silent]] {
+            let connect = timeout(LIMIT, connect_to_first(addresses.into_iter()));
+            let stream = connect.await.expect("it waits for no other address").unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), good);
+        }
+    }
 }
 
 #[cfg(feature = "tls")]
