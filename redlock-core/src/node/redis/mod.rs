@@ -66,7 +66,7 @@ pub(crate) use url::{RedisUrl, Servers};
 use fencing::slot;
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
-use server::ServerSettings;
+use server::{Server, ServerSettings};
 use shared::Shared;
 
 /// A node of Redis or Valkey servers.
@@ -192,13 +192,21 @@ impl Node for RedisNode {
         self.subscribe_to(spec, &fair::channel(spec, process), false, notify)
     }
 
+    /// Another server may own the slot by the end of an attempt to connect. The caller then waits for that server.
     fn reconnect(&self, spec: &LockSpec) -> Reconnection {
-        let owner = self.started().and_then(|shared| shared.map.owner(spec.name()));
+        let (shared, spec) = (self.started().cloned(), spec.clone());
         Box::pin(async move {
-            match owner {
-                Ok(server) => server.reconnect().await,
-                Err(_) => false,
+            let Ok(shared) = shared else { return false };
+            let mut tried: Option<Arc<Server>> = None;
+            while let Ok(owner) = shared.map.owner(spec.name())
+                && !tried.is_some_and(|tried| Arc::ptr_eq(&tried, &owner))
+            {
+                if owner.reconnect().await {
+                    return true;
+                }
+                tried = Some(owner);
             }
+            false
         })
     }
 

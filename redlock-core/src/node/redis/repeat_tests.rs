@@ -437,6 +437,26 @@ async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
     }
 }
 
+/// The replica of the master was promoted.
+#[tokio::test(start_paused = true)]
+async fn a_reconnection_goes_on_with_the_new_owner_of_the_slot() {
+    let cluster = PlayedCluster::new();
+    let down = || ConnectionState::Down(NodeError::NotConnected("refused".into()));
+    let owner = cluster.master(0);
+    owner.set(down());
+    cluster.master(1).set(down());
+    let mut reconnection = cluster.node.reconnect(&spec());
+    assert!(poll!(&mut reconnection).is_pending());
+    cluster.move_slot();
+    owner.set(down());
+    assert!(poll!(&mut reconnection).is_pending());
+    owner.set(down());
+    assert!(poll!(&mut reconnection).is_pending(), "it waits for the new owner");
+    let (connection, _server) = played_connection();
+    cluster.master(1).set(ConnectionState::Up(Arc::new(connection)));
+    assert!(timeout(LEASE, reconnection).await.unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dead_master_is_forgotten_when_the_leases_of_its_open_operations_are_over() {
     let cluster = PlayedCluster::new();

@@ -8,6 +8,9 @@
 
 mod cluster;
 #[cfg(test)]
+#[cfg(feature = "unstable-simulation")]
+mod former_tests;
+#[cfg(test)]
 mod status_tests;
 #[cfg(test)]
 mod take_over_tests;
@@ -177,7 +180,7 @@ impl Map {
         *self.problem.lock() = NodeError::NotConnected("not connected yet".into());
         // Grants that are on their way count no more.
         if let Some(former) = former {
-            former.stop("another server was promoted");
+            former.stop();
         }
         server
     }

@@ -270,6 +270,35 @@ async fn a_late_error_of_a_former_master_names_it_and_who_announced_it() {
     }
 }
 
+/// Nobody connects to the former master any more.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_waits_for_a_former_master_waits_for_its_successor() {
+    for is_reached in [true, false] {
+        let group = group("s1,s2,s3");
+        let (node, shared, _server) = node(&group, None).await;
+        let down = || ConnectionState::Down(NodeError::NotConnected("refused".into()));
+        shared.map.owner_of(0).unwrap().set(down());
+        let mut reconnection = node.reconnect(&op(ACQUIRE).spec);
+        assert!(futures_util::poll!(&mut reconnection).is_pending());
+        for index in 0..3 {
+            name(&group, index, 2, 2);
+        }
+        settle().await;
+        assert!(futures_util::poll!(&mut reconnection).is_pending());
+        let (connection, _server) = played_connection();
+        let master = shared.map.owner_of(0).unwrap();
+        assert_eq!(**master.name(), *"10.0.0.9:2");
+        if is_reached {
+            master.set(ConnectionState::Up(Arc::new(connection)));
+        } else {
+            master.set(down());
+            assert!(futures_util::poll!(&mut reconnection).is_pending());
+            master.set(down());
+        }
+        assert_eq!(timeout(MINUTE, reconnection).await.unwrap(), is_reached);
+    }
+}
+
 /// The server has set the lock, although the grant does not count.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_in_a_dispute_is_released() {
@@ -425,6 +454,64 @@ mod listening {
         timeout(MINUTE, connect_again).await.unwrap();
         let grants = master.gate.check_grants();
         assert!(matches!(grants, Err(NodeError::Promoted { .. })), "{grants:?}");
+    }
+
+    fn tasks() -> usize {
+        Handle::current().metrics().num_alive_tasks()
+    }
+
+    /// Its subscriptions and its connection go, also while an operation on it is pending.
+    #[tokio::test]
+    async fn a_former_master_leaves_nothing_behind() {
+        let group = group("s1,s2,s3");
+        let masters = [PlayedRedis::new(), PlayedRedis::new()];
+        let [first, second] = &masters;
+        second.change(|fields| fields.run_id = "second");
+        let ports = [first.listen().await, second.listen().await];
+        name(&group, ports[0], 1, Instant::now());
+        let (shared, status) = start(&group, None);
+        up(&status).await;
+        let listen = || {
+            let connection = |slot| shared.connection(slot);
+            shared.subscriptions.subscribe(
+                &"order:42".into(),
+                0,
+                false,
+                Arc::new(|| {}),
+                connection,
+            )
+        };
+        let subscription = listen();
+        timeout(MINUTE, listen().take_ready().unwrap()).await.unwrap();
+        let (before, former) = (tasks(), Arc::downgrade(&shared.map.owner_of(0).unwrap()));
+        first.change(|fields| fields.is_silent = true);
+        let mut acquire = shared.call(op(ACQUIRE));
+        assert!(futures_util::poll!(&mut acquire).is_pending());
+
+        name(&group, ports[1], 2, Instant::now());
+        let connected = async {
+            second.connections().wait_for(|count| *count == 1).await.unwrap();
+            shared.map.owner_of(0).unwrap().status().wait_for(NodeStatus::is_up).await;
+            // The subscription has followed.
+            listen().take_ready().unwrap().await;
+        };
+        timeout(MINUTE, connected).await.unwrap();
+        assert!(former.upgrade().is_some(), "a pending operation has it");
+        let Vote::Failed(reason) = timeout(MINUTE, acquire).await.unwrap().vote else { panic!() };
+        assert!(reason.to_string().ends_with("another server was promoted"), "{reason}");
+        assert!(former.upgrade().is_none());
+        // The played server notices the end of the connection when it reads.
+        first.change(|fields| fields.is_silent = false);
+        let ended = async {
+            first.connections().wait_for(|count| *count == 0).await.unwrap();
+            while tasks() > before {
+                settle().await;
+            }
+        };
+        timeout(MINUTE, ended).await.unwrap();
+        assert_eq!(tasks(), before);
+        assert_eq!(first.attempts().borrow().len(), 1);
+        drop(subscription);
     }
 
     #[tokio::test]

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error;
@@ -80,7 +81,7 @@ pub(crate) trait Observer: Send + Sync {
 pub(crate) struct Server {
     inner: Arc<Inner>,
     /// The task that keeps the server connected. It ends with the last handle.
-    task: OnceLock<AbortOnDropHandle<()>>,
+    task: OnceLock<AbortOnDropHandle<Option<()>>>,
 }
 
 pub(crate) struct Inner {
@@ -100,6 +101,8 @@ pub(crate) struct Inner {
     outages: Arc<Mutex<OutageLog>>,
     /// Notified when a request finds no connection.
     wanted: Notify,
+    /// Cancelled when another server has replaced this one.
+    stopped: CancellationToken,
     observer: Weak<dyn Observer>,
 }
 
@@ -126,6 +129,7 @@ impl Server {
             last_reading: Mutex::default(),
             outages: former.map_or_else(Arc::default, |former| Arc::clone(&former.outages)),
             wanted: Notify::new(),
+            stopped: CancellationToken::new(),
             observer,
         };
         Arc::new(Self { inner: Arc::new(inner), task: OnceLock::new() })
@@ -134,17 +138,15 @@ impl Server {
     /// Keeps the server connected in this runtime, until the last handle is dropped.
     pub(crate) fn start(&self, runtime: &Handle) {
         let keep_connected = Arc::clone(&self.inner).keep_connected();
+        let keep_connected = self.stopped.clone().run_until_cancelled_owned(keep_connected);
         self.task.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(keep_connected)));
     }
 
-    /// Ends the connection, and makes no other one, although other tasks may still have this server.
-    pub(crate) fn stop(&self, reason: &str) {
-        if let Some(task) = self.task.get() {
-            task.abort();
-        }
-        if let Ok(connection) = self.connection() {
-            connection.link.end(reason);
-        }
+    /// Ends the connection, and makes no other one, because another server was promoted. Other tasks may still have this
+    /// server.
+    pub(crate) fn stop(&self) {
+        self.stopped.cancel();
+        self.end_if_stopped();
     }
 }
 
@@ -201,7 +203,8 @@ impl Inner {
         connection.inspect_err(|_| self.wanted.notify_one())
     }
 
-    /// Makes an attempt to connect soon, and waits for its end. Returns whether the server is connected.
+    /// Makes an attempt to connect soon, and waits for its end, or until the server is stopped. Returns whether the server is
+    /// connected.
     pub(crate) async fn reconnect(&self) -> bool {
         if let Err(reason) = &**self.current.load()
             && !pauses::ends_on_request(reason)
@@ -216,8 +219,18 @@ impl Inner {
             checks += 1;
             checks > 2 || self.connection().is_ok()
         };
-        self.status().wait_for(is_tried).await;
-        self.connection().is_ok()
+        let status = self.status();
+        let is_ended = self.stopped.run_until_cancelled(status.wait_for(is_tried)).await.is_some();
+        is_ended && self.connection().is_ok()
+    }
+
+    /// Ends the connection if the server was stopped: grants of a former master do not count.
+    fn end_if_stopped(&self) {
+        if self.stopped.is_cancelled()
+            && let Ok(connection) = self.connection()
+        {
+            connection.link.end("another server was promoted");
+        }
     }
 
     /// Sets the connection, or the reason why there is none.
@@ -292,6 +305,8 @@ impl Inner {
         self.admit(&connection.identity)?;
         self.begin_clock_watch(connection.identity.time);
         self.set(Ok(Arc::clone(&connection)));
+        // `stop` may not have found the connection.
+        self.end_if_stopped();
         Ok((pool, connection))
     }
 

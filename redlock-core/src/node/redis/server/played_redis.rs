@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
     DuplexStream, ReadBuf,
@@ -52,6 +53,10 @@ struct State {
     begun: Instant,
     fields: watch::Sender<Fields>,
     attempts: watch::Sender<Vec<Attempt>>,
+    /// The number of connections that neither side has closed.
+    connections: watch::Sender<usize>,
+    /// The names of the answered commands.
+    answered: Mutex<Vec<String>>,
     /// Each open connection of a client has a clone.
     open: Arc<()>,
 }
@@ -73,6 +78,8 @@ impl PlayedRedis {
             begun: Instant::now(),
             fields: watch::Sender::new(fields),
             attempts: watch::Sender::new(Vec::new()),
+            connections: watch::Sender::new(0),
+            answered: Mutex::default(),
             open: Arc::default(),
         }))
     }
@@ -90,6 +97,16 @@ impl PlayedRedis {
     /// Returns the attempts to connect, and their changes.
     pub(crate) fn attempts(&self) -> watch::Receiver<Vec<Attempt>> {
         self.0.attempts.subscribe()
+    }
+
+    /// Returns the number of connections, and its changes.
+    pub(crate) fn connections(&self) -> watch::Receiver<usize> {
+        self.0.connections.subscribe()
+    }
+
+    /// Returns the names of the commands that the server has answered.
+    pub(crate) fn answered(&self) -> Vec<String> {
+        self.0.answered.lock().clone()
     }
 
     /// Listens on a port of this machine, which is returned.
@@ -115,12 +132,14 @@ impl PlayedRedis {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite) {
         let mut fields = self.0.fields.subscribe();
         let closed = fields.borrow().closed;
+        self.0.connections.send_modify(|count| *count += 1);
         tokio::select! {
             biased;
             _ = fields.wait_for(|fields| fields.closed > closed) => {}
             // The client has closed the connection.
             _ = self.answer_all(stream) => {}
         }
+        self.0.connections.send_modify(|count| *count -= 1);
     }
 
     async fn answer_all(&self, stream: impl AsyncRead + AsyncWrite) -> io::Result<()> {
@@ -132,6 +151,7 @@ impl PlayedRedis {
                 Ok(fields) => self.answer(&command, &fields),
                 Err(_) => return Ok(()),
             };
+            self.0.answered.lock().push(command[0].clone());
             writer.write_all(answer.as_bytes()).await?;
         }
     }
@@ -141,6 +161,9 @@ impl PlayedRedis {
             "HELLO" | "CLIENT" | "SET" | "ASKING" => "+OK\r\n".to_owned(),
             "EVALSHA" => ":1\r\n".to_owned(),
             "SCRIPT" => bulk("digest"),
+            "SUBSCRIBE" | "UNSUBSCRIBE" => {
+                format!(">3\r\n{}{}:1\r\n", bulk(&command[0].to_lowercase()), bulk(&command[1]))
+            }
             "CONFIG" => format!("*2\r\n{}{}", bulk(&command[2]), bulk("10")),
             "TIME" => {
                 let time = self.0.begun.elapsed() + fields.clock;

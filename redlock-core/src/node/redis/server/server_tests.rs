@@ -1,5 +1,7 @@
 //! How a server connects, and which of its connections are used, against a server that the test plays.
 
+use std::sync::atomic::{AtomicI32, Ordering};
+
 use futures_util::FutureExt;
 use redlock_logs::Logs;
 use tokio::sync::watch;
@@ -9,6 +11,8 @@ use super::played_redis::{Attempt, Fields, PlayedRedis};
 use super::played_server::played_connection;
 use super::promotions::Promotions;
 use super::*;
+use crate::clock::fake::RuntimeClock;
+use crate::clock::{Clock, Moment};
 use crate::node::NodeSettings;
 use crate::node::redis::url::HostPort;
 
@@ -64,9 +68,21 @@ impl Played {
         restart_guard: Option<Duration>,
         change: impl FnOnce(&mut Fields),
     ) -> Self {
+        Self::start_at(Arc::new(RuntimeClock::new()), name, role, restart_guard, change)
+    }
+
+    /// As [`start_with`](Self::start_with), with a clock that measures leases.
+    fn start_at(
+        clock: Arc<dyn Clock>,
+        name: &str,
+        role: Role,
+        restart_guard: Option<Duration>,
+        change: impl FnOnce(&mut Fields),
+    ) -> Self {
         let node = NodeSettings {
             restart_guard,
             failover_margin: Some(MARGIN),
+            clock,
             ..NodeSettings::for_tests(SECOND)
         };
         Self::start_node(name, role, node, change)
@@ -412,6 +428,84 @@ async fn after_short_connections_the_pauses_grow() {
     let broken = Instant::now();
     played.redis.close();
     assert_eq!(played.attempts(10).await[9].at, broken);
+}
+
+/// A master that is no longer one. Pending operations may have it for long.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_stopped_has_no_task_and_no_connection() {
+    for state in ["connected", "connecting", "refused"] {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let played = Played::start_with(state, Role::Alone, None, |fields| {
+            fields.is_silent = state == "connecting";
+            fields.is_listening = state != "refused";
+        });
+        let first = played.attempts(1).await.len();
+        if state == "connected" {
+            played.connected(1).await;
+        }
+        let attempts = played.redis.attempts();
+        let waiting = Arc::clone(&played.server);
+        let waiting = tokio::spawn(async move { waiting.reconnect().await });
+        tokio::task::yield_now().await;
+        played.server.stop();
+        played.redis.change(|fields| fields.is_silent = false);
+        assert_eq!(timeout(HOUR, waiting).await.unwrap().unwrap(), state == "connected");
+        assert!(!timeout(HOUR, played.server.reconnect()).await.unwrap(), "{state}");
+        sleep(HOUR).await;
+        assert_eq!(attempts.borrow().len(), first, "{state}");
+        assert_eq!(*played.redis.connections().borrow(), 0, "{state}");
+        assert_eq!(tasks(), before, "{state}");
+        assert!(played.server.connection().is_err());
+    }
+}
+
+/// Stops a server when its clock is read for the given time.
+#[derive(Debug)]
+struct StoppingClock {
+    clock: RuntimeClock,
+    left: AtomicI32,
+    server: OnceLock<Weak<Server>>,
+}
+
+impl Clock for StoppingClock {
+    fn now(&self) -> Moment {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some(server) = self.server.get().and_then(Weak::upgrade)
+        {
+            server.stop();
+        }
+        self.clock.now()
+    }
+}
+
+/// Another thread may stop the server while a new connection is checked. The grants of a former master do not count.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_made_while_its_server_is_stopped_is_not_used() {
+    let mut is_connected = Vec::new();
+    for readings in 1..=8 {
+        let clock = Arc::new(StoppingClock {
+            clock: RuntimeClock::new(),
+            left: AtomicI32::new(readings),
+            server: OnceLock::new(),
+        });
+        let promotions = Promotions::default();
+        promotions.record_start();
+        // The clock limits the log lines about a promotion.
+        let played = Played::start_at(
+            Arc::<StoppingClock>::clone(&clock),
+            "stopped-early",
+            Role::Member(Arc::new(promotions)),
+            None,
+            |fields| fields.former_replication_id = "bbbb",
+        );
+        let _ = clock.server.set(Arc::downgrade(&played.server));
+        sleep(REFRESH / 2).await;
+        let is_stopped = clock.left.load(Ordering::Relaxed) <= 0;
+        is_connected.push((is_stopped, played.server.connection().is_ok()));
+    }
+    assert!(is_connected.contains(&(true, false)));
+    assert!(!is_connected.contains(&(true, true)), "{is_connected:?}");
 }
 
 /// Returns how many lines about this server contain these words.
