@@ -7,6 +7,7 @@ use futures_util::future::{try_join_all, try_join3};
 
 use super::wall_clock::Reading;
 use crate::clock::Clock;
+use crate::node::redis::error::legible;
 use crate::node::redis::link::Link;
 
 /// The properties that a server reports. Each is `None` if the server does not report it.
@@ -100,11 +101,11 @@ impl Identity {
 
     /// Reads a section of `INFO`.
     fn read(&mut self, info: &InfoDict) {
-        self.run_id = self.run_id.take().or_else(|| info.get("run_id"));
+        self.run_id = self.run_id.take().or_else(|| text(info, "run_id"));
         self.uptime =
             self.uptime.or_else(|| info.get("uptime_in_seconds").map(Duration::from_secs));
         self.maxmemory_policy =
-            self.maxmemory_policy.take().or_else(|| info.get("maxmemory_policy"));
+            self.maxmemory_policy.take().or_else(|| text(info, "maxmemory_policy"));
         if info.contains_key(&"role") {
             self.replication = Some(Replication::of(info));
         }
@@ -121,7 +122,7 @@ impl Replication {
         let former: String = info.get("master_replid2").unwrap_or_default();
         Self {
             is_replica: info.get("role").is_some_and(|role: String| role != "master"),
-            id: info.get("master_replid"),
+            id: text(info, "master_replid"),
             // Only a server that needs replicas counts them.
             needs_replicas: info.contains_key(&"min_slaves_good_slaves"),
             // Zeros on a server that was never a replica.
@@ -148,6 +149,11 @@ async fn info(link: &Link, section: &str) -> Result<InfoDict, RedisError> {
     let mut info = Cmd::new();
     info.arg("INFO").arg(section);
     Ok(InfoDict::from_redis_value(link.send(&info).await?)?)
+}
+
+/// Returns a field that is logged or kept, which is cut if it is long.
+fn text(info: &InfoDict, name: &str) -> Option<String> {
+    info.get(name).map(|text: String| legible(&text))
 }
 
 /// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
@@ -180,6 +186,18 @@ mod tests {
         assert_eq!(identity.run_id.as_deref(), Some("abc"));
         assert_eq!(identity.uptime, Some(Duration::from_secs(42)));
         assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
+    }
+
+    #[test]
+    fn long_texts_of_a_server_are_cut() {
+        let long = "x\u{1b}".repeat(50_000);
+        let identity = identity(&format!(
+            "run_id:{long}\r\nmaxmemory_policy:{long}\r\nrole:master\r\nmaster_replid:{long}\r\n"
+        ));
+        let texts = [identity.run_id, identity.maxmemory_policy, identity.replication.unwrap().id];
+        for text in texts.map(Option::unwrap) {
+            assert!(text.len() < 1024 && !text.contains('\u{1b}'), "{}", text.len());
+        }
     }
 
     #[test]

@@ -18,6 +18,10 @@ use tokio::time::Instant;
 
 use super::identity::{Identity, LagSetting};
 
+/// The highest number of replication IDs. A cluster has at most 64 masters, and each failover makes one ID. A server could
+/// otherwise fill the memory by reporting another ID on each connection.
+const MAX_MET: usize = 1024;
+
 /// The promotions that a node has seen among the masters of its cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Promotions {
@@ -63,11 +67,22 @@ impl Promotions {
         self.longest_margin.lock().unwrap_or_else(|| LagSetting::CLUSTER.margin(None))
     }
 
-    /// Returns when this node met a promoted master for the first time, and whether that is now.
+    /// Returns when this node met a promoted master for the first time, and whether that is now. If there are too many, the
+    /// first one is forgotten: if it is met again, it counts as promoted then.
     fn meet(&self, id: &str) -> (Instant, bool) {
         let mut met = self.met.lock();
-        let is_new = !met.contains_key(id);
-        (*met.entry(id.to_owned()).or_insert_with(Instant::now), is_new)
+        if let Some(since) = met.get(id) {
+            return (*since, false);
+        }
+        if met.len() >= MAX_MET
+            && let Some(first) = met.iter().min_by_key(|(_, since)| **since)
+        {
+            let first = first.0.clone();
+            met.remove(&first);
+        }
+        let now = Instant::now();
+        met.insert(id.to_owned(), now);
+        (now, true)
     }
 }
 
@@ -106,5 +121,18 @@ mod tests {
             promotions.record(&Identity { max_lag, ..Identity::default() });
             assert_eq!(promotions.longest_margin(), margin(longest));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_with_ever_new_replication_ids_does_not_fill_the_memory() {
+        let promotions = Promotions::default();
+        for number in 0..=MAX_MET {
+            assert_eq!(promotions.meet(&number.to_string()), (Instant::now(), true));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(promotions.met.lock().len(), MAX_MET);
+        assert!(!promotions.has_met("0"));
+        let last = Instant::now() - Duration::from_secs(1);
+        assert_eq!(promotions.meet(&MAX_MET.to_string()), (last, false));
     }
 }
