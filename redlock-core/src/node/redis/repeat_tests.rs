@@ -437,6 +437,23 @@ async fn a_reconnection_ends_with_an_attempt_that_began_after_it() {
     }
 }
 
+/// An empty host is that of the server that sent the redirect, which may own no slots any more.
+#[tokio::test(start_paused = true)]
+async fn a_former_master_may_redirect_to_a_server_of_its_own_host() {
+    let mut cluster = PlayedCluster::new();
+    let moved = format!("-MOVED {} :2\r\n", cluster.slot);
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    let owner = HostPort { host: "b".into(), port: 2 };
+    cluster.shared.map.replace(&vec![(0..=16_383, owner)]);
+    let waiting = async {
+        let refuse = serve(&mut cluster.masters[0], "SET", &moved, || {});
+        tokio::join!(&mut acquire, refuse)
+    };
+    assert!(timeout(LEASE, waiting).await.is_err(), "it waits for the new server");
+    assert_eq!(**cluster.shared.map.owner_of(cluster.slot).unwrap().name(), *"a:2");
+}
+
 /// The replica of the master was promoted.
 #[tokio::test(start_paused = true)]
 async fn a_reconnection_goes_on_with_the_new_owner_of_the_slot() {

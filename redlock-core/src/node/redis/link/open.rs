@@ -81,6 +81,14 @@ impl Endpoint {
         &self.name
     }
 
+    /// Returns the host. It is empty for a unix socket.
+    pub(crate) fn host(&self) -> &str {
+        match &self.url.servers {
+            Servers::Tcp(server) => &server.host,
+            _ => "",
+        }
+    }
+
     /// Opens a link, including the Redis handshake.
     ///
     /// The attempt ends before `limit` is over, at which a caller may give it up, so that the caller learns the reason. For

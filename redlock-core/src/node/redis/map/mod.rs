@@ -259,11 +259,8 @@ impl Map {
     pub(super) fn follow(&self, redirect: &Redirect, from: &Arc<Server>) -> Option<Arc<Server>> {
         let mut servers = self.servers.lock();
         let mut target = redirect.target.clone();
-        if target.host.is_empty()
-            && let Some((address, _)) =
-                servers.iter().find(|(_, known)| Arc::ptr_eq(&known.server, from))
-        {
-            target.host.clone_from(&address.host);
+        if target.host.is_empty() {
+            from.host().clone_into(&mut target.host);
         }
         let server = self.server_at(&mut servers, &target)?;
         if !redirect.is_asking {

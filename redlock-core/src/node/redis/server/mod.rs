@@ -168,6 +168,10 @@ impl Inner {
         }
     }
 
+    pub(crate) fn host(&self) -> &str {
+        self.endpoint.host()
+    }
+
     pub(crate) fn status(&self) -> StatusReceiver {
         self.status.subscribe()
     }
