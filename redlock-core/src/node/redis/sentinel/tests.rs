@@ -492,8 +492,10 @@ mod listening {
         let connected = async {
             second.connections().wait_for(|count| *count == 1).await.unwrap();
             shared.map.owner_of(0).unwrap().status().wait_for(NodeStatus::is_up).await;
-            // The subscription has followed.
-            listen().take_ready().unwrap().await;
+            // The subscription follows.
+            while !second.answered().iter().any(|name| name == "SUBSCRIBE") {
+                settle().await;
+            }
         };
         timeout(MINUTE, connected).await.unwrap();
         assert!(former.upgrade().is_some(), "a pending operation has it");
