@@ -458,7 +458,7 @@ async fn a_former_master_may_redirect_to_a_server_of_its_own_host() {
 #[tokio::test(start_paused = true)]
 async fn a_reconnection_goes_on_with_the_new_owner_of_the_slot() {
     let cluster = PlayedCluster::new();
-    let down = || ConnectionState::Down(NodeError::NotConnected("refused".into()));
+    let down = || Err(NodeError::NotConnected("refused".into()));
     let owner = cluster.master(0);
     owner.set(down());
     cluster.master(1).set(down());
@@ -470,7 +470,7 @@ async fn a_reconnection_goes_on_with_the_new_owner_of_the_slot() {
     owner.set(down());
     assert!(poll!(&mut reconnection).is_pending(), "it waits for the new owner");
     let (connection, _server) = played_connection();
-    cluster.master(1).set(ConnectionState::Up(Arc::new(connection)));
+    cluster.master(1).set(Ok(Arc::new(connection)));
     assert!(timeout(LEASE, reconnection).await.unwrap());
 }
 

@@ -277,7 +277,7 @@ async fn the_connection_to_a_master_that_was_promoted_again_ends_once() {
 async fn a_server_that_is_stopped_makes_no_other_connection() {
     let played = Played::start("replaced", Role::Alone, None);
     played.connected(1).await;
-    played.server.stop("another server was promoted");
+    played.server.stop();
     sleep(HOUR).await;
     assert_eq!(played.attempts(1).await.len(), 1);
     assert!(played.server.connection().is_err());
