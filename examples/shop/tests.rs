@@ -123,7 +123,7 @@ async fn an_order_that_takes_longer_than_its_lease_keeps_its_lock() {
     let first_copy = app(test.manager(), &stock);
     let second_copy = app(test.builder().connect().await.unwrap(), &stock);
 
-    let path = "/articles/shoe/orders?hold_ms=8000";
+    let path = "/articles/shoe/orders?hold_ms=20000";
     let order = tokio::spawn(async move { send(&first_copy, "POST", path).await });
     test.clock().advance(Duration::from_secs(7)).await;
     assert_eq!(send(&second_copy, "POST", path).await.status(), 409);
@@ -136,7 +136,7 @@ async fn an_order_that_loses_its_lock_is_stopped_and_sells_nothing() {
     let (test, stock) = (TestLocks::new(1), Stock::new());
     let app = app(test.manager(), &stock);
 
-    let path = "/articles/shoe/orders?hold_ms=8000";
+    let path = "/articles/shoe/orders?hold_ms=20000";
     let order = tokio::spawn(async move { send(&app, "POST", path).await });
     test.clock().advance(Duration::from_secs(1)).await;
     test.nodes()[0].forget(); // as a Redis that is restarted without its data
