@@ -6,18 +6,12 @@ pub use crate::attribute::constants::{
     CountConstant, StatusConstant, TimeConstant, expect_count, expect_status, expect_time,
 };
 pub use crate::attribute::handler::HandlerLock;
-pub use crate::attribute::http_options::{
-    HttpOptions, assert_contended_status, assert_retry_after_max,
-};
-pub use crate::attribute::refusal::{
-    AbortableOutput, ByLockError, ByLockRejection, ByRunError, HandlerOutput, WithoutConversion,
-    refuse_by, refuse_by_lock_error, refuse_by_run_error,
-};
+pub use crate::attribute::refusal::{ByConversion, ByDefault, HandlerOutput, refuse_by};
 pub use crate::extract::{InstalledLocks, Locks};
-pub use crate::options::HoldUntil;
+pub use crate::options::{HoldUntil, HttpOptions, assert_contended_status, assert_retry_after_max};
 pub use axum::response::{IntoResponse, Response};
 pub use redlock_core::__private::{Keys, PlaceholderKind, assert_valid, key_with_parts};
-pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
+pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, OnLost, RunError, scope};
 pub use redlock_macros::redis_lock_last;
 
 pub use crate::serve::function::{LockedResult, SkippedResult, acquire_for_function, request};

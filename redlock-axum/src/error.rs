@@ -1,6 +1,6 @@
 //! Errors for mistakes in the settings of a layer or a policy.
 
-use http::{Method, StatusCode};
+use http::Method;
 use redlock_core::{InvalidOption, TemplateError};
 
 /// Describes a mistake in the settings of a [`LockLayer`](crate::LockLayer) or a
@@ -16,7 +16,7 @@ pub enum SetupError {
     Option(#[from] InvalidOption),
     /// `contended_status` is not an error status, so a refused request would look like a success.
     #[error("contended_status is {0}, but must be a client or server error such as 409 or 423")]
-    ContendedStatus(StatusCode),
+    ContendedStatus(u16),
     /// The list of methods is empty, so that nothing would be locked.
     #[error("methods is an empty list; leave it out to lock every method")]
     NoMethods,

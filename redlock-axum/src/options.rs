@@ -34,26 +34,58 @@ pub enum HoldUntil {
     EndOfBody,
 }
 
+/// The options of the response to a refused request, and of the end of the lock. The compiler evaluates those of an
+/// attribute.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpOptions {
+    /// The number of the status, because the constructor of `StatusCode` is no `const fn` in all versions of `http`.
+    pub(crate) contended_status: u16,
+    pub(crate) retry_after_max: Duration,
+    pub(crate) hold_until: HoldUntil,
+}
+
+impl HttpOptions {
+    /// Returns the defaults.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        Self {
+            contended_status: DEFAULT_CONTENDED_STATUS.as_u16(),
+            retry_after_max: DEFAULT_RETRY_AFTER_MAX,
+            hold_until: HoldUntil::Response,
+        }
+    }
+
+    /// Sets the status of the response when another holder has the lock.
+    #[must_use]
+    pub const fn contended_status(self, contended_status: u16) -> Self {
+        Self { contended_status, ..self }
+    }
+
+    /// Sets the longest time in the `Retry-After` header.
+    #[must_use]
+    pub const fn retry_after_max(self, retry_after_max: Duration) -> Self {
+        Self { retry_after_max, ..self }
+    }
+
+    /// Sets when the lock is released.
+    #[must_use]
+    pub const fn hold_until(self, hold_until: HoldUntil) -> Self {
+        Self { hold_until, ..self }
+    }
+}
+
 /// The options of a layer or a policy: the options of the lock and the HTTP options.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteOptions {
     pub(crate) lock: LockOptions,
     /// The methods whose requests share the lock, while all others lock it exclusively.
     pub(crate) shared_on: Option<Methods>,
-    pub(crate) contended_status: StatusCode,
-    pub(crate) retry_after_max: Duration,
-    pub(crate) hold_until: HoldUntil,
+    pub(crate) http: HttpOptions,
 }
 
 impl Default for RouteOptions {
     fn default() -> Self {
-        Self {
-            lock: LockOptions::new(),
-            shared_on: None,
-            contended_status: DEFAULT_CONTENDED_STATUS,
-            retry_after_max: DEFAULT_RETRY_AFTER_MAX,
-            hold_until: HoldUntil::default(),
-        }
+        Self { lock: LockOptions::new(), shared_on: None, http: HttpOptions::new() }
     }
 }
 
@@ -96,12 +128,12 @@ impl RouteOptions {
         if let Some(methods) = &self.shared_on {
             check_list(methods)?;
         }
-        let status = self.contended_status;
-        if !status.is_client_error() && !status.is_server_error() {
+        let HttpOptions { contended_status: status, retry_after_max, .. } = self.http;
+        if !(400..600).contains(&status) {
             return Err(SetupError::ContendedStatus(status));
         }
-        if self.retry_after_max < MIN_RETRY_AFTER_MAX {
-            let value = format!("{:?}", self.retry_after_max);
+        if retry_after_max < MIN_RETRY_AFTER_MAX {
+            let value = format!("{retry_after_max:?}");
             return Err(InvalidOption::new("retry_after_max", value, "at least 1 s").into());
         }
         Ok(())
@@ -124,6 +156,24 @@ fn check_list(methods: &Methods) -> Result<(), InvalidOption> {
         }
         None => Ok(()),
     }
+}
+
+/// Panics if the status is no error, so that the mistake is a compile error.
+#[track_caller]
+pub const fn assert_contended_status(options: &HttpOptions) {
+    assert!(
+        400 <= options.contended_status && options.contended_status < 600,
+        "contended_status must be a client or server error, from 400 to 599, such as 409 or 423"
+    );
+}
+
+/// Panics if the time is too short, so that the mistake is a compile error.
+#[track_caller]
+pub const fn assert_retry_after_max(options: &HttpOptions) {
+    assert!(
+        options.retry_after_max.as_nanos() >= MIN_RETRY_AFTER_MAX.as_nanos(),
+        "retry_after_max must be at least 1 s"
+    );
 }
 
 /// Writes the setters of the [`RouteOptions`]. `redlock_core::lock_option_setters` writes the setters of
@@ -156,7 +206,7 @@ macro_rules! route_option_setters {
         /// Sets the status of the response when another holder has the lock. Must be a client or server
         /// error. Defaults to 409 Conflict; the usual alternative is 423 Locked.
         pub fn contended_status(mut $self, status: http::StatusCode) -> Self {
-            $options.contended_status = status;
+            $options.http = $options.http.contended_status(status.as_u16());
             $end
         }
 
@@ -165,13 +215,13 @@ macro_rules! route_option_setters {
         /// The header is the rest of the holder's lease, but at most this time, because most holders release
         /// their lock long before its lease ends. At least 1 s. Defaults to 5 s.
         pub fn retry_after_max(mut $self, retry_after_max: std::time::Duration) -> Self {
-            $options.retry_after_max = retry_after_max;
+            $options.http = $options.http.retry_after_max(retry_after_max);
             $end
         }
 
         /// Sets when the lock is released. Defaults to [`HoldUntil::Response`](crate::HoldUntil::Response).
         pub fn hold_until(mut $self, hold_until: $crate::HoldUntil) -> Self {
-            $options.hold_until = hold_until;
+            $options.http = $options.http.hold_until(hold_until);
             $end
         }
     };

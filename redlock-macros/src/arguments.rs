@@ -158,20 +158,11 @@ impl ParsedArguments {
                 ),
             ));
         }
-        if let (Some((name, _)), Some(_)) = (&http.on_reject, &error) {
+        if let (Some((span, _)), None) = (&error, &manager) {
             return Err(syn::Error::new(
-                name.span(),
-                "`error` and `on_reject` both make the response to a refused request; leave out one of \
-                 them",
-            ));
-        }
-        if let (Some(name), Some(_)) = (http.first_without_effect_on_errors(), &error) {
-            return Err(syn::Error::new(
-                name.span(),
-                format!(
-                    "`{name}` has no effect with `error`, whose function gets only the `LockError`; with \
-                     `on_reject` the function gets a `LockRejection`, which has the `{name}`"
-                ),
+                *span,
+                "`error` is for functions with `manager`, which return an error; a handler has `on_reject`, a function \
+                 from `LockRejection` to the response",
             ));
         }
         if let (Some((span, _)), None) = (&skip, &manager) {
@@ -363,9 +354,8 @@ mod tests {
             let message = result.err().map(|error| error.to_string()).unwrap_or_default();
             assert_eq!(message.contains("is for locks of one key"), is_refused, "{message}");
         }
-        for option in [quote!(contended_status = 423), quote!(retry_after_max = 9)] {
-            let message = message(quote!(key = "a", error = convert, #option));
-            assert!(message.contains("has no effect with `error`"), "{message}");
-        }
+        assert!(
+            message(quote!(key = "a", error = convert)).starts_with("`error` is for functions")
+        );
     }
 }

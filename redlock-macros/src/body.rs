@@ -1,7 +1,7 @@
 //! Generates the body of the outer function, which makes the key, acquires the lock, calls the inner
 //! function and releases the lock.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, GenericParam, ReturnType, parse_quote};
 
@@ -19,30 +19,20 @@ impl Expansion<'_> {
         let options = self.options();
         let http = self.arguments.http.expression(private, &self.function.signature);
         let [lock, key] = ["lock", "key"].map(local);
-        let [active_lock, response, error] = ["active_lock", "response", "error"].map(local);
-        let conversion = self.conversion();
-        let refusal = self.refuse(&quote!(#error));
-        let stopped = self.refuse(&quote_spanned!(mixed_span()=> #active_lock.lost(#error)));
-        let output = self.output(&quote_spanned!(mixed_span()=> return #stopped));
-        let answer = quote_spanned! {self.output_span()=>
-            #private::IntoResponse::into_response(#output)
-        };
-        let aborts = self.arguments.options.on_lost == OnLostArgument::Abort;
+        let (conversion, refuse, call) = (self.conversion(), self.refuse(), self.call());
+        let respond = quote_spanned!(self.output_span()=> #private::IntoResponse::into_response);
+        let work = quote_spanned!(mixed_span()=> move || #call);
+        // The block ends before the await, so that the future does not store what only the block borrows.
         Ok(quote_spanned! {mixed_span()=>
-            #private::scope(async move {
+            {
                 #conversion
                 let #key = {
                     #references
                     let #key = #made;
                     #key
                 };
-                let #active_lock = match #lock.acquire(#key, #options, #http).await {
-                    ::core::result::Result::Ok(#active_lock) => #active_lock,
-                    ::core::result::Result::Err(#error) => return #refusal,
-                };
-                let #response = #answer;
-                #active_lock.finish(#response, #aborts).await
-            })
+                #lock.serve(#key, #options, #http, #refuse, #respond, #work)
+            }
             .await
         })
     }
@@ -51,24 +41,20 @@ impl Expansion<'_> {
     /// request depends on it.
     fn conversion(&self) -> Option<TokenStream> {
         let Self { private, arguments, .. } = self;
-        if arguments.error.is_some() || arguments.http.on_reject.is_some() {
+        if arguments.http.on_reject.is_some() {
             return None;
         }
         let output_type = local("output_type");
-        let ty = match arguments.options.on_lost {
-            OnLostArgument::KeepGoing => quote!(HandlerOutput),
-            OnLostArgument::Abort => quote!(AbortableOutput),
-        };
         if !self.nested {
             // A call would repeat the user's code. An `impl Trait` has no conversion.
             let output = without_impl(&self.function.output(), &parse_quote!(()));
             return Some(quote_spanned! {mixed_span()=>
-                let #output_type = #private::#ty::<#output>::new();
+                let #output_type = #private::HandlerOutput::<#output>::new();
             });
         }
         let call = self.call();
         Some(quote_spanned! {mixed_span()=>
-            let #output_type = #private::#ty::new();
+            let #output_type = #private::HandlerOutput::new();
             // The call infers the type, and never runs.
             if false {
                 #output_type.of(&#call);
@@ -77,24 +63,19 @@ impl Expansion<'_> {
         })
     }
 
-    /// Returns an expression for the response to a request that was refused or stopped with this `LockRejection`.
-    fn refuse(&self, rejection: &TokenStream) -> TokenStream {
+    /// Returns a closure that makes the response to a request that was refused or stopped.
+    fn refuse(&self) -> TokenStream {
         let Self { private, arguments, .. } = self;
-        let aborts = arguments.options.on_lost == OnLostArgument::Abort;
-        if let Some(error) = &arguments.error {
-            let refuse = if aborts { "refuse_by_run_error" } else { "refuse_by_lock_error" };
-            let refuse = Ident::new(refuse, span_at(error));
-            quote_spanned!(span_at(error)=> #private::#refuse(#rejection, #error))
-        } else if let Some(on_reject) = &arguments.http.on_reject {
-            quote_spanned!(span_at(on_reject)=> #private::refuse_by(#rejection, #on_reject))
-        } else {
-            let output_type = local("output_type");
-            let by_error = if aborts { quote!(ByRunError) } else { quote!(ByLockError) };
-            quote_spanned! {mixed_span()=> {
-                use #private::{ByLockRejection as _, #by_error as _, WithoutConversion as _};
-                (&&&#output_type).refuse(#rejection)
-            }}
+        let rejection = local("rejection");
+        if let Some(on_reject) = &arguments.http.on_reject {
+            let span = span_at(on_reject);
+            return quote_spanned!(span=> move |#rejection| #private::refuse_by(#rejection, #on_reject));
         }
+        let output_type = local("output_type");
+        quote_spanned! {mixed_span()=> {
+            use #private::{ByConversion as _, ByDefault as _};
+            move |#rejection| (&&#output_type).refuse(#rejection)
+        }}
     }
 
     pub(crate) fn function_body(&self, manager: &Expr) -> syn::Result<TokenStream> {

@@ -69,12 +69,6 @@ impl ParsedHttpArguments {
         names.into_iter().flatten().next()
     }
 
-    /// Returns the name of an option that changes only a `LockRejection`, and not an error that is made from it.
-    pub(crate) fn first_without_effect_on_errors(&self) -> Option<&Ident> {
-        let status = self.contended_status.as_ref().map(|(name, _)| name);
-        status.or(self.retry_after_max.as_ref().map(|(name, _)| name))
-    }
-
     /// Returns whether `time_unit` may be the unit of a time.
     pub(crate) fn has_time_unit(&self) -> bool {
         self.retry_after_max.as_ref().is_some_and(|(_, time)| time.has_time_unit())
@@ -247,7 +241,5 @@ mod tests {
             let message = message(quote!(#option, manager = self.locks));
             assert!(message.starts_with(&format!("`{name}` is for handlers")), "{message}");
         }
-        let message = message(quote!(error = convert, on_reject = respond));
-        assert!(message.starts_with("`error` and `on_reject` both make the response"), "{message}");
     }
 }

@@ -109,6 +109,8 @@ impl Options {
                 }
             }
         });
+        let on_lost = (self.on_lost == OnLostArgument::Abort)
+            .then(|| quote!(.on_lost(#private::OnLost::Abort)));
         let constants = self.setters.iter().filter_map(|setter| setter.constant(private));
         let checks = self.setters.iter().map(|Setter { option, span, .. }| Check {
             span: *span,
@@ -118,7 +120,7 @@ impl Options {
         let options = Evaluated {
             name: Ident::new("__REDIS_LOCK_OPTIONS", Span::call_site()),
             ty: quote!(#private::LockOptions),
-            value: quote!(#private::LockOptions::new() #(#calls)*),
+            value: quote!(#private::LockOptions::new() #(#calls)* #on_lost),
             checks: checks.collect(),
             constants: constants.collect(),
         };

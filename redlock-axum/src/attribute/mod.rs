@@ -2,5 +2,4 @@
 
 pub(crate) mod constants;
 pub(crate) mod handler;
-pub(crate) mod http_options;
 pub(crate) mod refusal;

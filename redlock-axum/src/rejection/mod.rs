@@ -14,7 +14,7 @@ use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError, LostError, RunError, TemplateError};
 
 use crate::error::SetupError;
-use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX};
+use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOptions};
 
 /// Answers a request whose lock was not acquired.
 ///
@@ -159,6 +159,14 @@ impl LockRejection {
         self
     }
 
+    /// Sets the options that concern the response.
+    pub(crate) fn with_http_options(mut self, http: HttpOptions) -> Self {
+        self.contended_status =
+            StatusCode::from_u16(http.contended_status).unwrap_or(DEFAULT_CONTENDED_STATUS);
+        self.retry_after_max = http.retry_after_max;
+        self
+    }
+
     /// Returns the kind of the rejection.
     pub fn kind(&self) -> RejectionKind {
         match &self.cause {
@@ -238,15 +246,6 @@ impl LockRejection {
     pub fn headers(&self) -> HeaderMap {
         let retry_after = self.retry_after().map(|time| HeaderValue::from(time.as_secs()));
         retry_after.map(|value| (header::RETRY_AFTER, value)).into_iter().collect()
-    }
-
-    /// Returns the error that refused or stopped the work, or `None` if the rejection has another cause.
-    pub(crate) fn run_error(&self) -> Option<RunError> {
-        match &self.cause {
-            RejectionCause::Lock(error) => Some(RunError::Acquire(error.clone())),
-            RejectionCause::Lost(error) => Some(RunError::Lost(error.clone())),
-            _ => None,
-        }
     }
 
     /// Sets the limit for logging similar rejections, unless one is set already. Defaults to a limit

@@ -9,9 +9,7 @@ use axum::response::Response;
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 use redlock_core::__private::LossWatcher;
-use redlock_core::OnLost;
-
-use super::active_lock::ActiveLock;
+use redlock_core::{LockGuard, OnLost};
 
 /// Holds the lock until the body has ended, has failed or is dropped. If there is a watcher, the body ends
 /// with an error when the lock is lost.
@@ -25,7 +23,7 @@ struct LockedBody {
 }
 
 enum Phase {
-    Held { active_lock: ActiveLock, watch: Option<LossWatcher> },
+    Held { guard: LockGuard, watch: Option<LossWatcher> },
     Releasing { release: Pin<Box<dyn Future<Output = ()> + Send>>, last: Option<BodyFrame> },
     Released,
 }
@@ -37,44 +35,23 @@ pub(crate) enum HeldResponse {
     /// The body holds the lock.
     UntilEnd(Response),
     /// The body has ended already.
-    Ended(Response, ActiveLock),
+    Ended(Response, LockGuard),
 }
 
 /// Lets the body of a response hold the lock until it has ended. If `on_lost` stops the work, a loss of the lock
 /// ends the body with an error.
-pub(crate) fn hold(response: Response, active_lock: ActiveLock, on_lost: OnLost) -> HeldResponse {
+pub(crate) fn hold(response: Response, guard: LockGuard, on_lost: OnLost) -> HeldResponse {
     if response.body().is_end_stream() {
         // Dropping the body may end its work, so it is dropped before the release.
-        return HeldResponse::Ended(response.map(|_| Body::empty()), active_lock);
+        return HeldResponse::Ended(response.map(|_| Body::empty()), guard);
     }
-    let watch = active_lock.watch(on_lost);
-    HeldResponse::UntilEnd(
-        response.map(|body| Body::new(LockedBody::new(body, active_lock, watch))),
-    )
-}
-
-/// Releases the lock before the response is returned or, if `until_end_of_body`, when its body has ended.
-pub(crate) async fn respond(
-    response: Response,
-    active_lock: ActiveLock,
-    until_end_of_body: bool,
-    on_lost: OnLost,
-) -> Response {
-    let (response, active_lock) = if until_end_of_body {
-        match hold(response, active_lock, on_lost) {
-            HeldResponse::UntilEnd(response) => return response,
-            HeldResponse::Ended(response, active_lock) => (response, active_lock),
-        }
-    } else {
-        (response, active_lock)
-    };
-    active_lock.release().await;
-    response
+    let watch = LossWatcher::new(&guard, on_lost);
+    HeldResponse::UntilEnd(response.map(|body| Body::new(LockedBody::new(body, guard, watch))))
 }
 
 impl LockedBody {
-    fn new(body: Body, active_lock: ActiveLock, watch: Option<LossWatcher>) -> Self {
-        Self { body, phase: Phase::Held { active_lock, watch } }
+    fn new(body: Body, guard: LockGuard, watch: Option<LossWatcher>) -> Self {
+        Self { body, phase: Phase::Held { guard, watch } }
     }
 }
 
@@ -89,7 +66,7 @@ impl HttpBody for LockedBody {
         let this = self.get_mut();
         loop {
             match std::mem::replace(&mut this.phase, Phase::Released) {
-                Phase::Held { active_lock, mut watch } => {
+                Phase::Held { guard, mut watch } => {
                     if let Some(watch) = &mut watch
                         && let Poll::Ready(error) = watch.poll(cx)
                     {
@@ -97,16 +74,16 @@ impl HttpBody for LockedBody {
                         return Poll::Ready(Some(Err(axum::Error::new(error))));
                     }
                     let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-                        this.phase = Phase::Held { active_lock, watch };
+                        this.phase = Phase::Held { guard, watch };
                         return Poll::Pending;
                     };
                     if matches!(frame, Some(Ok(_))) && !this.body.is_end_stream() {
-                        this.phase = Phase::Held { active_lock, watch };
+                        this.phase = Phase::Held { guard, watch };
                         return Poll::Ready(frame);
                     }
                     // Dropping the body may end its work, so it is dropped before the release.
                     this.body = Body::empty();
-                    let release = Box::pin(active_lock.release());
+                    let release = Box::pin(guard.release_or_log());
                     this.phase = Phase::Releasing { release, last: frame };
                 }
                 Phase::Releasing { mut release, last } => {

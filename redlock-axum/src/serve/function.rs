@@ -1,9 +1,9 @@
 //! The parts of a function with `#[redis_lock(manager = ..)]` that need no generated code.
 
-use redlock_core::__private::{Keys, request_of};
-use redlock_core::{KeyError, LockError, LockManager, LockOptions, LockRequest};
-
-use crate::serve::active_lock::ActiveLock;
+use redlock_core::__private::{AbortOnLoss, Keys, LossWatcher, request_of};
+use redlock_core::{
+    KeyError, LockError, LockGuard, LockManager, LockOptions, LockRequest, LostError, OnLost,
+};
 
 /// Returns a request for the lock. The types of the parameters say what the arguments of the attribute must be.
 pub fn request(manager: &LockManager, keys: Result<impl Into<Keys>, KeyError>) -> LockRequest {
@@ -19,7 +19,41 @@ pub async fn acquire_for_function(
     request: LockRequest,
     options: LockOptions,
 ) -> Result<ActiveLock, LockError> {
-    request.options(options).acquire().await.map(ActiveLock::new)
+    request.options(options).acquire().await.map(ActiveLock)
+}
+
+/// The lock of a function while it runs.
+#[derive(Debug)]
+pub struct ActiveLock(LockGuard);
+
+impl ActiveLock {
+    /// Runs the work while the lock is held, and drops the work when the lock is lost.
+    ///
+    /// # Errors
+    ///
+    /// A [`LostError`] if the lock was lost before the work was finished.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work.
+    pub fn until_lost<F: Future>(
+        &self,
+        work: F,
+    ) -> impl Future<Output = Result<F::Output, LostError>> + use<F> {
+        AbortOnLoss::new(LossWatcher::new(&self.0, OnLost::Abort), work)
+    }
+
+    /// Releases the lock. Await it before the result of the work is returned, so that the caller's next
+    /// request does not meet its own lock.
+    ///
+    /// A failed release is only logged, because the work is done and its result stays valid.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock is released in the background.
+    pub fn release(self) -> impl Future<Output = ()> + Send + use<> {
+        self.0.release_or_log()
+    }
 }
 
 /// The return type of a function with `manager = ..`.

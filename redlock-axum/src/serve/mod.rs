@@ -1,28 +1,27 @@
 //! Serves one request: makes the key, acquires the lock, calls the handler, releases the lock.
 
-pub(crate) mod active_lock;
 pub(crate) mod body;
 pub(crate) mod function;
 mod future;
+pub(crate) mod locked;
 mod request_values;
 pub(crate) mod route_key;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::response::IntoResponse;
 use http::request::Parts;
 use http::{Method, Request};
-use redlock_core::__private::AbortOnLoss;
 use tower_service::Service;
 
 use crate::config::LayerConfig;
 use crate::config::RouteLock;
 use crate::extract::lock_slot::LockSlot;
-use crate::options::HoldUntil;
+use crate::options::RouteOptions;
 use crate::rejection::LockRejection;
-use active_lock::ActiveLock;
-use body::HeldResponse;
 pub use future::ResponseFuture;
+use locked::{RequestLock, locked};
 
 /// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
 ///
@@ -54,8 +53,8 @@ where
             return Ok(response);
         }
 
-        let active_lock = match acquire_for_request(&route_lock, &config, &mut parts).await {
-            Ok(active_lock) => active_lock,
+        let lock = match lock_of_request(&route_lock, &config, &mut parts).await {
+            Ok(lock) => lock,
             Err(rejection) => {
                 // The failure may have preceded the look-up of the manager, whose limit applies to the log.
                 let rejection = match config.manager(&parts.extensions) {
@@ -65,50 +64,37 @@ where
                 return Ok(config.reject(rejection));
             }
         };
-        parts.extensions.insert(LockSlot::filled(active_lock.handle()));
-        // The response to HEAD is sent without a body.
-        let until_end_of_body =
-            route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
-        let on_lost = route_lock.options.lock.on_lost.unwrap_or_default();
-        let watch = active_lock.watch(on_lost);
-        let request = Request::from_parts(parts, body);
-        let result = match AbortOnLoss::new(watch, inner.call(request)).await {
-            Ok(result) => result.map(IntoResponse::into_response),
-            Err(error) => {
-                return Ok(config
-                    .reject(LockRejection::from(error).with_log_limit(active_lock.log_limit())));
-            }
+        let work = move || inner.call(Request::from_parts(parts, body));
+        let respond = |result: Result<S::Response, S::Error>| match result {
+            Ok(response) => ControlFlow::Continue(response.into_response()),
+            Err(error) => ControlFlow::Break(Err(error)),
         };
-        // Written out, because `body::respond` would add a second release to this future.
-        let (result, active_lock) = match result {
-            Ok(response) if until_end_of_body => match body::hold(response, active_lock, on_lost) {
-                HeldResponse::UntilEnd(response) => return Ok(response),
-                HeldResponse::Ended(response, active_lock) => (Ok(response), active_lock),
-            },
-            result => (result, active_lock),
-        };
-        active_lock.release().await;
-        result
+        locked(lock, |rejection| config.reject(rejection), respond, Ok, work).await
     })
 }
 
-async fn acquire_for_request(
+/// Returns the lock of a request, and puts its slot into the extensions of the request.
+async fn lock_of_request(
     route_lock: &RouteLock,
     config: &LayerConfig,
     parts: &mut Parts,
-) -> Result<ActiveLock, LockRejection> {
+) -> Result<RequestLock, LockRejection> {
     // A mistake in the settings refuses every request (no work without the lock).
     let key = route_lock.check()?;
     let key = route_key::of_request(key, config, parts).await?;
     let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
-    let options = &route_lock.options;
-    let options_for_method = options.options_for(&parts.method);
-    let request = manager.lock(key).options(options_for_method);
-    request.acquire().await.map(ActiveLock::new).map_err(|error| {
-        LockRejection::from(error)
-            .with_contended_status(options.contended_status)
-            .with_retry_after_max(options.retry_after_max)
-    })
+    let RouteOptions { lock, http, .. } = &route_lock.options;
+    let slot = LockSlot::pending(lock.fenced.unwrap_or_default());
+    let lock = RequestLock {
+        request: manager.lock(key).options(route_lock.options.options_for(&parts.method)),
+        on_lost: lock.on_lost.unwrap_or_default(),
+        http: *http,
+        is_head: parts.method == Method::HEAD,
+        slot: slot.clone(),
+        log_limit: Arc::clone(manager.log_limit()),
+    };
+    parts.extensions.insert(slot);
+    Ok(lock)
 }
 
 #[cfg(test)]

@@ -13,41 +13,27 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode};
 use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockRejection, RejectionKind, RunError, redis_lock};
+use redlock_axum::{LockError, LockRejection, RejectionKind, redis_lock};
 use redlock_logs::Logs;
 
 use crate::support::{Answer, app, get, hold, memory, send, until_logged};
 
-/// An error with a conversion from `LockRejection`, and one from `LockError`.
-enum Both {
-    Rejected(LockRejection),
-    Failed(LockError),
-}
+/// An error with a conversion from `LockRejection`.
+struct Rejected(LockRejection);
 
-impl From<LockRejection> for Both {
+impl From<LockRejection> for Rejected {
     fn from(rejection: LockRejection) -> Self {
-        Self::Rejected(rejection)
+        Self(rejection)
     }
 }
 
-impl From<LockError> for Both {
-    fn from(error: LockError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl IntoResponse for Both {
+impl IntoResponse for Rejected {
     fn into_response(self) -> Response {
-        match self {
-            Self::Rejected(rejection) => {
-                (rejection.status(), format!("rejected: {}", rejection.detail())).into_response()
-            }
-            Self::Failed(error) => (StatusCode::IM_A_TEAPOT, error.to_string()).into_response(),
-        }
+        (self.0.status(), format!("rejected: {}", self.0.detail())).into_response()
     }
 }
 
-/// An error with a conversion from `LockError`.
+/// An error with a conversion from `LockError`, which is for functions with `manager`.
 struct OfLock(LockError);
 
 impl From<LockError> for OfLock {
@@ -62,29 +48,10 @@ impl IntoResponse for OfLock {
     }
 }
 
-/// An error with a conversion from `RunError`.
-struct OfRun(RunError);
-
-impl From<RunError> for OfRun {
-    fn from(error: RunError) -> Self {
-        Self(error)
-    }
-}
-
-impl IntoResponse for OfRun {
-    fn into_response(self) -> Response {
-        let cause = match self.0 {
-            RunError::Acquire(_) => "not acquired",
-            RunError::Lost(_) => "lost",
-        };
-        (StatusCode::IM_A_TEAPOT, cause).into_response()
-    }
-}
-
-type Alias<T> = Result<T, Both>;
+type Alias<T> = Result<T, Rejected>;
 
 #[redis_lock(key = "held")]
-async fn by_rejection() -> Result<&'static str, Both> {
+async fn by_rejection() -> Result<&'static str, Rejected> {
     Ok("done")
 }
 
@@ -100,7 +67,7 @@ async fn by_lock_error() -> Result<(), OfLock> {
 
 /// A type parameter's bounds select the conversion.
 #[redis_lock(key = "held")]
-async fn generic<E: From<LockError> + IntoResponse>() -> Result<(), E> {
+async fn generic<E: From<LockRejection> + IntoResponse>() -> Result<(), E> {
     Ok(())
 }
 
@@ -117,30 +84,11 @@ async fn without_conversion() -> Result<(), StatusCode> {
 
 #[redis_lock(key = "held")]
 async fn opaque() -> impl IntoResponse {
-    Ok::<_, Both>("done")
-}
-
-#[redis_lock(key = "held", error = LockRejection::from)]
-async fn pinned() -> Result<(), Both> {
-    Ok(())
-}
-
-#[redis_lock(key = "held", error = Both::Failed)]
-async fn by_argument() -> Result<(), Both> {
-    Ok(())
-}
-
-#[redis_lock(key = "held", error = locked)]
-async fn by_argument_of_another_type() -> &'static str {
-    "done"
-}
-
-fn locked(_: LockError) -> StatusCode {
-    StatusCode::LOCKED
+    Ok::<_, Rejected>("done")
 }
 
 #[redis_lock(key = "held", on_reject = respond)]
-async fn by_function() -> Result<(), Both> {
+async fn by_function() -> Result<(), Rejected> {
     Ok(())
 }
 
@@ -160,31 +108,24 @@ async fn the_first_conversion_of_the_documented_order_makes_the_response() {
         .route("/rejection", on_get(by_rejection))
         .route("/alias", on_get(by_alias))
         .route("/lock-error", on_get(by_lock_error))
-        .route("/generic", on_get(generic::<OfLock>))
+        .route("/generic", on_get(generic::<Rejected>))
         .route("/axum", on_get(by_axum))
         .route("/none", on_get(without_conversion))
         .route("/opaque", on_get(opaque))
-        .route("/pinned", on_get(pinned))
-        .route("/argument", on_get(by_argument))
-        .route("/other", on_get(by_argument_of_another_type))
         .route("/function", on_get(by_function))
         .route("/closure", on_get(by_closure));
     let app = app(routes, &locks);
     let guard = hold(&locks, "held").await;
     let rejection =
         "rejected: another request is being processed for this resource; try again later";
-    let error = "failed: the lock is held by another holder";
     for (path, status, body) in [
         ("/rejection", 409, rejection),
         ("/alias", 409, rejection),
-        ("/lock-error", 418, error),
-        ("/generic", 418, error),
+        ("/lock-error", 409, r#"{"type":"about:blank","title":"Conflict""#),
+        ("/generic", 409, rejection),
         ("/axum", 409, r#"{"type":"about:blank","title":"Conflict""#),
         ("/none", 409, r#"{"type":"about:blank","title":"Conflict""#),
         ("/opaque", 409, r#"{"type":"about:blank","title":"Conflict""#),
-        ("/pinned", 409, r#"{"type":"about:blank","title":"Conflict""#),
-        ("/argument", 418, "the lock is held by another holder"),
-        ("/other", 423, ""),
         ("/function", 409, "by function"),
         ("/closure", 409, "by closure"),
     ] {
@@ -193,7 +134,7 @@ async fn the_first_conversion_of_the_documented_order_makes_the_response() {
         assert!(answer.body.starts_with(body), "{path}: {}", answer.body);
     }
     guard.release().await.unwrap();
-    for path in ["/rejection", "/lock-error", "/opaque", "/other", "/closure"] {
+    for path in ["/rejection", "/lock-error", "/opaque", "/closure"] {
         assert_eq!(get(&app, path).await.status, StatusCode::OK, "{path}");
     }
 }
@@ -202,28 +143,15 @@ mod lost {
     use super::*;
 
     #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort)]
-    async fn by_run_error(Path(id): Path<u32>) -> Result<(), OfRun> {
+    async fn by_rejection(Path(id): Path<u32>) -> Result<(), Rejected> {
         pending::<()>().await;
         Ok(())
     }
 
-    #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort)]
-    async fn by_rejection(Path(id): Path<u32>) -> Result<(), Both> {
-        pending::<()>().await;
-        Ok(())
-    }
-
-    /// With `abort` the conversion must cover both causes.
     #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort)]
     async fn without_conversion(Path(id): Path<u32>) -> Result<(), OfLock> {
         pending::<()>().await;
         Ok(())
-    }
-
-    #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort, error = OfRun)]
-    async fn by_argument(Path(id): Path<u32>) -> &'static str {
-        pending::<()>().await;
-        "done"
     }
 
     #[redis_lock(key = "{id}", expire = "400ms", on_lost = abort, on_reject = respond)]
@@ -236,19 +164,15 @@ mod lost {
     async fn a_lost_lock_is_converted_as_a_refused_one_is() {
         let (locks, _) = memory().await;
         let routes = Router::new()
-            .route("/run-error/{id}", on_get(by_run_error))
             .route("/rejection/{id}", on_get(by_rejection))
             .route("/none/{id}", on_get(without_conversion))
-            .route("/argument/{id}", on_get(by_argument))
             .route("/function/{id}", on_get(by_function));
         let app = app(routes, &locks);
         let guard = hold(&locks, "0").await;
         let lost = "the request was stopped, because its lock for this resource was lost";
         for (path, refused, stopped) in [
-            ("run-error", (418, "not acquired"), (418, "lost")),
             ("rejection", (409, "rejected: another"), (503, &*format!("rejected: {lost}"))),
             ("none", (409, "{\"type\""), (503, "{\"type\"")),
-            ("argument", (418, "not acquired"), (418, "lost")),
             ("function", (409, "by function"), (503, "by function")),
         ] {
             for (id, (status, body)) in [(0, refused), (1, stopped)] {
@@ -288,12 +212,11 @@ async fn a_converted_rejection_is_logged() {
     let app = app(
         Router::new()
             .route("/rejection", on_get(by_rejection))
-            .route("/lock-error", on_get(by_lock_error))
             .route("/function", on_get(by_function)),
         &locks,
     );
     locks.shutdown().await;
-    for path in ["/rejection", "/lock-error", "/function"] {
+    for path in ["/rejection", "/function"] {
         let logs = Logs::collect();
         until_logged(&logs, "WARN", "a request was rejected", async || {
             assert_ne!(get(&app, path).await.status, StatusCode::OK);
@@ -373,15 +296,15 @@ mod in_place {
         const BODY: &str = "done";
 
         #[redis_lock(key = "held")]
-        async fn by_rejection() -> Result<&'static str, Both> {
+        async fn by_rejection() -> Result<&'static str, Rejected> {
             if Self::BODY.is_empty() {
-                return Err(Both::Failed(LockError::ShutDown));
+                return Err(LockRejection::from(LockError::ShutDown).into());
             }
             Ok(Self::BODY)
         }
 
         #[redis_lock(key = "held")]
-        async fn with_opaque_part() -> Result<impl IntoResponse, OfLock> {
+        async fn with_opaque_part() -> Result<impl IntoResponse, Rejected> {
             Ok(Self::BODY)
         }
 
@@ -402,7 +325,7 @@ mod in_place {
         let guard = hold(&locks, "held").await;
         for (path, status, body) in [
             ("/rejection", 409, "rejected: another"),
-            ("/part", 418, "failed: the lock is held"),
+            ("/part", 409, "rejected: another"),
             ("/opaque", 409, r#"{"type""#),
         ] {
             let answer = get(&app, path).await;
@@ -424,11 +347,10 @@ async fn a_response_of_the_application_has_the_rejection_as_an_extension() {
         .route("/none", on_get(without_conversion))
         .route("/rejection", on_get(by_rejection))
         .route("/lock-error", on_get(by_lock_error))
-        .route("/argument", on_get(by_argument))
         .route("/function", on_get(by_function));
     let app = app(routes, &locks);
     let _guard = hold(&locks, "held").await;
-    for path in ["/none", "/rejection", "/lock-error", "/argument", "/function"] {
+    for path in ["/none", "/rejection", "/lock-error", "/function"] {
         let response = send(&app, Method::GET, path).await;
         let rejection = response.extensions().get::<LockRejection>();
         assert_eq!(rejection.map(LockRejection::kind), Some(RejectionKind::Contended), "{path}");

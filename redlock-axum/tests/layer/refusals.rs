@@ -102,7 +102,7 @@ fn checked_returns_mistakes_as_errors() {
     assert_eq!(error.option(), "wait_time");
     assert_eq!(
         mistake(LockLayer::new("k").contended_status(StatusCode::OK)),
-        SetupError::ContendedStatus(StatusCode::OK)
+        SetupError::ContendedStatus(200)
     );
     assert_eq!(mistake(LockLayer::new("k").methods([])), SetupError::NoMethods);
     assert!(LockLayer::new("order:{id:u64}").checked().is_ok());

@@ -208,7 +208,7 @@ fn each_mistake_in_a_file_has_a_clear_message() {
         ("shared_on = 'GET'\npermits = 3", "shared_on is GET, but must be unset beside permits"),
         ("shared_on = 'GET'\nmethods = 'PUT'", "shared_on is GET, but must be among the methods"),
         ("contended_status = 42", "expected an HTTP status such as 409 or 423"),
-        ("contended_status = 200", "contended_status is 200 OK"),
+        ("contended_status = 200", "contended_status is 200"),
         ("retry_after_max = 'soon'", "expected a time such as"),
         ("retry_after_max = 0", "retry_after_max is 0ns, but must be at least 1 s"),
         (

@@ -48,7 +48,7 @@ fn each_mistake_in_a_table_names_its_policy() {
     );
     assert_eq!(
         message(LockPolicy::new("/stock", "k").contended_status(StatusCode::OK)),
-        "lock policy 2 (/stock): contended_status is 200 OK, but must be a client or server error \
+        "lock policy 2 (/stock): contended_status is 200, but must be a client or server error \
          such as 409 or 423"
     );
     assert_eq!(

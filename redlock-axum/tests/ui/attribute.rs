@@ -16,8 +16,7 @@ use redlock_axum::{FencedLock, HeldLock, LockError, LockManager, RunError, redis
 #[redis_lock(key = "a" expire = 5)] async fn no_comma() {}
 #[redis_lock(key = "a", manager = l, error = |e| e)] async fn error_path(l: LockManager) -> Result<(), LockError> { Ok(()) }
 #[redis_lock(key = "a", manager = m, contended_status = 423)] async fn status_of_a_function(m: LockManager) {}
-#[redis_lock(key = "a", error = convert, on_reject = convert)] async fn two_conversions() {}
-#[redis_lock(key = "a", error = convert, contended_status = 423)] async fn status_without_effect() {}
+#[redis_lock(key = "a", error = convert)] async fn error_of_a_handler() {}
 #[redis_lock(key = "a", skip)] async fn skipped_handler() {}
 #[redis_lock(key = "a", manager = m, fenced)] async fn fenced_function(m: LockManager) {}
 #[redis_lock(key = "a", manager = m, installed)] async fn two_managers(m: LockManager) {}
