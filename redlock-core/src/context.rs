@@ -163,7 +163,7 @@ impl Context {
                 let Some(context) = context.upgrade() else { return };
                 // Nobody renews these locks any more, and nobody notices when they end.
                 for held in context.queues.close() {
-                    held.lose("the Tokio runtime of its manager has ended");
+                    held.lose("shutdown", "the Tokio runtime of its manager has ended");
                 }
             }
         });

@@ -42,7 +42,7 @@ metrics! {
     }
     lost() {
         counter("redlock_lost_total").increment(1),
-        describe_counter("Locks that were lost before their holder released them")
+        describe_counter("Locks that were lost before their holder released them, or that the release found gone")
     }
     conductor_changed() {
         counter("redlock_conductor_changes_total").increment(1),
@@ -180,12 +180,17 @@ mod tests {
                 node.set(FakeMode::Up(Duration::ZERO));
                 node.forget();
                 guard.extend(5 * SECOND).await.unwrap_err();
+                // A release that finds its lock gone is a loss too, but only one of each lock.
+                guard.release().await.unwrap_err();
+                let guard = locks.lock("d").expire(5 * SECOND).acquire().await.unwrap();
+                node.forget();
+                guard.release().await.unwrap_err();
                 locks.shutdown().await;
                 locks.lock("a").try_acquire().await.unwrap_err();
             });
         });
         let expected = [
-            ("redlock_acquire_seconds acquired", 2),
+            ("redlock_acquire_seconds acquired", 3),
             ("redlock_acquire_seconds contended", 2),
             ("redlock_acquire_seconds dropped", 1),
             ("redlock_acquire_seconds invalid", 1),
@@ -194,7 +199,7 @@ mod tests {
             ("redlock_extensions_total extended", 1),
             ("redlock_extensions_total lost", 1),
             ("redlock_extensions_total unavailable", 1),
-            ("redlock_lost_total", 2),
+            ("redlock_lost_total", 3),
         ];
         assert_eq!(counted(&snapshotter), expected.map(|(name, count)| (name.to_owned(), count)));
     }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Extension;
+use redlock_axum::test_util::{TestLocks, TestNode};
 use redlock_axum::{HeldLock, MemoryNode, OnLost};
 use redlock_logs::Logs;
 
-use super::{FrontEnd, KEY, LEASE};
+use super::{App, FrontEnd, KEY, LEASE};
 use crate::support::eventually;
 
 on_each_front_end![
+    a_lock_that_is_gone_at_its_release_is_a_lost_lock,
     abort_drops_the_handler_with_its_lock_and_answers_503,
     a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed,
     a_handler_that_keeps_going_after_a_loss_sends_its_own_response,
@@ -106,4 +108,23 @@ async fn on_lost_abort_does_not_affect_a_handler_that_keeps_its_lock(front_end: 
     );
     assert_eq!(app.post().await.body, "1");
     assert!(app.node.is_empty());
+}
+
+/// A server may forget a lock while its handler works. Without a renewal in between, only the release can find that.
+async fn a_lock_that_is_gone_at_its_release_is_a_lost_lock(front_end: FrontEnd) {
+    let app = app!(
+        front_end,
+        [],
+        [],
+        async fn handler(Extension(node): Extension<TestNode>) -> &'static str {
+            node.forget();
+            "done"
+        }
+    );
+    let test = TestLocks::new(1);
+    let app = App { locks: test.manager(), ..app.with(test.nodes()[0].clone()) };
+    let logs = Logs::collect();
+    assert_eq!(app.post().await.body, "done");
+    assert_eq!(logs.count("WARN", "found=\"release\""), 1, "{:?}", logs.lines());
+    assert_eq!(logs.count("WARN", "a lock was lost"), 1);
 }

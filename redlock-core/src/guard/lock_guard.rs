@@ -150,8 +150,11 @@ impl LockGuard {
         let Some(permit) = context.queues.hand_over_or_permit(held) else { return Ok(()) };
         let latest_expiry = held.latest_expiry();
         let attempt = Arc::clone(held.attempt());
-        let subscribers = context.ballot.release(attempt, ended, latest_expiry).await?;
-        permit.released(subscribers);
+        let result = context.ballot.release(attempt, ended, latest_expiry).await;
+        if let Err(ReleaseError::Expired { .. }) = result {
+            held.report_gone_at_release();
+        }
+        permit.released(result?);
         Ok(())
     }
 

@@ -15,6 +15,9 @@ use crate::log_limit::LogLimit;
 use crate::node::Op;
 use crate::telemetry;
 
+/// The reason of a loss that was found when the lease was over.
+pub(super) const RAN_OUT: &str = "the lease ran out before the lock was released";
+
 /// The position of a lock in the keeper's schedule: a time, and a number that makes the position unique.
 pub(super) type Due = (Instant, u64);
 
@@ -225,28 +228,40 @@ impl Held {
     pub(crate) fn end_by_holder(&self) -> Moment {
         let now = self.now();
         if self.remaining_at(now).is_zero() {
-            self.lose("the lease ran out before the lock was released");
+            self.lose("release", RAN_OUT);
         } else {
             self.end(HoldState::Released);
         }
         now
     }
 
-    /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent).
-    pub(crate) fn lose(&self, reason: &'static str) {
+    /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent). `found` is the event
+    /// by which the loss was found.
+    pub(crate) fn lose(&self, found: &'static str, reason: &'static str) {
         if self.end(HoldState::Lost) {
             if self.lease_remaining().is_zero() {
                 self.attempt.abandon();
             }
-            telemetry::lost();
-            // Each loss emits one event. When thousands of locks are lost at once, a single warning
-            // represents them.
-            let key = self.attempt.key();
-            if let Some(suppressed) = self.log_limit.admit("lost", "") {
-                tracing::warn!(%key, reason, suppressed, "a lock was lost");
-            } else {
-                tracing::debug!(%key, reason, "a lock was lost");
-            }
+            self.report_loss(found, reason);
+        }
+    }
+
+    /// Reports the loss of a lock that the nodes no longer had when the holder released it, unless the loss was found
+    /// before.
+    pub(crate) fn report_gone_at_release(&self) {
+        if self.state() == HoldState::Released {
+            self.report_loss("release", "a quorum of nodes no longer had the lock");
+        }
+    }
+
+    fn report_loss(&self, found: &'static str, reason: &'static str) {
+        telemetry::lost();
+        // Each loss emits one event. When thousands of locks are lost at once, a single warning represents them.
+        let key = self.attempt.key();
+        if let Some(suppressed) = self.log_limit.admit("lost", "") {
+            tracing::warn!(%key, found, reason, suppressed, "a lock was lost");
+        } else {
+            tracing::debug!(%key, found, reason, "a lock was lost");
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::held::{Due, Held, HoldState};
+use super::held::{Due, Held, HoldState, RAN_OUT};
 use crate::ballot::Ballot;
 use crate::error::HoldError;
 use crate::jitter::jitter;
@@ -126,7 +126,7 @@ impl LeaseKeeper {
     pub(crate) fn lose_denied(&self, held: &Held) {
         held.attempt().deny();
         self.remove(held);
-        held.lose("a quorum of nodes no longer holds the lock");
+        held.lose("extension", "a quorum of nodes no longer holds the lock");
     }
 
     /// Removes and returns the entries that are due.
@@ -177,7 +177,7 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
                 }
                 // The holder has extended the lease in the meantime.
                 None if entry.held.is_valid() => keeper.insert(entry, next_due),
-                None => entry.held.lose("the lease ran out before the lock was released"),
+                None => entry.held.lose("expiry", RAN_OUT),
             }
         }
         let timer = OptionFuture::from(keeper.next_due().map(sleep_until));
@@ -195,7 +195,7 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
     let held = &entry.held;
     let too_late = || {
         keeper.remove(held);
-        held.lose("the lease could not be renewed in time");
+        held.lose("expiry", "the lease could not be renewed in time");
     };
     if !held.is_valid() {
         return too_late();

@@ -191,7 +191,7 @@ impl LockManager {
         let holders =
             holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost));
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
-            held.lose("the manager was shut down");
+            held.lose("shutdown", "the manager was shut down");
             keeper.remove(&held);
             ballot.release_in_background(held.attempt(), held.latest_expiry());
         }
