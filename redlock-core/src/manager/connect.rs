@@ -90,6 +90,14 @@ impl LockManagerBuilder {
         let manager = self.build(nodes, clock);
         let Context { ballot, connect_timeout, .. } = &*manager.context;
         manager.context.check_manager()?;
+        let count = ballot.nodes.len();
+        if count % 2 == 0 {
+            tracing::warn!(
+                nodes = count,
+                quorum = quorum(count),
+                "an even number of nodes tolerates no more failures than one node less, and fails more often; use an odd number"
+            );
+        }
         for node in &*ballot.nodes {
             node.start(&Handle::current(), &settings);
         }

@@ -84,3 +84,19 @@ async fn failed_extensions_after_hand_overs_share_a_warning() {
     hand_over().await;
     assert_eq!(logs.count("WARN", &format!("suppressed={}", TURNS - 1)), 1);
 }
+
+/// Two nodes need both votes: the first failure of either is an outage.
+#[tokio::test]
+async fn an_even_number_of_nodes_is_reported() {
+    for count in 1..=5 {
+        let nodes: Vec<_> = (0..count).map(|_| MemoryNode::new()).collect();
+        let builder = nodes.iter().fold(LockManager::builder(), LockManagerBuilder::memory_node);
+        let logs = Logs::collect();
+        builder.connect().await.unwrap();
+        assert_eq!(
+            logs.count("WARN", "an even number of nodes"),
+            usize::from(count % 2 == 0),
+            "{count}"
+        );
+    }
+}
