@@ -15,6 +15,7 @@ mod hygiene;
 mod keys;
 mod methods;
 mod one_holder;
+mod parameters;
 mod refusals;
 mod returned_futures;
 mod several_keys;
