@@ -10,6 +10,7 @@ mod end_of_body;
 mod fenced;
 mod function_locks;
 mod functions;
+mod future_sizes;
 mod handlers;
 mod hygiene;
 mod keys;
