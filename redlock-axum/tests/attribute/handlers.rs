@@ -1,6 +1,6 @@
 //! The extractors of locked handlers, their return types, and their responses without the lock.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
@@ -188,6 +188,33 @@ async fn a_payload_need_not_be_sync() {
     let (locks, _) = memory().await;
     let app = app(Router::new().route("/", on_post(handler)), &locks);
     assert_eq!(post_json(&app, "/", r#"{"id":1}"#).await.body, "2");
+}
+
+/// A guard that is a temporary of the key must end before the first await, because it is not `Send`.
+#[tokio::test]
+async fn the_key_may_borrow_from_a_guard() {
+    #[derive(Deserialize)]
+    struct Guarded {
+        id: RefCell<String>,
+    }
+
+    #[redis_lock(key("guarded:{}", payload.id.borrow()))]
+    async fn part(lock: HeldLock, Json(payload): Json<Guarded>) -> String {
+        payload.id.borrow_mut().push('!');
+        format!("{} {}", lock.keys()[0], payload.id.borrow())
+    }
+
+    #[redis_lock(key = payload.id.borrow().as_str())]
+    async fn whole(lock: HeldLock, Json(payload): Json<Guarded>) -> String {
+        payload.id.borrow_mut().push('!');
+        format!("{} {}", lock.keys()[0], payload.id.borrow())
+    }
+
+    let (locks, _) = memory().await;
+    let routes = Router::new().route("/part", on_post(part)).route("/whole", on_post(whole));
+    let app = app(routes, &locks);
+    assert_eq!(post_json(&app, "/part", r#"{"id":"a"}"#).await.body, "guarded:a a!");
+    assert_eq!(post_json(&app, "/whole", r#"{"id":"a"}"#).await.body, "a a!");
 }
 
 #[tokio::test]

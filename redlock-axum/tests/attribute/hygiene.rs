@@ -1,8 +1,13 @@
 //! Generated code neither sees nor shadows the names of the code around it.
 
-use redlock_axum::{LockError, LockManager, RunError, redis_lock};
+use std::time::Duration;
 
-use crate::support::{is_held_by_caller, memory};
+use axum::Router;
+use axum::http::{Method, StatusCode};
+use axum::routing::get as on_get;
+use redlock_axum::{HeldLock, LockError, LockManager, RunError, redis_lock};
+
+use crate::support::{get, held_by_another, is_held_by_caller, memory, send, text};
 
 #[tokio::test]
 async fn parameters_may_have_any_name() {
@@ -213,6 +218,94 @@ async fn a_macro_may_write_the_function() {
     let (locks, _) = memory().await;
     assert_eq!(pay(&locks, 7).await.unwrap(), "7");
     assert_eq!(Till(locks).pay(7).await.unwrap(), "7");
+}
+
+/// A macro passes an expression in a group without delimiters.
+#[tokio::test]
+async fn a_macro_may_write_the_values_of_options() {
+    macro_rules! locked {
+        ($name:ident, $lease:expr, $wait:literal, $permits:expr, $status:expr, $renew:expr) => {
+            #[redis_lock(
+                                                                key = "a",
+                                                                expire = $lease,
+                                                                wait_time = $wait,
+                                                                permits = $permits,
+                                                                renew = $renew,
+                                                                contended_status = $status,
+                                                                retry_after_max = $wait
+                                                            )]
+            async fn $name(lock: HeldLock) -> String {
+                lock.remaining().as_secs_f64().ceil().to_string()
+            }
+        };
+    }
+
+    const LEASE: Duration = Duration::from_secs(40);
+
+    locked!(literals, 50, 1, 1, 423, false);
+    locked!(texts, "1m", "1s", 1, 423, true);
+    locked!(constants, LEASE, "1s", 1, StatusCode::LOCKED, true);
+
+    let (locks, node) = memory().await;
+    let router = Router::new()
+        .route("/literals", on_get(literals))
+        .route("/texts", on_get(texts))
+        .route("/constants", on_get(constants))
+        .with_state(locks);
+    // 1 % and 2 ms of the lease are the margin for clock drift.
+    for (path, seconds) in [("/literals", "50"), ("/texts", "60"), ("/constants", "40")] {
+        assert_eq!(get(&router, path).await.body, seconds, "{path}");
+    }
+    let _other = held_by_another(&node, "a").await;
+    let answer = get(&router, "/literals").await;
+    assert_eq!(answer.status, StatusCode::LOCKED);
+    assert_eq!(answer.headers["retry-after"], "1");
+}
+
+/// The words of options are no names of the program.
+#[tokio::test]
+async fn the_words_of_options_may_be_names_of_the_user() {
+    mod odd {
+        #![allow(dead_code, non_camel_case_types, non_upper_case_globals)]
+
+        use axum::response::IntoResponse;
+        use redlock_axum::{HeldLock, redis_lock};
+
+        fn abort() {}
+        fn plain() {}
+        struct keep_going;
+        const end_of_body: u8 = 7;
+        const response: &str = "response";
+        const renew: bool = false;
+
+        #[redis_lock(
+            key = "a",
+            renew,
+            on_lost = abort,
+            dialect = plain,
+            hold_until = end_of_body
+        )]
+        pub(super) async fn streams(_lock: HeldLock) -> impl IntoResponse {
+            "streams"
+        }
+
+        #[redis_lock(key = "a", on_lost = keep_going, hold_until = response)]
+        pub(super) async fn answers(_lock: HeldLock) -> impl IntoResponse {
+            "answers"
+        }
+    }
+
+    let (locks, node) = memory().await;
+    let router = Router::new()
+        .route("/streams", on_get(odd::streams))
+        .route("/answers", on_get(odd::answers))
+        .with_state(locks);
+    for (path, keys) in [("/streams", 1), ("/answers", 0)] {
+        let response = send(&router, Method::GET, path).await;
+        assert_eq!(node.len(), keys, "{path}");
+        assert_eq!(text(response).await, path[1..]);
+        assert!(node.is_empty(), "{path}");
+    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ mod hygiene;
 mod keys;
 mod methods;
 mod one_holder;
+mod outputs;
 mod parameters;
 mod refusals;
 mod returned_futures;
