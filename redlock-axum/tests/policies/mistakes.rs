@@ -151,12 +151,86 @@ async fn a_request_that_fits_a_policy_but_matched_another_route_is_refused() {
                 .nest_service("/orders", Router::new().route("/{id}", any(ok)))
                 .layer(table()),
         ),
+        (
+            "a service inside of nest_service",
+            Router::new().nest_service("/orders", any(ok)).layer(table()),
+        ),
+        ("a fallback that works", Router::new().fallback(ok).layer(table())),
+        (
+            "a fallback beside a route",
+            Router::new().route("/other", on_post(ok)).fallback_service(any(ok)).layer(table()),
+        ),
     ] {
         let logs = Logs::collect();
         let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, "/orders/7").await, 500, "{place}");
         assert_eq!(logs.count("ERROR", "the lock policy for POST /orders/{id} fits"), 1, "{place}");
         assert_ne!(send(&app, Method::GET, "/orders/7").await.status(), 500, "{place}");
+    }
+}
+
+/// No work without the lock: in a nested router, axum removes the prefix from the URI. The policy has the whole route,
+/// so its path is compared with the original URI.
+#[tokio::test]
+async fn a_request_in_a_nested_router_that_fits_a_policy_is_refused() {
+    let (locks, _node) = memory().await;
+    let table = |route: &str| policies([LockPolicy::new(route, "k").methods([Method::POST])]);
+    let nest = |path: &str, inner: Router| Router::new().nest(path, inner);
+    let orders = || Router::new().nest_service("/orders", any(ok));
+    let fallback = || Router::new().fallback(ok);
+    let beside = || Router::new().route("/other", any(ok)).fallback(ok);
+    let (api, v1) = (|inner| nest("/api", inner), |inner| nest("/v1", inner));
+    for (place, router, path, status) in [
+        ("nest_service", api(orders().layer(table("/api/orders/{id}"))), "/api/orders/7", 500),
+        (
+            "a prefix with a parameter",
+            nest("/in/{shop}", orders().layer(table("/in/{shop}/orders/{id}"))),
+            "/in/north/orders/7",
+            500,
+        ),
+        (
+            "nested twice",
+            api(v1(orders().layer(table("/api/v1/orders/{id}")))),
+            "/api/v1/orders/7",
+            500,
+        ),
+        (
+            "between two nested routers",
+            api(v1(orders()).layer(table("/api/v1/orders/{id}"))),
+            "/api/v1/orders/7",
+            500,
+        ),
+        ("a fallback", api(fallback().layer(table("/api/orders/{id}"))), "/api/orders/7", 500),
+        (
+            "a fallback beside a route",
+            api(beside().layer(table("/api/orders/{id}"))),
+            "/api/orders/7",
+            500,
+        ),
+        (
+            "a router inside of nest_service",
+            Router::new().nest_service("/api", fallback().layer(table("/api/orders/{id}"))),
+            "/api/orders/7",
+            500,
+        ),
+        // Policies for other paths.
+        ("without the prefix", api(orders().layer(table("/orders/{id}"))), "/api/orders/7", 200),
+        (
+            "without the outer prefix",
+            api(v1(orders().layer(table("/v1/orders/{id}")))),
+            "/api/v1/orders/7",
+            200,
+        ),
+        (
+            "a fallback without the prefix",
+            api(fallback().layer(table("/orders/{id}"))),
+            "/api/orders/7",
+            200,
+        ),
+    ] {
+        let app = router.layer(LocksLayer::new(&locks));
+        assert_eq!(post(&app, path).await, status, "{place}");
+        assert_eq!(send(&app, Method::GET, path).await.status(), 200, "{place}");
     }
 }
 
