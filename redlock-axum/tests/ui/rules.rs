@@ -14,11 +14,10 @@ const MANY: u64 = (1 << 32) + 3;
 #[redis_lock(key = "a", expire = "8d")] async fn too_long() {}
 #[redis_lock(key = "a", expire = SHORT)] async fn too_short() {}
 #[redis_lock(key = "a", wait_time = DAYS, time_unit = "days")] async fn too_patient() {}
-#[redis_lock(key = "a", max_hold = "1m")] async fn bound_without_renewal() {}
+#[redis_lock(key = "a", expire = 5, max_hold = "1m")] async fn bound_without_renewal() {}
 #[redis_lock(key = "a", renew = false, max_hold = 60)] async fn bound_of_no_renewal() {}
 #[redis_lock(key = "a", renew, max_hold = 0)] async fn bound_of_zero() {}
 #[redis_lock(key = "a", keep, min_hold = 2)] async fn keep_and_min_hold() {}
-#[redis_lock(key = "a", min_hold = 6)] async fn longer_than_the_default_lease() {}
 #[redis_lock(key = "a", expire = 2, min_hold = "2001ms", manager = locks)]
 async fn longer_than_the_lease(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
