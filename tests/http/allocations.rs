@@ -1,10 +1,17 @@
 //! Counts the allocations that the attribute, the layer and the policies add to a handler that calls the manager
-//! itself. A test of its own, because it replaces the allocator.
+//! itself, and the size of the future that the layer allocates. A test of its own, because it replaces the allocator.
 
 #[path = "../benches/overhead/variants.rs"]
 mod variants;
 
+use std::convert::Infallible;
+use std::hint::black_box;
+
+use axum::http::Request;
+use axum::response::Response;
+use redlock_axum::{LockLayer, LockManager};
 use tokio::runtime::Builder;
+use tower::{Layer, Service, service_fn};
 use variants::variants;
 
 /// The most allocations beyond the lock.
@@ -25,4 +32,35 @@ fn each_way_to_lock_a_route_needs_few_allocations_beyond_the_lock() {
         println!("{name}: {beyond} allocations beyond the {} of the {}", hand.1, hand.0);
         assert!(beyond <= MOST, "{name}: {beyond} allocations beyond the lock");
     }
+}
+
+const KIBIBYTE: usize = 1024;
+
+/// The layer allocates the future of a locked request. A future that contains the inner future or the request once more
+/// is about twice as large.
+#[test]
+fn the_future_that_a_layer_allocates_contains_the_inner_future_and_the_request_no_more_often() {
+    let locks = LockManager::in_memory();
+    let layer = LockLayer::new("a").manager(locks);
+    let mut with_buffer = layer.layer(service_fn(async |_: Request<()>| {
+        let buffer = black_box([1_u8; KIBIBYTE]);
+        tokio::task::yield_now().await;
+        black_box(&buffer);
+        Ok::<Response, Infallible>(Response::default())
+    }));
+    let mut with_request = layer.layer(service_fn(async |request: Request<[u8; KIBIBYTE]>| {
+        tokio::task::yield_now().await;
+        black_box(request.body());
+        Ok::<Response, Infallible>(Response::default())
+    }));
+    assert_allocates("a buffer", 1808, || drop(with_buffer.call(Request::new(()))));
+    assert_allocates("a request", 3856, || drop(with_request.call(Request::new([1; KIBIBYTE]))));
+}
+
+/// Compares the allocated bytes with those at the time when this test was written.
+fn assert_allocates(name: &str, measured: u64, call: impl FnOnce()) {
+    let counted = allocation_counter::measure(call);
+    let (count, bytes) = (counted.count_total, counted.bytes_total);
+    println!("{name}: {bytes} bytes in {count} allocations");
+    assert!(bytes * 10 <= measured * 11, "{name}: {bytes} bytes, not at most 1.1 times {measured}");
 }
