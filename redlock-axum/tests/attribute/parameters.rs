@@ -87,6 +87,7 @@ macro_rules! work {
     ($(#[$attribute:meta])* async fn $name:ident, $first:ident, $drops:ident) => {
         $(#[$attribute])*
         async fn $name(
+            _named: Pair<'n'>,
             _: Pair<'a'>,
             Pair($first, _): Pair<'b'>,
             _whole: Pair<'c'>,
@@ -138,7 +139,7 @@ async fn order<H: Handler<T, Drops>, T: 'static>(function: H, locks: usize) -> V
 #[tokio::test]
 async fn parameters_are_dropped_under_the_lock_and_in_the_order_of_a_plain_function() {
     let expected = order(plain, 0).await;
-    assert_eq!(expected.len(), 7, "{expected:?}");
+    assert_eq!(expected.len(), 9, "{expected:?}");
     assert_eq!(order(handler, 1).await, expected, "handler");
     assert_eq!(order(abortable_handler, 1).await, expected, "handler with on_lost");
     assert_eq!(order(handler_with_key, 1).await, expected, "handler with a parameter in the key");
