@@ -241,6 +241,26 @@ async fn a_registered_function_takes_its_value_from_an_extension() {
     }
 }
 
+/// The name of an extension is a part of the application's code.
+#[tokio::test]
+async fn an_unusable_value_of_an_extension_does_not_show_its_name_to_clients() {
+    let (locks, node) = memory().await;
+    for (template, tenant, detail) in [
+        ("export:{ext(tenant)}", "", "a value that identifies the resource is empty"),
+        ("export:{ext(tenant):u64}", "x", "a value that identifies the resource is not a whole"),
+        ("{ext(tenant)}:7", "redlock", "a value that identifies the resource has a reserved value"),
+    ] {
+        let layer = LockLayer::new(template).ext("tenant", |claims: &Claims| claims.tenant.clone());
+        let claims = Claims { tenant: tenant.to_owned(), user: 7 };
+        let app = app(layer, &locks).layer(Extension(claims));
+        let answer = answer(&app, request(Method::POST, "/")).await;
+        assert_eq!(answer.status, 400, "{template}: {}", answer.body);
+        assert!(answer.body.contains(detail), "{template}: {}", answer.body);
+        assert!(!answer.body.contains("tenant"), "{template}: {}", answer.body);
+        assert!(node.is_empty(), "{template}");
+    }
+}
+
 #[tokio::test]
 async fn a_missing_extension_is_a_server_error_and_the_log_names_the_fix() {
     let (locks, node) = memory().await;
