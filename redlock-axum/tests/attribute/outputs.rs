@@ -181,7 +181,7 @@ async fn the_error_of_a_result_converts_the_refusal_whatever_the_value_is() {
     }
 
     #[redis_lock(key = "held")]
-    async fn aborted() -> Result<(StatusCode, impl IntoResponse), Own> {
+    async fn opaque_in_tuple() -> Result<(StatusCode, impl IntoResponse), Own> {
         Ok((StatusCode::OK, "done"))
     }
 
@@ -190,7 +190,7 @@ async fn the_error_of_a_result_converts_the_refusal_whatever_the_value_is() {
         .route("/part", on_get(opaque_part))
         .route("/argument", on_get(opaque_argument))
         .route("/generic", on_get(generic::<Own>))
-        .route("/tuple", on_get(aborted));
+        .route("/tuple", on_get(opaque_in_tuple));
     let app = app(routes, &locks);
     let paths = ["/part", "/argument", "/generic", "/tuple"];
     for path in paths {
