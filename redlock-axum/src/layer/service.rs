@@ -84,7 +84,6 @@ where
         if !self.route_lock.matches(request.method()) {
             return ResponseFuture::unlocked(self.inner.call(request));
         }
-        let (route_lock, config) = (Arc::clone(&self.route_lock), Arc::clone(&self.config));
-        serve::serve(route_lock, config, &mut self.inner, request)
+        serve::serve(&self.route_lock, &self.config, &mut self.inner, request)
     }
 }

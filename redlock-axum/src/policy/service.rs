@@ -57,6 +57,16 @@ impl<S> PolicyService<S> {
         Self { inner, table, config }
     }
 
+    /// Refuses a request whose path fits the route of a policy that axum did not match.
+    fn refuse<F, E: Send + 'static>(&self, policy: &str) -> ResponseFuture<F, E> {
+        let rejection = LockRejection::misconfigured(format!(
+            "the lock policy for {policy} fits the path of a request, but axum did not match that route; either the \
+             router has no such route, or the policies are not installed with `Router::layer` or \
+             `Router::route_layer` on the router that has it"
+        ));
+        ResponseFuture::rejected(self.config.reject(rejection))
+    }
+
     /// Gets a reference to the underlying service.
     pub fn get_ref(&self) -> &S {
         &self.inner
@@ -100,46 +110,19 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.table.decide(&request) {
             PolicyDecision::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
-            PolicyDecision::Refused { policy } => {
-                let rejection = route_not_matched(&policy);
-                ResponseFuture::boxed(std::future::ready(Ok(self.config.reject(rejection))))
-            }
+            PolicyDecision::Refused { policy } => self.refuse(&policy),
+            // A request that no route has matched goes to a fallback.
             PolicyDecision::RefusedUnlessFallback { policy } => {
-                let clone = self.inner.clone();
-                let ready = std::mem::replace(&mut self.inner, clone);
-                let config = Arc::clone(&self.config);
-                ResponseFuture::boxed(serve_unmatched(ready, config, policy, request))
+                let (mut parts, body) = request.into_parts();
+                if route_key::is_unmatched(&mut parts) {
+                    ResponseFuture::unlocked(self.inner.call(Request::from_parts(parts, body)))
+                } else {
+                    self.refuse(&policy)
+                }
             }
             PolicyDecision::Locked(route_lock) => {
-                serve::serve(route_lock, Arc::clone(&self.config), &mut self.inner, request)
+                serve::serve(&route_lock, &self.config, &mut self.inner, request)
             }
         }
     }
-}
-
-/// Returns the rejection of a request whose path fits the route of a policy that axum did not match.
-fn route_not_matched(policy: &str) -> LockRejection {
-    LockRejection::misconfigured(format!(
-        "the lock policy for {policy} fits the path of a request, but axum did not match that route; either the router \
-         has no such route, or the policies are not installed with `Router::layer` or `Router::route_layer` on the \
-         router that has it"
-    ))
-}
-
-/// Serves a request that no route has matched, which goes to a fallback. Refuses a matched request.
-async fn serve_unmatched<S, B>(
-    mut inner: S,
-    config: Arc<LayerConfig>,
-    policy: String,
-    request: Request<B>,
-) -> Result<Response, S::Error>
-where
-    S: Service<Request<B>, Response: IntoResponse>,
-{
-    let (mut parts, body) = request.into_parts();
-    if !route_key::is_unmatched(&mut parts).await {
-        return Ok(config.reject(route_not_matched(&policy)));
-    }
-    let response = inner.call(Request::from_parts(parts, body)).await?;
-    Ok(response.into_response())
 }

@@ -44,6 +44,14 @@ impl<F, E> ResponseFuture<F, E> {
         Self { state: ResponseState::Locked { future: scope(Box::pin(future)) } }
     }
 
+    /// Responds at once.
+    pub(crate) fn rejected(response: Response) -> Self
+    where
+        E: Send + 'static,
+    {
+        Self::boxed(std::future::ready(Ok(response)))
+    }
+
     pub(crate) fn boxed(
         future: impl Future<Output = Result<Response, E>> + Send + 'static,
     ) -> Self {

@@ -28,8 +28,8 @@ use locked::{RequestLock, locked};
 /// `inner` must be ready. The call runs in a [`scope`](redlock_core::scope()), so that a second request for the
 /// same lock inside of it fails instead of waiting for itself.
 pub(crate) fn serve<S, B>(
-    route_lock: Arc<RouteLock>,
-    config: Arc<LayerConfig>,
+    route_lock: &Arc<RouteLock>,
+    config: &Arc<LayerConfig>,
     inner: &mut S,
     request: Request<B>,
 ) -> ResponseFuture<S::Future, S::Error>
@@ -40,48 +40,54 @@ where
         + 'static,
     B: Send + 'static,
 {
+    let (mut parts, body) = request.into_parts();
+    if !route_lock.lock_fallback && route_key::is_unmatched(&mut parts) {
+        let call = inner.call(Request::from_parts(parts, body));
+        let route_lock = Arc::clone(route_lock);
+        return ResponseFuture::boxed(async move {
+            let response = call.await?.into_response();
+            route_lock.report_fallback(&response);
+            Ok(response)
+        });
+    }
+    let lock = match lock_of_request(route_lock, config, &mut parts) {
+        Ok(lock) => lock,
+        Err(rejection) => {
+            // The failure may have preceded the look-up of the manager, whose limit applies to the log.
+            let rejection = match config.manager(&parts.extensions) {
+                Some(manager) => rejection.with_log_limit(manager.log_limit()),
+                None => rejection,
+            };
+            return ResponseFuture::rejected(config.reject(rejection));
+        }
+    };
     // Only the service on which `poll_ready` was called is ready, so the clone stays behind.
     let clone = inner.clone();
     let mut inner = std::mem::replace(inner, clone);
-    let (mut parts, body) = request.into_parts();
-    // An `async` block, because the future of an `async fn` would hold its arguments twice.
-    ResponseFuture::locked(async move {
-        if !route_lock.lock_fallback && route_key::is_unmatched(&mut parts).await {
-            let request = Request::from_parts(parts, body);
-            let response = inner.call(request).await?.into_response();
-            route_lock.report_fallback(&response);
-            return Ok(response);
-        }
-
-        let lock = match lock_of_request(&route_lock, &config, &mut parts).await {
-            Ok(lock) => lock,
-            Err(rejection) => {
-                // The failure may have preceded the look-up of the manager, whose limit applies to the log.
-                let rejection = match config.manager(&parts.extensions) {
-                    Some(manager) => rejection.with_log_limit(manager.log_limit()),
-                    None => rejection,
-                };
-                return Ok(config.reject(rejection));
-            }
-        };
-        let work = move || inner.call(Request::from_parts(parts, body));
-        let respond = |result: Result<S::Response, S::Error>| match result {
-            Ok(response) => ControlFlow::Continue(response.into_response()),
-            Err(error) => ControlFlow::Break(Err(error)),
-        };
-        locked(lock, |rejection| config.reject(rejection), respond, Ok, work).await
-    })
+    let config = Arc::clone(config);
+    let respond = |result: Result<S::Response, S::Error>| match result {
+        Ok(response) => ControlFlow::Continue(response.into_response()),
+        Err(error) => ControlFlow::Break(Err(error)),
+    };
+    let work = move || inner.call(Request::from_parts(parts, body));
+    ResponseFuture::locked(locked(
+        lock,
+        move |rejection| config.reject(rejection),
+        respond,
+        Ok,
+        work,
+    ))
 }
 
 /// Returns the lock of a request, and puts its slot into the extensions of the request.
-async fn lock_of_request(
+fn lock_of_request(
     route_lock: &RouteLock,
     config: &LayerConfig,
     parts: &mut Parts,
 ) -> Result<RequestLock, LockRejection> {
     // A mistake in the settings refuses every request (no work without the lock).
     let key = route_lock.check()?;
-    let key = route_key::of_request(key, config, parts).await?;
+    let key = route_key::of_request(key, config, parts)?;
     let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
     let RouteOptions { lock, http, .. } = &route_lock.options;
     let slot = LockSlot::pending(lock.fenced.unwrap_or_default());
@@ -135,7 +141,7 @@ mod tests {
         config.set_manager(LockManager::in_memory());
         let request = Request::new(Body::empty());
         let response =
-            serve(Arc::new(route_lock), Arc::new(config), &mut Inner, request).await.unwrap();
+            serve(&Arc::new(route_lock), &Arc::new(config), &mut Inner, request).await.unwrap();
         let body = axum::body::to_bytes(response.into_body(), 10).await.unwrap();
         assert_eq!(body, "true");
     }

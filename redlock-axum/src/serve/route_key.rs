@@ -1,6 +1,8 @@
 //! Makes the key of a request from the parameters of the matched route and other parts of the request.
 
+use std::pin::pin;
 use std::sync::LazyLock;
+use std::task::{Context, Poll, Waker};
 
 use axum::Router;
 use axum::body::Body;
@@ -18,26 +20,26 @@ use crate::rejection::LockRejection;
 use crate::value_source::ValueSource;
 
 /// Returns the key of a request.
-pub(crate) async fn of_request(
+pub(crate) fn of_request(
     key: &KeySource,
     config: &LayerConfig,
     parts: &mut Parts,
 ) -> Result<LockKey, LockRejection> {
     match key {
-        KeySource::Template(template) => render(template, &config.extension_values, parts).await,
+        KeySource::Template(template) => render(template, &config.extension_values, parts),
         KeySource::Function(key) => Ok(key(parts)?),
     }
 }
 
 /// Renders the template with the request's path parameters, percent-decoded as in axum's `Path`, and the
 /// values of its other sources.
-async fn render(
+fn render(
     template: &KeyTemplate,
     extension_values: &ExtensionValues,
     parts: &mut Parts,
 ) -> Result<LockKey, LockRejection> {
     let has_path_names = template.placeholders().any(ValueSource::is_path);
-    let params = if has_path_names { path_params(parts).await? } else { None };
+    let params = if has_path_names { path_params(parts)? } else { None };
     let params = || params.iter().flatten();
     let mut values = Vec::new();
     for name in template.placeholders() {
@@ -59,16 +61,25 @@ async fn render(
 
 /// Returns the path parameters, or `None` if there are none: rendering then fails with an error that names the
 /// first placeholder for one.
-async fn path_params(parts: &mut Parts) -> Result<Option<RawPathParams>, LockRejection> {
-    match RawPathParams::from_request_parts(parts, &()).await {
-        Ok(params) => Ok(Some(params)),
-        Err(RawPathParamsRejection::InvalidUtf8InPathParam(error)) => {
+fn path_params(parts: &mut Parts) -> Result<Option<RawPathParams>, LockRejection> {
+    match now(RawPathParams::from_request_parts(parts, &())) {
+        Some(Ok(params)) => Ok(Some(params)),
+        Some(Err(RawPathParamsRejection::InvalidUtf8InPathParam(error))) => {
             Err(LockRejection::unusable_value(
                 "a path parameter is not valid UTF-8",
                 format!("a path parameter cannot be used: {error}"),
             ))
         }
-        Err(_) => Ok(None),
+        Some(Err(_)) | None => Ok(None),
+    }
+}
+
+/// Returns the output of a future that does not wait: the extractors of the path are futures only because their trait
+/// demands it. A key that is made at once leaves nothing of its making in the future of the request.
+fn now<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }
 
@@ -77,15 +88,15 @@ async fn path_params(parts: &mut Parts) -> Result<Option<RawPathParams>, LockRej
 ///
 /// axum sets `MatchedPath` for every route except those of `nest_service`. Outside of a router, a request
 /// has no path parameters at all.
-pub(crate) async fn is_unmatched(parts: &mut Parts) -> bool {
+pub(crate) fn is_unmatched(parts: &mut Parts) -> bool {
     if parts.extensions.get::<MatchedPath>().is_some() {
         return false;
     }
     let in_router = !matches!(
-        RawPathParams::from_request_parts(parts, &()).await,
-        Err(RawPathParamsRejection::MissingPathParams(_))
+        now(RawPathParams::from_request_parts(parts, &())),
+        Some(Err(RawPathParamsRejection::MissingPathParams(_)))
     );
-    in_router && !is_in_nest_service(parts).await
+    in_router && !is_in_nest_service(parts)
 }
 
 /// Returns whether a `nest_service` has matched the request, in this router or in an outer one.
@@ -101,7 +112,7 @@ pub(crate) async fn is_unmatched(parts: &mut Parts) -> bool {
 ///
 /// The probe copies the request's extensions, so [`is_unmatched`] does not use it for requests with
 /// a `MatchedPath`.
-async fn is_in_nest_service(parts: &Parts) -> bool {
+fn is_in_nest_service(parts: &Parts) -> bool {
     const FALLBACK: StatusCode = StatusCode::NO_CONTENT;
     static PROBE: LazyLock<Router> = LazyLock::new(|| {
         let answer = async |path: MatchedPath| match path.as_str() {
@@ -112,6 +123,6 @@ async fn is_in_nest_service(parts: &Parts) -> bool {
     });
     let mut request = Request::new(Body::empty());
     *request.extensions_mut() = parts.extensions.clone();
-    let Ok(response) = PROBE.clone().call(request).await;
-    response.status() != FALLBACK
+    let response = now(PROBE.clone().call(request));
+    response.is_none_or(|Ok(response)| response.status() != FALLBACK)
 }
