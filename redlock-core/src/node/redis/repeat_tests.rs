@@ -555,6 +555,29 @@ async fn a_server_that_is_asked_for_one_operation_does_not_become_the_owner() {
     }
 }
 
+/// The server that was asked votes, and not the owner of the slot. Its wall clock may be stepped before its reply.
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_a_server_that_is_asked_does_not_count_if_that_server_has_stepped() {
+    for (kind, stepped, granted) in
+        [("ASK", 0, true), ("ASK", 1, false), ("MOVED", 0, true), ("MOVED", 1, false)]
+    {
+        let mut cluster = PlayedCluster::new();
+        let redirect = cluster.redirect(kind);
+        let acquire = cluster.call(HELD);
+        let server = cluster.master(stepped);
+        let step = || server.gate.close(Closures::after_clock_step(LEASE, LEASE / 10));
+        let [first, second] = &mut cluster.masters;
+        let play = async {
+            serve(first, "SET", &redirect, || {}).await;
+            let reply = if kind == "ASK" { "+OK\r\n+OK\r\n" } else { "+OK\r\n" };
+            serve(second, "SET", reply, step).await;
+        };
+        let both = async { tokio::join!(acquire, play) };
+        let vote = timeout(LEASE, both).await.unwrap().0.vote;
+        assert_eq!(vote == Vote::Granted, granted, "{kind} {stepped}: {vote}");
+    }
+}
+
 /// Without `ASKING` the server would send the operation back to the owner of the slot.
 #[tokio::test(start_paused = true)]
 async fn a_script_that_is_loaded_on_the_way_of_a_moving_slot_is_asked_for_again() {
