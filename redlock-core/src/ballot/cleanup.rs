@@ -13,6 +13,7 @@ use super::{Attempt, Ballot};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
 use crate::node::{Action, Node, NodeStatus, ReplyFuture};
+use crate::quorum::quorum;
 
 /// The pause before a release that failed on a node is repeated. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -69,18 +70,31 @@ impl Ballot {
     ///
     /// The commands are sent at once, in the caller's thread, even in a `Drop` outside of a runtime; a task only waits for
     /// the replies. A command whose reply future is dropped may not be sent.
+    ///
+    /// `on_gone` is called if so many nodes reply that they do not hold the lock that no quorum can have held it.
     pub(super) fn complete_release(
         &self,
         attempt: &Arc<Attempt>,
         until: Moment,
         mut nodes: Vec<NodeRelease>,
+        on_gone: impl FnOnce() + Send + 'static,
     ) {
         // The first poll sends the commands, whatever happens to the runtime.
         let mut cx = Context::from_waker(Waker::noop());
-        nodes.retain_mut(|node| {
-            matches!(node.poll(&mut cx), Poll::Pending | Poll::Ready(Vote::Failed(_)))
+        // A node that was not asked to set the lock does not hold it.
+        let mut without = self.nodes.len() - nodes.len();
+        nodes.retain_mut(|node| match node.poll(&mut cx) {
+            Poll::Pending | Poll::Ready(Vote::Failed(_)) => true,
+            Poll::Ready(vote) => {
+                without += usize::from(vote == Vote::NotHeld);
+                false
+            }
         });
+        let (count, quorum) = (self.nodes.len(), quorum(self.nodes.len()));
         if nodes.is_empty() {
+            if count - without < quorum {
+                on_gone();
+            }
             return;
         }
         if self.home.has_ended() {
@@ -92,7 +106,12 @@ impl Ballot {
         }
         let release = Unconfirmed { attempt: Arc::clone(attempt), has_ended: false };
         let clock = Arc::clone(&self.clock);
-        self.home.spawn(release.finish(nodes, until, clock));
+        self.home.spawn(async move {
+            let late = release.finish(nodes, until, clock).await;
+            if count - (without + late) < quorum {
+                on_gone();
+            }
+        });
     }
 }
 
@@ -127,7 +146,7 @@ async fn restore_on(ballot: &Ballot, attempt: &Arc<Attempt>, index: usize, expir
     // The release may have overtaken the acquisition.
     if attempt.is_abandoned() {
         let release = NodeRelease::pending(node, node.call(attempt.release_op()));
-        ballot.complete_release(attempt, ballot.clock.now().plus(expire), vec![release]);
+        ballot.complete_release(attempt, ballot.clock.now().plus(expire), vec![release], || {});
     }
 }
 
@@ -138,13 +157,20 @@ struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    /// Waits until every node has confirmed the release, or the lease has run out there.
-    async fn finish(mut self, nodes: Vec<NodeRelease>, until: Moment, clock: Arc<dyn Clock>) {
+    /// Waits until every node has confirmed the release, or the lease has run out there. Returns the number of nodes that
+    /// did not hold the lock when the release arrived, as far as it is known.
+    async fn finish(
+        mut self,
+        nodes: Vec<NodeRelease>,
+        until: Moment,
+        clock: Arc<dyn Clock>,
+    ) -> usize {
         let left = clock.now().time_until(until);
         let nodes = nodes.into_iter().map(|node| node.finish(&self.attempt, until, &*clock));
         // A command that was sent by then takes effect even if the node receives it later.
-        let _ = tokio::time::timeout(left, join_all(nodes)).await;
+        let votes = tokio::time::timeout(left, join_all(nodes)).await.unwrap_or_default();
         self.has_ended = true;
+        votes.into_iter().filter(|vote| *vote == Vote::NotHeld).count()
     }
 }
 
@@ -196,15 +222,15 @@ impl NodeRelease {
     }
 
     /// Repeats the release until the node has confirmed that it does not hold the lock, or its lease has run
-    /// out. Waits without a timeout for a node that does not reply: the caller limits the wait.
-    async fn finish(mut self, attempt: &Attempt, until: Moment, clock: &dyn Clock) {
+    /// out. Waits without a timeout for a node that does not reply: the caller limits the wait. Returns the last vote.
+    async fn finish(mut self, attempt: &Attempt, until: Moment, clock: &dyn Clock) -> Vote {
         let mut pause = FIRST_PAUSE;
         loop {
             let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
-            let Vote::Failed(error) = vote else { return };
+            let Vote::Failed(error) = vote else { return vote };
             let left = clock.now().time_until(until);
             if left.is_zero() {
-                return;
+                return Vote::Failed(error);
             }
             tracing::debug!(
                 key = %attempt.key(), node = %self.node.name(), %error,
@@ -300,7 +326,7 @@ mod tests {
         });
         let until = setup.ballot.clock.now().plus(LEASE);
         let nodes = vec![NodeRelease::pending(&setup.ballot.nodes[0], failed)];
-        setup.ballot.complete_release(&attempt, until, nodes);
+        setup.ballot.complete_release(&attempt, until, nodes, || {});
         setup.ballot.home.finish_tasks(Duration::from_secs(5)).await;
         assert!(!setup.nodes[0].is_held());
     }
@@ -335,7 +361,7 @@ mod tests {
         let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
         let until = setup.ballot.clock.now().plus(LEASE);
         let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-        setup.ballot.complete_release(&attempt, until, nodes);
+        setup.ballot.complete_release(&attempt, until, nodes, || {});
         tokio::time::sleep(Duration::from_secs(5)).await;
         let calls = fake.unsent();
         assert!((5..=40).contains(&calls), "{calls} calls");
@@ -356,7 +382,7 @@ mod tests {
             let attempt = attempt("a");
             let until = setup.ballot.clock.now().plus(LEASE);
             let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-            setup.ballot.complete_release(&attempt, until, nodes);
+            setup.ballot.complete_release(&attempt, until, nodes, || {});
             setup.ballot.home.finish_tasks(time_limit).await;
             // The runtime drops an abandoned task when it runs the next time.
             tokio::task::yield_now().await;

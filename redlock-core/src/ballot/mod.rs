@@ -183,15 +183,20 @@ impl Ballot {
     }
 
     /// Releases the attempt in the background, on every node that was asked to set the lock. The rules are
-    /// those of [`release`](Self::release).
-    pub(crate) fn release_in_background(&self, attempt: &Arc<Attempt>, until: Moment) {
+    /// those of [`release`](Self::release). Calls `on_gone` if the release finds that no quorum had the lock any more.
+    pub(crate) fn release_in_background(
+        &self,
+        attempt: &Arc<Attempt>,
+        until: Moment,
+        on_gone: impl FnOnce() + Send + 'static,
+    ) {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
             return;
         }
         let asked = self.nodes.iter().enumerate().filter(|(index, _)| attempt.was_asked(*index));
         let nodes = asked.map(|(_, node)| NodeRelease::new(node, attempt, None)).collect();
-        self.complete_release(attempt, until, nodes);
+        self.complete_release(attempt, until, nodes, on_gone);
     }
 }
 
@@ -240,7 +245,7 @@ impl Drop for ReleaseGuard<'_> {
                 (None, Some(_)) => {}
             }
         }
-        ballot.complete_release(&self.attempt, self.until, nodes);
+        ballot.complete_release(&self.attempt, self.until, nodes, || {});
     }
 }
 

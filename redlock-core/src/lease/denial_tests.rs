@@ -154,3 +154,20 @@ fn a_denied_lock_is_not_handed_over() {
         assert_eq!(held.for_next_holder().is_none(), denied);
     }
 }
+
+/// Work that is dropped or panics releases its lock in the background. A release that cannot know whether a quorum had the
+/// lock reports nothing.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_the_background_reports_a_lock_that_is_gone() {
+    for (forgotten, delay, is_lost) in [(0, 0, false), (1, 0, false), (2, 0, true), (3, 10, true)] {
+        let (locks, nodes) = manager(3);
+        let guard = request(&locks).acquire().await.unwrap();
+        forget(&nodes[..forgotten]);
+        set(&nodes, &[FakeMode::Up(Duration::from_millis(delay)); 3]);
+        let logs = redlock_logs::Logs::collect();
+        drop(guard);
+        sleep(SECOND).await;
+        let count = logs.count("WARN", "found=\"release\"");
+        assert_eq!(count, usize::from(is_lost), "{forgotten} nodes, {delay} ms");
+    }
+}

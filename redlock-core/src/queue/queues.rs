@@ -202,7 +202,9 @@ impl Queues {
     /// Hands the lock over to the next waiter, or releases it on the nodes in the background.
     pub(crate) fn hand_over_or_release(&self, held: &Arc<Held>) {
         if let Some(permit) = self.hand_over_or_permit(held) {
-            self.ballot.release_in_background(held.attempt(), held.latest_expiry());
+            let released = Arc::clone(held);
+            let on_gone = move || released.report_gone_at_release();
+            self.ballot.release_in_background(held.attempt(), held.latest_expiry(), on_gone);
             drop(permit);
         }
     }
