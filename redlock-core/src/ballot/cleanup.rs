@@ -168,9 +168,9 @@ impl Unconfirmed {
         let left = clock.now().time_until(until);
         let nodes = nodes.into_iter().map(|node| node.finish(&self.attempt, until, &*clock));
         // A command that was sent by then takes effect even if the node receives it later.
-        let votes = tokio::time::timeout(left, join_all(nodes)).await.unwrap_or_default();
+        let found_gone = tokio::time::timeout(left, join_all(nodes)).await.unwrap_or_default();
         self.has_ended = true;
-        votes.into_iter().filter(|vote| *vote == Vote::NotHeld).count()
+        found_gone.into_iter().filter(|is_gone| *is_gone).count()
     }
 }
 
@@ -222,15 +222,21 @@ impl NodeRelease {
     }
 
     /// Repeats the release until the node has confirmed that it does not hold the lock, or its lease has run
-    /// out. Waits without a timeout for a node that does not reply: the caller limits the wait. Returns the last vote.
-    async fn finish(mut self, attempt: &Attempt, until: Moment, clock: &dyn Clock) -> Vote {
+    /// out. Waits without a timeout for a node that does not reply: the caller limits the wait.
+    ///
+    /// Returns whether the node did not hold the lock when the release arrived. A release whose reply was lost may have
+    /// removed the lock, so the reply to its repetition says nothing about that.
+    async fn finish(mut self, attempt: &Attempt, until: Moment, clock: &dyn Clock) -> bool {
         let mut pause = FIRST_PAUSE;
+        let mut may_be_executed = false;
         loop {
             let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
-            let Vote::Failed(error) = vote else { return vote };
+            let Vote::Failed(error) = vote else {
+                return vote == Vote::NotHeld && !may_be_executed;
+            };
             let left = clock.now().time_until(until);
             if left.is_zero() {
-                return Vote::Failed(error);
+                return false;
             }
             tracing::debug!(
                 key = %attempt.key(), node = %self.node.name(), %error,
@@ -238,6 +244,7 @@ impl NodeRelease {
             );
             let (status, is_sent) =
                 (self.node.status(), !matches!(error, NodeError::NotConnected(_)));
+            may_be_executed |= is_sent;
             if is_sent || status.get().is_up() {
                 // A node may be up for other locks only, and for a moment after its connection has broken.
                 tokio::time::sleep(pause.min(left)).await;

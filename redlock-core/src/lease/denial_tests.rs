@@ -171,3 +171,20 @@ async fn a_release_in_the_background_reports_a_lock_that_is_gone() {
         assert_eq!(count, usize::from(is_lost), "{forgotten} nodes, {delay} ms");
     }
 }
+
+/// The server has removed the lock, and its repeated release finds none.
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_reply_was_lost_reports_no_loss() {
+    let (locks, nodes) = manager(1);
+    let guard = request(&locks).acquire().await.unwrap();
+    set(&nodes, &[FakeMode::AnswerLost]);
+    let logs = redlock_logs::Logs::collect();
+    drop(guard);
+    settle().await;
+    assert!(!nodes[0].is_held());
+    let before = nodes[0].releases();
+    set(&nodes, &[FakeMode::Up(Duration::ZERO)]);
+    sleep(10 * SECOND).await;
+    assert!(nodes[0].releases() > before, "the release is repeated");
+    assert_eq!(logs.count("WARN", "a lock was lost"), 0, "{:?}", logs.lines());
+}

@@ -10,8 +10,8 @@ macro_rules! lock_options {
         /// block the lock for ever.
         ///
         /// From 10 ms to 7 days. Servers measure leases in whole milliseconds, so a fraction of a millisecond is
-        /// rounded up. A lease that is set here is not renewed, unless [`renew(true)`](method@Self::renew) is set too:
-        /// choose one that is longer than the work takes, or renew it. The end of the lease does not stop the work, but
+        /// rounded up. The lease is not renewed, unless [`renew(true)`](method@Self::renew) is set too. Choose a lease that
+        /// is longer than the work takes, or renew it. The end of the lease does not stop the work, but
         /// another caller can then get the lock. Defaults to the manager's
         /// [`expire`](crate::LockManagerBuilder::expire), 30 s, which is renewed.
         expire: ::core::time::Duration,
