@@ -33,9 +33,9 @@ use serde::Serialize;
 
 use server::Work;
 
-/// The attribute: one caller at a time, on all copies of the service. `expire = 5` (seconds) and no
-/// waiting are the defaults.
-#[redis_lock(key = "redis_lock")]
+/// The attribute: one caller at a time, on all copies of the service. The lock ends after five seconds at the latest, as
+/// that of the Spring controller does. Without a `wait_time`, a second caller is refused at once.
+#[redis_lock(key = "redis_lock", expire = 5)]
 async fn index(Query(work): Query<Work>) -> &'static str {
     work.run_logged("index").await;
     "index\n"
