@@ -14,9 +14,9 @@ use crate::rejection::LockRejection;
 /// Extracts the lock that the request holds, in a handler behind a lock layer or policy, or with
 /// `#[redis_lock]`.
 ///
-/// The extractor also proves that the handler is locked: without a lock the handler does not run, and
-/// the request is answered with a [`LockRejection`]: status 500, and an error in the log. `Option<HeldLock>` extracts `None` instead. If a layer
-/// and the attribute both hold a lock, the attribute's lock is extracted.
+/// The extractor also proves that the handler is locked: without a lock the handler does not run, and the request is
+/// answered with a [`LockRejection`]: status 500, and an error in the log. `Option<HeldLock>` extracts `None` instead. If
+/// a layer and the attribute both hold a lock, the attribute's lock is extracted.
 ///
 /// A function whose attribute has `manager = ..` cannot have this parameter, and does not compile with it:
 /// the attribute does not pass its lock to extractors, so the parameter would be the lock of a layer, or
