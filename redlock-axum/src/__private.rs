@@ -2,21 +2,17 @@
 
 use redlock_core::{IntoLockKey, KeyError};
 
-pub use crate::attribute::constants::{
-    CountConstant, StatusConstant, TimeConstant, expect_count, expect_status, expect_time,
-};
+pub use crate::attribute::argument::{Argument, Word};
+pub use crate::attribute::function::{LockedResult, SkippedResult, request, run};
 pub use crate::attribute::handler::HandlerLock;
-pub use crate::attribute::refusal::{ByConversion, ByDefault, HandlerOutput, refuse_by};
-pub use crate::extract::{InstalledLocks, Locks};
-pub use crate::options::{HoldUntil, HttpOptions, assert_contended_status, assert_retry_after_max};
+pub use crate::attribute::options::{Form, Options, assert_valid, options};
+pub use crate::attribute::refusal::{ByConversion, ByDefault, Output, refuse_by};
 pub use axum::response::{IntoResponse, Response};
-pub use redlock_core::__private::{Keys, PlaceholderKind, assert_valid, key_with_parts};
-pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, OnLost, RunError, scope};
-pub use redlock_macros::redis_lock_last;
+pub use redlock_core::__private::{KeyBuilder, Keys, PlaceholderKind};
+pub use redlock_core::{LockError, LockKey, RunError};
+pub use redlock_macros::redis_lock;
 
-pub use crate::serve::function::{LockedResult, SkippedResult, acquire_for_function, request};
-
-/// Makes a lock key from the attribute's `key`, if it is an expression, or a template that begins with a constant.
+/// Makes a lock key from the attribute's `key`, if it is an expression.
 pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
     LockKey::new(key)
 }
@@ -32,13 +28,4 @@ pub fn keys<I: IntoIterator>(
     key: impl FnMut(I::Item) -> Result<LockKey, KeyError>,
 ) -> Result<Keys, KeyError> {
     Keys::collect(items.into_iter().map(key))
-}
-
-/// Makes a lock key from a template with typed placeholders. `text` ends at the first value that does not have the
-/// type of its placeholder, and `key` is [`key`] or [`key_with_parts`].
-pub fn typed_key(
-    key: impl FnOnce(String) -> Result<LockKey, KeyError>,
-    text: impl FnOnce() -> Result<String, KeyError>,
-) -> Result<LockKey, KeyError> {
-    key(text()?)
 }

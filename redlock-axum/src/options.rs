@@ -37,7 +37,7 @@ pub enum HoldUntil {
 /// The options of the response to a refused request, and of the end of the lock. The compiler evaluates those of an
 /// attribute.
 #[derive(Debug, Clone, Copy)]
-pub struct HttpOptions {
+pub(crate) struct HttpOptions {
     /// The number of the status, because the constructor of `StatusCode` is no `const fn` in all versions of `http`.
     pub(crate) contended_status: u16,
     pub(crate) retry_after_max: Duration,
@@ -47,7 +47,7 @@ pub struct HttpOptions {
 impl HttpOptions {
     /// Returns the defaults.
     #[allow(clippy::new_without_default)]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             contended_status: DEFAULT_CONTENDED_STATUS.as_u16(),
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
@@ -57,19 +57,19 @@ impl HttpOptions {
 
     /// Sets the status of the response when another holder has the lock.
     #[must_use]
-    pub const fn contended_status(self, contended_status: u16) -> Self {
+    pub(crate) const fn contended_status(self, contended_status: u16) -> Self {
         Self { contended_status, ..self }
     }
 
     /// Sets the longest time in the `Retry-After` header.
     #[must_use]
-    pub const fn retry_after_max(self, retry_after_max: Duration) -> Self {
+    pub(crate) const fn retry_after_max(self, retry_after_max: Duration) -> Self {
         Self { retry_after_max, ..self }
     }
 
     /// Sets when the lock is released.
     #[must_use]
-    pub const fn hold_until(self, hold_until: HoldUntil) -> Self {
+    pub(crate) const fn hold_until(self, hold_until: HoldUntil) -> Self {
         Self { hold_until, ..self }
     }
 }
@@ -160,7 +160,7 @@ fn check_list(methods: &Methods) -> Result<(), InvalidOption> {
 
 /// Panics if the status is no error, so that the mistake is a compile error.
 #[track_caller]
-pub const fn assert_contended_status(options: &HttpOptions) {
+pub(crate) const fn assert_contended_status(options: &HttpOptions) {
     assert!(
         400 <= options.contended_status && options.contended_status < 600,
         "contended_status must be a client or server error, from 400 to 599, such as 409 or 423"
@@ -169,7 +169,7 @@ pub const fn assert_contended_status(options: &HttpOptions) {
 
 /// Panics if the time is too short, so that the mistake is a compile error.
 #[track_caller]
-pub const fn assert_retry_after_max(options: &HttpOptions) {
+pub(crate) const fn assert_retry_after_max(options: &HttpOptions) {
     assert!(
         options.retry_after_max.as_nanos() >= MIN_RETRY_AFTER_MAX.as_nanos(),
         "retry_after_max must be at least 1 s"

@@ -169,13 +169,13 @@ pub use request::scope::{Scoped, scope};
 #[doc(hidden)]
 pub mod __private {
     pub use crate::guard::{AbortOnLoss, LossWatcher};
-    pub use crate::key::{PlaceholderKind, key_with_parts};
+    pub use crate::key::{KeyBuilder, KeyValue, PlaceholderKind};
     pub use crate::lock::Keys;
     pub use crate::log_limit::LogLimit;
     pub use crate::manager::request_of;
-    pub use crate::options::assert_valid;
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};
+    pub use crate::options::{TimeText, assert_valid, is_same, read_time};
     pub use crate::request::scope::is_in_scope;
 }
 

@@ -1,49 +1,183 @@
-//! The arguments of the attribute.
+//! The arguments of the attribute. An argument that is not listed here is an option, which `redlock-axum` knows.
 
-use proc_macro2::{Ident, Span};
+use std::collections::BTreeSet;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
+use syn::spanned::Spanned;
+use syn::{
+    Expr, ExprLit, ExprPath, ExprUnary, Lit, LitInt, Path, Token, UnOp, parenthesized, token,
+};
 
-use crate::http::{self, HttpArguments, ParsedHttpArguments};
-use crate::key::Key;
-use crate::options::{self, OnLostArgument, Options};
-use crate::value::{equals, flag, set_once, value};
-
-/// Lists all arguments, for error messages.
-fn known_arguments() -> String {
-    let options = options::names().chain(http::NAMES);
-    let options: Vec<_> = options.map(|name| format!("`{name}`")).collect();
-    format!(
-        "the arguments are `key`, `keys`, {}, `manager`, `installed`, `error`, `skip` and `crate`",
-        options.join(", ")
-    )
-}
+use crate::hygiene::{mixed_span, span_at, with_span};
+use crate::key::{Key, ungrouped};
 
 /// The arguments, after they have been checked.
 pub(crate) struct Arguments {
     pub(crate) key: Key,
-    pub(crate) options: Options,
-    pub(crate) http: HttpArguments,
+    pub(crate) options: Vec<OptionArgument>,
+    pub(crate) time_unit: Option<TimeUnit>,
     pub(crate) manager: Option<Expr>,
-    /// The span of `installed`, if a handler uses the manager that a layer has installed.
-    pub(crate) installed: Option<Span>,
+    /// Whether a handler uses the manager that a layer has installed.
+    pub(crate) installed: bool,
+    pub(crate) on_reject: Option<Expr>,
     pub(crate) error: Option<ExprPath>,
+    /// The value that a function returns, as `Ok`, while another holder has the lock.
     pub(crate) skip: Option<Skip>,
+    pub(crate) fenced: bool,
+    /// The place of `detached`, if the work runs in a task of its own.
+    pub(crate) detached: Option<Span>,
     pub(crate) crate_path: Option<Path>,
+    /// Whether the compiler has expanded all other attributes of the function.
+    pub(crate) last: bool,
 }
 
-/// The value that a function returns, as `Ok`, while another holder has the lock.
 pub(crate) enum Skip {
     /// `skip`: `None`.
     None,
-    /// `skip = <expression>`.
+    /// `skip = <expression>`
     Value(Expr),
+}
+
+/// The unit of whole numbers.
+pub(crate) struct TimeUnit {
+    pub(crate) span: Span,
+    pub(crate) milliseconds: u64,
+}
+
+/// An option and its value.
+pub(crate) struct OptionArgument {
+    pub(crate) name: Ident,
+    pub(crate) value: OptionValue,
+}
+
+pub(crate) enum OptionValue {
+    /// The name alone.
+    Flag,
+    /// A bare word in lower case, such as `abort`.
+    Word(Ident),
+    /// A literal, whose whole number has a type, or a constant.
+    Constant(Expr),
+}
+
+impl OptionValue {
+    fn parse(name: &Ident, input: ParseStream<'_>) -> syn::Result<Self> {
+        if input.peek(Token![=]) { Self::of(name, &value(input, name)?) } else { Ok(Self::Flag) }
+    }
+
+    fn of(name: &Ident, written: &Expr) -> syn::Result<Self> {
+        let with_type = |number: String, ty: &str| {
+            let literal = LitInt::new(&format!("{number}{ty}"), written.span());
+            Self::Constant(Expr::Lit(ExprLit { attrs: Vec::new(), lit: Lit::Int(literal) }))
+        };
+        match ungrouped(written) {
+            Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
+                let value = number.base10_parse().unwrap_or(u64::MAX);
+                Ok(with_type(value.to_string(), "u64"))
+            }
+            Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => match ungrouped(expr) {
+                Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
+                    Ok(with_type("-1".to_owned(), "i64"))
+                }
+                _ => Ok(Self::Constant(written.clone())),
+            },
+            Expr::Path(path) if path.path.get_ident().is_some_and(is_word) => {
+                Ok(path.path.get_ident().cloned().map_or(Self::Flag, Self::Word))
+            }
+            constant @ (Expr::Lit(_)
+            | Expr::Path(_)
+            | Expr::Call(_)
+            | Expr::MethodCall(_)
+            | Expr::Macro(_)) => Ok(Self::Constant(constant.clone())),
+            Expr::Paren(inner) => Self::of(name, &inner.expr),
+            other => Err(syn::Error::new_spanned(
+                other,
+                format!(
+                    "`{name}` takes a literal, such as `5` or `\"500ms\"`, or a constant, which may be calculated"
+                ),
+            )),
+        }
+    }
+
+    fn is_false(&self) -> bool {
+        matches!(self, Self::Constant(Expr::Lit(ExprLit { lit: Lit::Bool(flag), .. })) if !flag.value)
+    }
+}
+
+/// Returns whether the name is written as a word of the attribute, not as a constant.
+fn is_word(name: &Ident) -> bool {
+    !name.to_string().contains(char::is_uppercase)
+}
+
+impl OptionArgument {
+    /// Returns the span to which messages about the value point.
+    pub(crate) fn span(&self) -> Span {
+        match &self.value {
+            OptionValue::Flag => span_at(&self.name),
+            OptionValue::Word(word) => span_at(word),
+            OptionValue::Constant(value) => span_at(value),
+        }
+    }
+
+    /// Returns the pair of the name and the value, where `private` is `redlock_axum::__private`.
+    pub(crate) fn code(&self, private: &TokenStream) -> TokenStream {
+        let name = self.name.unraw().to_string();
+        let value = match &self.value {
+            OptionValue::Flag => quote!(true),
+            OptionValue::Word(word) => {
+                let word = word.unraw().to_string();
+                quote!(#private::Word(#word))
+            }
+            OptionValue::Constant(value) => value.to_token_stream(),
+        };
+        let (argument, value_of) =
+            (with_span(self.span(), quote!(#private::Argument)), Ident::new("value", self.span()));
+        quote!((#name, #argument(#value).#value_of()))
+    }
+
+    /// Returns the constant of the user, if the value is one.
+    pub(crate) fn constant(&self) -> Option<&Expr> {
+        match &self.value {
+            OptionValue::Constant(value) => Some(value),
+            OptionValue::Flag | OptionValue::Word(_) => None,
+        }
+    }
+}
+
+/// The arguments as they were written.
+#[derive(Default)]
+struct Parsed {
+    seen: BTreeSet<String>,
+    key: Option<Key>,
+    options: Vec<OptionArgument>,
+    time_unit: Option<TimeUnit>,
+    manager: Option<Expr>,
+    installed: Option<OptionArgument>,
+    on_reject: Option<(Span, Expr)>,
+    error: Option<(Span, Expr)>,
+    skip: Option<(Span, Skip)>,
+    crate_path: Option<Path>,
+    last: bool,
+}
+
+impl Arguments {
+    /// Returns whether the work is stopped when the lock is lost.
+    pub(crate) fn aborts(&self) -> bool {
+        aborts(&self.options)
+    }
+}
+
+fn aborts(options: &[OptionArgument]) -> bool {
+    let is_abort =
+        |value: &OptionValue| matches!(value, OptionValue::Word(word) if word == "abort");
+    options.iter().any(|option| option.name == "on_lost" && is_abort(&option.value))
 }
 
 impl Parse for Arguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let mut parsed = ParsedArguments::default();
+        let mut parsed = Parsed::default();
         while !input.is_empty() {
             parsed.argument(input)?;
             if !input.is_empty() && input.parse::<Token![,]>().is_err() {
@@ -54,174 +188,214 @@ impl Parse for Arguments {
     }
 }
 
-/// The arguments as they were written.
-#[derive(Default)]
-struct ParsedArguments {
-    key: Option<Key>,
-    options: options::ParsedOptions,
-    http: ParsedHttpArguments,
-    manager: Option<Expr>,
-    installed: Option<(Span, bool)>,
-    error: Option<(Span, Expr)>,
-    skip: Option<(Span, Skip)>,
-    crate_path: Option<Path>,
-}
-
-impl ParsedArguments {
+impl Parsed {
     fn argument(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
-            let known = known_arguments();
-            return Err(input
-                .error(format!("expected an argument such as `key = \"order:{{id}}\"`; {known}")));
+            return Err(input.error("expected an argument such as `key = \"order:{id}\"`"));
         }
         let name = input.call(Ident::parse_any)?;
-        if let Some(read) = self.options.argument(&name, input) {
-            return read;
-        }
-        if let Some(read) = self.http.argument(&name, input) {
-            return read;
+        if !self.seen.insert(name.to_string()) {
+            return Err(syn::Error::new(name.span(), format!("`{name}` is given twice")));
         }
         match name.to_string().as_str() {
-            "key" if input.peek(token::Paren) => {
-                let arguments;
-                parenthesized!(arguments in input);
-                self.set_key(&name, Key::from_arguments(&arguments)?)
+            "key" | "keys" if self.key.is_some() => {
+                return Err(syn::Error::new(
+                    name.span(),
+                    "`key` and `keys` both name what the lock is for; leave out one of them",
+                ));
             }
-            "key" => {
-                let key = Key::from_value(value(input, &name)?)?;
-                self.set_key(&name, key)
-            }
-            "keys" if input.peek(token::Paren) => {
-                let arguments;
-                parenthesized!(arguments in input);
-                self.set_key(&name, Key::from_items(&arguments)?)
-            }
-            "keys" => {
-                let keys = Key::from_list(value(input, &name)?)?;
-                self.set_key(&name, keys)
-            }
-            "manager" => set_once(&mut self.manager, &name, value(input, &name)?),
+            "key" | "keys" => self.key = Some(key(input, &name)?),
+            "time_unit" => self.time_unit = Some(time_unit(value(input, &name)?)?),
+            "manager" => self.manager = Some(value(input, &name)?),
             "installed" => {
-                let flag = flag(input, &name)?;
-                set_once(&mut self.installed, &name, (name.span(), flag))
+                let value = OptionValue::parse(&name, input)?;
+                self.installed = Some(OptionArgument { name, value });
             }
-            "error" => set_once(&mut self.error, &name, (name.span(), value(input, &name)?)),
-            "skip" => {
-                let skip = if input.peek(Token![=]) {
-                    Skip::Value(value(input, &name)?)
-                } else {
-                    Skip::None
-                };
-                set_once(&mut self.skip, &name, (name.span(), skip))
+            "on_reject" => self.on_reject = Some((name.span(), value(input, &name)?)),
+            "error" => self.error = Some((name.span(), value(input, &name)?)),
+            "skip" if input.peek(Token![=]) => {
+                self.skip = Some((name.span(), Skip::Value(value(input, &name)?)));
             }
+            "skip" => self.skip = Some((name.span(), Skip::None)),
             "crate" => {
                 equals(input, &name)?;
-                set_once(&mut self.crate_path, &name, input.call(Path::parse_mod_style)?)
+                self.crate_path = Some(input.call(Path::parse_mod_style)?);
             }
-            unknown => {
-                let perhaps = suggestion(unknown)
-                    .map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-                let known = known_arguments();
-                let message = format!("unknown argument `{unknown}`{perhaps}; {known}");
-                Err(syn::Error::new(name.span(), message))
+            "__last" => self.last = true,
+            foreign => {
+                if let Some(known) = known_as(foreign) {
+                    let message =
+                        format!("unknown argument `{foreign}`; this library calls it `{known}`");
+                    return Err(syn::Error::new(name.span(), message));
+                }
+                let value = OptionValue::parse(&name, input)?;
+                self.options.push(OptionArgument { name, value });
             }
         }
-    }
-
-    /// Stores the value of `key` or `keys`, which exclude each other.
-    fn set_key(&mut self, name: &Ident, key: Key) -> syn::Result<()> {
-        let is_list = |key: &Key| matches!(key, Key::EachItem(_) | Key::List(_));
-        match &self.key {
-            Some(other) if is_list(other) != is_list(&key) => Err(syn::Error::new(
-                name.span(),
-                "`key` and `keys` both name what the lock is for; leave out one of them",
-            )),
-            _ => set_once(&mut self.key, name, key),
-        }
+        Ok(())
     }
 
     fn check(self) -> syn::Result<Arguments> {
-        let Self { key, options, http, manager, installed, error, skip, crate_path } = self;
-        let installed = installed.and_then(|(span, installed)| installed.then_some(span));
+        let Self {
+            key,
+            options,
+            time_unit,
+            manager,
+            installed,
+            on_reject,
+            error,
+            skip,
+            crate_path,
+            last,
+            ..
+        } = self;
         let key = key.ok_or_else(|| {
             syn::Error::new(
                 Span::call_site(),
                 "the lock needs a key: `#[redis_lock(key = \"order:{id}\")]`",
             )
         })?;
-        if let (Some(name), Some(_)) = (http.first_name(), &manager) {
-            return Err(syn::Error::new(
-                name.span(),
-                format!(
-                    "`{name}` is for handlers, which respond to a refused request; a function with \
-                     `manager` returns an error"
-                ),
-            ));
-        }
-        if let (Some((span, _)), None) = (&error, &manager) {
-            return Err(syn::Error::new(
-                *span,
-                "`error` is for functions with `manager`, which return an error; a handler has `on_reject`, a function \
-                 from `LockRejection` to the response",
-            ));
-        }
-        if let (Some((span, _)), None) = (&skip, &manager) {
-            return Err(syn::Error::new(
-                *span,
-                "`skip` needs `manager`: without it the function is a handler, which answers 409 while \
-                 another holder has the lock",
-            ));
-        }
-        let skip = skip.map(|(_, skip)| skip);
-        let unit = options.unit(&http)?;
-        let (options, http) = (options.check(unit)?, http.check(unit)?);
-        let is_list = matches!(key, Key::EachItem(_) | Key::List(_));
-        if let Some((option, span)) = options.of_one_key().filter(|_| is_list) {
-            let message = format!("`{option}` is for locks of one key, and `keys` locks several");
-            return Err(syn::Error::new(span, message));
-        }
-        if let (Some(span), Some(_)) = (options.fenced, &manager) {
-            return Err(syn::Error::new(
-                span,
-                "`fenced` is for handlers, which get the number as a `FencedLock`; in a function \
-                 acquire the lock by hand: `locks.lock(..).fenced(true).acquire()`",
-            ));
-        }
-        if let (Some(span), Some(_)) = (installed, &manager) {
-            return Err(syn::Error::new(
-                span,
+        let installed = installed.as_ref().map(is_set).transpose()?.flatten();
+        let is_function = manager.is_some();
+        // Arguments of handlers beside `manager`, and arguments of functions without it.
+        let misplaced = [
+            (
+                on_reject.as_ref().map(|(span, _)| *span).filter(|_| is_function),
+                "`on_reject` is for handlers, which respond to a refused request; a function with `manager` returns an error",
+            ),
+            (
+                installed.filter(|_| is_function),
                 "`installed` is for handlers, and `manager` is for functions; leave out one of them",
+            ),
+            (
+                error.as_ref().map(|(span, _)| *span).filter(|_| !is_function),
+                "`error` is for functions with `manager`, which return an error; a handler has `on_reject`, a function from \
+                 `LockRejection` to the response",
+            ),
+            (
+                skip.as_ref().map(|(span, _)| *span).filter(|_| !is_function),
+                "`skip` needs `manager`: without it the function is a handler, which answers 409 while another holder has \
+                 the lock",
+            ),
+        ];
+        for (span, message) in misplaced {
+            if let Some(span) = span {
+                return Err(syn::Error::new(span, message));
+            }
+        }
+        let set = |name: &str| {
+            let argument = options.iter().find(|argument| argument.name == name);
+            argument.map(is_set).transpose().map(Option::flatten)
+        };
+        let (fenced, detached) = (set("fenced")?.is_some(), set("detached")?);
+        let error = error.map(|(_, path)| error_path(&path, aborts(&options))).transpose()?;
+        let on_reject = on_reject.map(|(_, function)| function);
+        let (installed, skip) = (installed.is_some(), skip.map(|(_, skip)| skip));
+        Ok(Arguments {
+            key,
+            options,
+            time_unit,
+            manager,
+            installed,
+            on_reject,
+            error,
+            skip,
+            fenced,
+            detached,
+            crate_path,
+            last,
+        })
+    }
+}
+
+/// Parses the value of `key` or `keys`.
+fn key(input: ParseStream<'_>, name: &Ident) -> syn::Result<Key> {
+    let is_list = name == "keys";
+    if input.peek(token::Paren) {
+        let arguments;
+        parenthesized!(arguments in input);
+        return if is_list { Key::from_items(&arguments) } else { Key::from_arguments(&arguments) };
+    }
+    let value = value(input, name)?;
+    if is_list { Key::from_list(value) } else { Key::from_value(value) }
+}
+
+/// Parses the `=` of an argument that must have a value.
+fn equals(input: ParseStream<'_>, name: &Ident) -> syn::Result<()> {
+    match input.parse::<Token![=]>() {
+        Ok(_) if !input.is_empty() => Ok(()),
+        _ => {
+            Err(syn::Error::new(name.span(), format!("`{name}` has no value; write `{name} = ..`")))
+        }
+    }
+}
+
+/// Parses `= value`.
+fn value(input: ParseStream<'_>, name: &Ident) -> syn::Result<Expr> {
+    equals(input, name)?;
+    input.parse()
+}
+
+/// Returns the place of a flag that is set. It selects code of the attribute, so it cannot be a constant.
+fn is_set(OptionArgument { name, value }: &OptionArgument) -> syn::Result<Option<Span>> {
+    match value {
+        OptionValue::Constant(Expr::Lit(ExprLit { lit: Lit::Bool(_), .. })) => {
+            Ok((!value.is_false()).then(|| name.span()))
+        }
+        OptionValue::Flag => Ok(Some(name.span())),
+        OptionValue::Word(_) | OptionValue::Constant(_) => Err(syn::Error::new(
+            name.span(),
+            format!("`{name}` is `true` or `false`, and `{name}` alone is `true`"),
+        )),
+    }
+}
+
+/// Returns the unit, which has a name of Java's `TimeUnit`.
+fn time_unit(value: Expr) -> syn::Result<TimeUnit> {
+    let name = match ungrouped(&value) {
+        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) => name.value().to_ascii_lowercase(),
+        _ => String::new(),
+    };
+    let milliseconds = match name.as_str() {
+        "milliseconds" => 1,
+        "seconds" => 1_000,
+        "minutes" => 60_000,
+        "hours" => 3_600_000,
+        "days" => 86_400_000,
+        "microseconds" | "nanoseconds" => {
+            return Err(syn::Error::new_spanned(
+                value,
+                format!("Redis counts leases in milliseconds; {name} are too fine"),
             ));
         }
-        let error = error.map(|(_, path)| error_path(path, options.on_lost)).transpose()?;
-        Ok(Arguments { key, options, http, manager, installed, error, skip, crate_path })
-    }
-}
-
-fn error_path(value: Expr, on_lost: OnLostArgument) -> syn::Result<ExprPath> {
-    match value {
-        Expr::Path(path) => Ok(path),
-        Expr::Group(group) => error_path(*group.expr, on_lost),
-        other => {
-            let message = match on_lost {
-                OnLostArgument::KeepGoing => {
-                    "`error` must be the path of a function from `LockError` to the function's own \
-                     error, such as `ShopError::from_lock`"
-                }
-                OnLostArgument::Abort => {
-                    "with `on_lost = abort`, `error` must be the path of a function from `RunError` to \
-                     the function's own error, such as `ShopError::from_run`"
-                }
-            };
-            Err(syn::Error::new_spanned(other, message))
+        _ => {
+            return Err(syn::Error::new_spanned(
+                value,
+                "unknown time unit; the units are \"milliseconds\", \"seconds\", \"minutes\", \"hours\" and \"days\"",
+            ));
         }
+    };
+    Ok(TimeUnit { span: mixed_span().located_at(value.span()), milliseconds })
+}
+
+fn error_path(value: &Expr, aborts: bool) -> syn::Result<ExprPath> {
+    match ungrouped(value) {
+        Expr::Path(path) => Ok(path.clone()),
+        other if aborts => Err(syn::Error::new_spanned(
+            other,
+            "with `on_lost = abort`, `error` must be the path of a function from `RunError` to the function's own error, \
+             such as `ShopError::from_run`",
+        )),
+        other => Err(syn::Error::new_spanned(
+            other,
+            "`error` must be the path of a function from `LockError` to the function's own error, such as \
+             `ShopError::from_lock`",
+        )),
     }
 }
 
-/// Returns the argument that an unknown name probably means, for the names of the Spring annotation and of
-/// other lock libraries. For any other name, such as `hold_at_least`, the message only lists the known
-/// arguments.
-fn suggestion(name: &str) -> Option<&'static str> {
+/// Returns the name of an argument for its name in the Spring annotation and in other lock libraries.
+fn known_as(name: &str) -> Option<&'static str> {
     Some(match name {
         "name" | "value" => "key",
         "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" | "lockAtMostFor"
@@ -248,9 +422,6 @@ fn suggestion(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use proc_macro2::TokenStream;
-    use quote::quote;
-
     use super::*;
 
     fn message(tokens: TokenStream) -> String {
@@ -260,65 +431,29 @@ mod tests {
     #[test]
     fn an_argument_that_is_given_twice_is_an_error() {
         assert_eq!(message(quote!(key = "a", key("b"))), "`key` is given twice");
-        assert_eq!(message(quote!(keys = a, keys("{}", b))), "`keys` is given twice");
         for both in [quote!(key = "a", keys = b), quote!(keys("{}", b), key("a"))] {
             assert!(message(both).starts_with("`key` and `keys` both name"));
         }
-        for (name, value) in [
-            ("expire", quote!(1)),
-            ("wait_time", quote!(1)),
-            ("time_unit", quote!("seconds")),
-            ("renew", quote!(true)),
-            ("max_hold", quote!(1)),
-            ("min_hold", quote!(1)),
-            ("keep", quote!(true)),
-            ("reentrant", quote!(true)),
-            ("fair", quote!(true)),
-            ("shared", quote!(true)),
-            ("permits", quote!(1)),
-            ("dialect", quote!(redisson)),
-            ("fenced", quote!(true)),
-            ("on_lost", quote!(abort)),
-            ("manager", quote!(locks)),
-            ("error", quote!(locks)),
-            ("skip", quote!(0)),
-            ("contended_status", quote!(423)),
-            ("retry_after_max", quote!(1)),
-            ("hold_until", quote!(response)),
-            ("on_reject", quote!(respond)),
-        ] {
+        for (name, value) in
+            [("expire", quote!(1)), ("on_lost", quote!(abort)), ("manager", quote!(a))]
+        {
             let ident = Ident::new(name, Span::call_site());
-            assert_eq!(
-                message(quote!(key = "a", #ident = #value, #ident = #value)),
-                format!("`{name}` is given twice")
-            );
+            let twice = quote!(key = "a", #ident = #value, #ident = #value);
+            assert_eq!(message(twice), format!("`{name}` is given twice"));
         }
         assert_eq!(message(quote!(key = "a", renew, renew = false)), "`renew` is given twice");
-        assert_eq!(message(quote!(key = "a", crate = a::b, crate = c)), "`crate` is given twice");
     }
 
     #[test]
-    fn the_message_for_an_unknown_argument_lists_the_known_ones() {
-        assert_eq!(
-            message(quote!(key = "a", waitTime = 2)),
-            format!(
-                "unknown argument `waitTime` (did you mean `wait_time`?); {}",
-                known_arguments()
-            )
-        );
-        for unknown in ["fast", "hold_at_least"] {
-            let ident = Ident::new(unknown, Span::call_site());
-            assert_eq!(
-                message(quote!(key = "a", #ident = 1)),
-                format!("unknown argument `{unknown}`; {}", known_arguments())
-            );
-        }
+    fn a_foreign_name_is_translated() {
+        let unknown = message(quote!(key = "a", waitTime = 2));
+        assert_eq!(unknown, "unknown argument `waitTime`; this library calls it `wait_time`");
         assert!(message(quote!("order")).starts_with("expected an argument such as `key"));
     }
 
     #[test]
     fn a_missing_value_or_comma_is_an_error() {
-        for tokens in [quote!(key), quote!(key =), quote!(key("a"), expire)] {
+        for tokens in [quote!(key), quote!(key =), quote!(key("a"), manager)] {
             assert!(message(tokens).contains("has no value; write"));
         }
         assert_eq!(
@@ -329,13 +464,25 @@ mod tests {
 
     #[test]
     fn conflicting_arguments_are_refused() {
-        assert!(message(quote!()).starts_with("the lock needs a key"));
-        assert!(message(quote!(expire = 5)).starts_with("the lock needs a key"));
-        assert!(message(quote!(key = "a", skip)).starts_with("`skip` needs `manager`"));
-        assert!(message(quote!(key = "a", skip = 0)).starts_with("`skip` needs `manager`"));
-        assert!(
-            message(quote!(key = "a", manager = m, error = |e| e)).starts_with("`error` must be")
-        );
+        for (tokens, start) in [
+            (quote!(), "the lock needs a key"),
+            (quote!(expire = 5), "the lock needs a key"),
+            (quote!(key = "a", skip), "`skip` needs `manager`"),
+            (quote!(key = "a", skip = 0), "`skip` needs `manager`"),
+            (quote!(key = "a", error = convert), "`error` is for functions"),
+            (quote!(key = "a", manager = m, error = |e| e), "`error` must be the path"),
+            (quote!(key = "a", manager = m, on_reject = f), "`on_reject` is for handlers"),
+            (quote!(key = "a", manager = m, installed), "`installed` is for handlers"),
+            (quote!(key = "a", fenced = FENCED), "`fenced` is `true` or `false`"),
+            (quote!(key = "a", installed = 1), "`installed` is `true` or `false`"),
+            (quote!(key = "a", time_unit = "fortnights"), "unknown time unit; the units are"),
+            (quote!(key = "a", time_unit = seconds), "unknown time unit; the units are"),
+            (quote!(key = "a", time_unit = "Nanoseconds"), "Redis counts leases in milliseconds"),
+            (quote!(key = "a", expire = 2 * 3), "`expire` takes a literal"),
+        ] {
+            let message = message(tokens);
+            assert!(message.starts_with(start), "{message}");
+        }
         for tokens in [
             quote!(key = "a", manager = m, error = |e| e, on_lost = abort),
             quote!(on_lost = abort, error = 5, key = "a", manager = m),
@@ -343,19 +490,44 @@ mod tests {
             let message = message(tokens);
             assert!(message.contains("`error` must be the path of a function from `RunError`"));
         }
-        assert!(message(quote!(key = "a", manager = m, fenced)).starts_with("`fenced` is for"));
-        for (option, is_refused) in [
-            (quote!(fair), true),
-            (quote!(shared), true),
-            (quote!(permits = 3), true),
-            (quote!(fair = false, shared = false), false),
+    }
+
+    #[test]
+    fn a_value_gets_the_type_of_its_literal() {
+        for (written, code) in [
+            (quote!(5), "5u64"),
+            (quote!(5u8), "5u8"),
+            (quote!((5)), "5u64"),
+            (quote!(99999999999999999999), "18446744073709551615u64"),
+            (quote!(-5), "-1i64"),
+            (quote!("5s"), "\"5s\""),
+            (quote!(0.5), "0.5"),
+            (quote!(LEASE), "LEASE"),
+            (quote!(Self::LEASE), "Self::LEASE"),
+            (quote!(self::lease), "self::lease"),
+            (quote!(abort), "p::Word(\"abort\")"),
+            (quote!(false), "false"),
         ] {
-            let result = syn::parse2::<Arguments>(quote!(keys("sku:{}", skus), #option));
-            let message = result.err().map(|error| error.to_string()).unwrap_or_default();
-            assert_eq!(message.contains("is for locks of one key"), is_refused, "{message}");
+            let arguments: Arguments = syn::parse2(quote!(key = "a", x = #written)).unwrap();
+            let code_of = arguments.options[0].code(&quote!(p)).to_string().replace(' ', "");
+            assert_eq!(code_of, format!("(\"x\",p::Argument({code}).value())"));
         }
-        assert!(
-            message(quote!(key = "a", error = convert)).starts_with("`error` is for functions")
-        );
+        let arguments: Arguments = syn::parse2(quote!(key = "a", x)).unwrap();
+        let code = arguments.options[0].code(&quote!(p)).to_string().replace(' ', "");
+        assert_eq!(code, "(\"x\",p::Argument(true).value())");
+    }
+
+    #[test]
+    fn words_and_flags_select_the_code() {
+        let parse = |tokens| syn::parse2::<Arguments>(quote!(key = "a", #tokens)).unwrap();
+        let all = parse(quote!(fenced, detached = true, on_lost = abort, installed));
+        assert!(all.fenced && all.detached.is_some() && all.aborts() && all.installed);
+        let none = parse(quote!(
+            fenced = false,
+            detached = false,
+            on_lost = keep_going,
+            installed = false
+        ));
+        assert!(!none.fenced && none.detached.is_none() && !none.aborts() && !none.installed);
     }
 }

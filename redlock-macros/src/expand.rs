@@ -1,42 +1,29 @@
-//! Generates the code, which extracts, then locks, then runs the function, and always releases.
+//! Generates the function: it makes the key and the options, and runs the user's code, which stays in its place, under
+//! the lock.
 //!
-//! The outer function has the user's name and parameters. The inner function has the user's
-//! parameters, body and return type unchanged, so that the compiler's messages about them are the same
-//! as without the attribute. A method has no inner function: its code stays in place (`in_place.rs`). The
-//! generated code is short: everything that an ordinary function can do is in `redlock_axum::__private`.
+//! Everything that an ordinary function can do is in `redlock_axum::__private`.
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
-use quote::{ToTokens, format_ident, quote};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{FnArg, Signature, parse_quote, parse_quote_spanned};
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    Attribute, FnArg, GenericArgument, GenericParam, PathArguments, ReturnType, Signature, Type,
+    TypeImplTrait, TypeParamBound, parse_quote, parse_quote_spanned,
+};
 
-use crate::arguments::{Arguments, Skip};
-use crate::bindings::Parameters;
-use crate::forwarding;
+use crate::arguments::{Arguments, OptionArgument, Skip};
 use crate::function::Function;
-use crate::hygiene::local;
-use crate::key::{Key, Template, collect_names};
-use crate::{rules, spring};
-
-/// The position of an attribute among the other attributes of its function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// As the user wrote it.
-    Written,
-    /// The compiler has expanded all other attributes of the function.
-    Last,
-}
+use crate::hygiene::{braced, local, mixed_span, span_at, with_span};
+use crate::key::collect_names;
+use crate::parameters::Parameters;
 
 /// Expands the attribute on an item.
-pub(crate) fn expand(
-    arguments: &TokenStream,
-    item: &TokenStream,
-    position: Position,
-) -> TokenStream {
-    match try_expand(arguments, item.clone(), position) {
+pub(crate) fn expand(written: &TokenStream, item: &TokenStream) -> TokenStream {
+    match try_expand(written, item.clone()) {
         Ok(expanded) => expanded,
         // The item is kept, so that code which uses it causes no further errors.
         Err(error) => {
@@ -46,205 +33,440 @@ pub(crate) fn expand(
     }
 }
 
-fn try_expand(
-    written: &TokenStream,
-    item: TokenStream,
-    position: Position,
-) -> syn::Result<TokenStream> {
+fn try_expand(written: &TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let arguments: Arguments = syn::parse2(written.clone())?;
     let function: Function = syn::parse2(item)?;
-    rules::check(&arguments, &function)?;
     let expansion = Expansion::new(&arguments, &function);
-    expansion.check_key()?;
-    if position == Position::Written
-        && !expansion.nested
-        && let Some(later) = expansion.after_the_other_attributes(written)
-    {
-        return Ok(later);
+    expansion.check()?;
+    let expanded = expansion.function()?;
+    if arguments.last || function.attributes.is_empty() {
+        return Ok(expanded);
     }
-    expansion.tokens()
+    Ok(expansion.after_the_other_attributes(written))
 }
 
 /// One use of the attribute.
-pub(crate) struct Expansion<'a> {
-    pub(crate) arguments: &'a Arguments,
-    pub(crate) function: &'a Function,
-    pub(crate) parameters: Parameters<'a>,
-    /// Whether the user's code is in an inner function. Otherwise it stays in place.
-    pub(crate) nested: bool,
-    pub(crate) inner_name: Ident,
+struct Expansion<'a> {
+    arguments: &'a Arguments,
+    function: &'a Function,
+    parameters: Parameters<'a>,
     /// `redlock_axum::__private`.
-    pub(crate) private: TokenStream,
+    private: TokenStream,
 }
 
 impl<'a> Expansion<'a> {
     fn new(arguments: &'a Arguments, function: &'a Function) -> Self {
-        let name = &function.signature.ident;
-        let root = arguments
-            .crate_path
-            .as_ref()
-            .map_or_else(|| quote!(::redlock_axum), ToTokens::to_token_stream);
-        let nested = function.signature.receiver().is_none()
-            && function.returned_future.is_none()
-            && !function.names_self_type();
-        Self {
-            parameters: Parameters::new(
-                function.parameters(),
-                names_in(arguments),
-                forwarding::is_reversed(&function.attributes),
-            ),
-            arguments,
-            function,
-            nested,
-            inner_name: inner_name(name),
-            private: quote!(#root::__private),
+        let root = &arguments.crate_path;
+        let root = root.as_ref().map_or_else(|| quote!(::redlock_axum), ToTokens::to_token_stream);
+        let mut referenced = BTreeSet::new();
+        arguments.key.collect_names(&mut referenced);
+        collect_names(&arguments.manager, &mut referenced);
+        if let Some(Skip::Value(value)) = &arguments.skip {
+            collect_names(value, &mut referenced);
         }
+        let parameters = Parameters::new(function.parameters(), referenced);
+        Self { parameters, arguments, function, private: quote!(#root::__private) }
     }
 
-    /// Refuses a key in the expression language of Spring, which would be one constant key for all calls.
-    fn check_key(&self) -> syn::Result<()> {
-        let Some(Template { literal, .. }) = self.arguments.key.template() else { return Ok(()) };
-        let text = literal.value();
-        match spring::rust_form(&text, |name| self.parameters.binds(name)) {
-            Some(rust) => Err(syn::Error::new(
-                literal.span(),
-                format!(
-                    "`{text}` is written for Spring, and would be one key for all calls; write `{rust}`"
-                ),
-            )),
-            None => Ok(()),
+    /// Checks the rules that concern both the function and the arguments.
+    fn check(&self) -> syn::Result<()> {
+        let Self { arguments, function, .. } = self;
+        let signature = &function.signature;
+        let is_second = |attribute: &&Attribute| {
+            attribute.path().segments.last().is_some_and(|last| last.ident == "redis_lock")
+        };
+        if let Some(second) = function.attributes.iter().find(is_second) {
+            return Err(syn::Error::new_spanned(
+                second,
+                "a function has one `#[redis_lock]`: `keys` locks several keys at once, and a layer on the route takes \
+                 another lock",
+            ));
         }
+        if arguments.manager.is_some() {
+            return match signature.output {
+                ReturnType::Type(..) => Ok(()),
+                ReturnType::Default => Err(syn::Error::new_spanned(
+                    &signature.ident,
+                    "with `manager = ..` the function must return a `Result`, whose error says that the lock was refused",
+                )),
+            };
+        }
+        if let Some(receiver) = signature.receiver() {
+            return Err(syn::Error::new_spanned(
+                receiver,
+                "a method cannot be a handler; add `manager = ..`, such as `manager = self.locks`",
+            ));
+        }
+        if function.returned_future.is_some() {
+            return Err(syn::Error::new_spanned(
+                signature.fn_token,
+                "a locked handler must be an `async fn`; a function that returns a future needs `manager = ..`",
+            ));
+        }
+        Ok(())
     }
 
-    /// Returns the function as it is, but with this attribute below all others, in the reverse order. The compiler
-    /// then expands the innermost attribute first and this one last. So the code of each attribute contains the
-    /// code of the attributes below it, as in a function with an inner function.
+    /// Returns the function as it is, but with this attribute below all others, so that the compiler expands it last and
+    /// it contains their code.
     ///
-    /// Returns `None` if there is nothing to reverse.
-    fn after_the_other_attributes(&self, written: &TokenStream) -> Option<TokenStream> {
-        let Self { private, function, .. } = self;
-        let last = parse_quote!(#[#private::redis_lock_last(#written)]);
-        let attributes = forwarding::reversed(&function.attributes, last)?;
-        let Function { visibility, signature, inner_attributes, body, brace, .. } = function;
+    /// A handler without parameters gets one. Otherwise `#[debug_handler]`, which calls the handler with the number of
+    /// parameters that it sees, would call it without the lock.
+    fn after_the_other_attributes(&self, written: &TokenStream) -> TokenStream {
+        let Self { private, arguments, .. } = self;
+        let Function { attributes, visibility, signature, inner_attributes, body, brace, .. } =
+            self.function;
+        let mut signature = signature.clone();
+        if arguments.manager.is_none() && signature.inputs.is_empty() {
+            signature.inputs.push(parse_quote!(_: ()));
+        }
         let block = braced(brace.join(), quote!(#(#inner_attributes)* #body));
-        Some(quote!(#(#attributes)* #visibility #signature #block))
+        quote!(#(#attributes)* #[#private::redis_lock(__last, #written)] #visibility #signature #block)
     }
 
-    fn tokens(&self) -> syn::Result<TokenStream> {
+    fn function(&self) -> syn::Result<TokenStream> {
         let Function { attributes, inner_attributes, visibility, returned_future, .. } =
             self.function;
-        let signature = self.outer_signature();
-        let body = match &self.arguments.manager {
-            None => self.handler_body()?,
-            Some(manager) => self.function_body(manager)?,
+        let signature = self.signature();
+        let future = if self.arguments.manager.is_none() {
+            self.handler()?
+        } else {
+            self.function_of_manager()?
         };
-        if self.nested {
-            let (attributes, inner) = (forwarding::of_outer(attributes), self.inner());
-            return Ok(quote!(#(#attributes)* #visibility #signature { #inner #body }));
-        }
+        // The block ends before the await, so that the future does not store what only the block borrows.
+        let body = quote_spanned!(mixed_span()=> { #future }.await);
         let body = match returned_future {
-            Some(returned) => returned.future(&body),
             None => body,
+            Some(returned) => {
+                let future = quote_spanned!(mixed_span()=> async move { #body });
+                match returned.boxed {
+                    Some(_) => quote_spanned!(mixed_span()=> ::std::boxed::Box::pin(#future)),
+                    None => future,
+                }
+            }
         };
         // The compiler does not see that a block drops a captured `mut self`, and so reads its last value.
-        let dropped =
-            matches!(signature.receiver(), Some(receiver) if receiver.mutability.is_some())
-                .then(|| quote!(#[allow(unused_assignments)]));
+        let is_mutable = signature.receiver().is_some_and(|receiver| receiver.mutability.is_some());
+        let dropped = is_mutable.then(|| quote!(#[allow(unused_assignments)]));
         Ok(quote!(#(#attributes)* #dropped #visibility #signature { #(#inner_attributes)* #body }))
     }
 
-    /// Returns the inner function, which contains the user's code.
-    fn inner(&self) -> TokenStream {
-        let Function { attributes, inner_attributes, body, brace, signature, .. } = self.function;
-        let attributes = forwarding::of_inner(attributes, &signature.ident);
-        let signature = Signature { ident: self.inner_name.clone(), ..signature.clone() };
-        let use_names = self.parameters.use_names();
-        let block = braced(brace.join(), quote!(#(#inner_attributes)* #use_names #body));
-        // The inner function must be `async`, even if it awaits nothing.
-        quote!(#[allow(clippy::unused_async)] #(#attributes)* #signature #block)
-    }
-
-    /// Returns the signature of the outer function, with the same types. In a handler, the first parameter
-    /// becomes a pair with the hidden extractor, so that the number of parameters does not change.
-    fn outer_signature(&self) -> Signature {
-        let private = &self.private;
+    /// Returns the signature of the generated function, with the same types. In a handler, the first parameter becomes a
+    /// pair with the hidden extractor, so that the number of parameters does not change.
+    fn signature(&self) -> Signature {
+        let Self { private, arguments, .. } = self;
         let mut signature = self.function.signature.clone();
-        let mut inputs: Vec<FnArg> = self
+        let receiver = signature.receiver().cloned().map(FnArg::Receiver);
+        let mut parameters: Vec<FnArg> = self
             .parameters
             .iter()
             .map(|parameter| {
-                let (pattern, ty) =
-                    (self.parameters.outer_pattern(parameter), &parameter.written.ty);
-                parse_quote!(#pattern: #ty)
+                let (name, ty) = (&parameter.name, parameter.ty);
+                parse_quote!(#name: #ty)
             })
             .collect();
-        if self.arguments.manager.is_none() {
-            let lock = local("lock");
-            let fenced = self.arguments.options.fenced.is_some();
-            let locks = if self.arguments.installed.is_some() {
-                quote!(InstalledLocks)
-            } else {
-                quote!(Locks)
-            };
-            let extractor = quote!(#private::HandlerLock<#private::#locks, #fenced>);
-            let fused = match self.parameters.iter().next() {
+        if arguments.manager.is_none() {
+            let (lock, fenced, installed) = (local("lock"), arguments.fenced, arguments.installed);
+            let extractor = if installed { quote!(#fenced, true) } else { quote!(#fenced) };
+            let extractor = quote!(#private::HandlerLock<#extractor>);
+            let with_lock = match self.parameters.iter().next() {
                 Some(first) => {
-                    let (pattern, ty) = (self.parameters.outer_pattern(first), &first.written.ty);
-                    parse_quote!((#lock, #pattern): (#extractor, #ty))
+                    let (name, ty) = (&first.name, first.ty);
+                    parse_quote!((#lock, #name): (#extractor, #ty))
                 }
                 None => parse_quote!(#lock: #extractor),
             };
-            inputs.splice(..inputs.len().min(1), [fused]);
+            parameters.splice(..parameters.len().min(1), [with_lock]);
             let span = signature.output.span();
             signature.output = parse_quote_spanned!(span=> -> #private::Response);
         }
-        if let Some(receiver) = signature.receiver() {
-            inputs.insert(0, FnArg::Receiver(receiver.clone()));
-        }
-        signature.inputs = inputs.into_iter().collect();
+        signature.inputs = receiver.into_iter().chain(parameters).collect();
         signature
+    }
+
+    /// Returns the code whose value is the future of a handler.
+    fn handler(&self) -> syn::Result<TokenStream> {
+        let Self { private, arguments, .. } = self;
+        let [lock, key] = ["lock", "key"].map(local);
+        let (moved, references) = (self.parameters.moved(), self.parameters.references());
+        let made = arguments.key.code(private, &self.parameters)?;
+        let (output_type, refuse) = (self.output_type(), self.refuse());
+        let (statements, options) = self.options();
+        let respond = with_span(self.output_span(), quote!(#private::IntoResponse::into_response));
+        let work = self.work();
+        let span = arguments
+            .detached
+            .map_or(self.output_span(), |detached| mixed_span().located_at(detached));
+        let serve =
+            Ident::new(if arguments.detached.is_some() { "serve_detached" } else { "serve" }, span);
+        Ok(quote_spanned! {mixed_span()=>
+            #moved
+            #output_type
+            let #key = {
+                #references
+                let #key = #made;
+                #key
+            };
+            #statements
+            #lock.#serve(#key, #options, #refuse, #respond, #work)
+        })
+    }
+
+    /// Returns the code whose value is the future of a function with `manager`.
+    fn function_of_manager(&self) -> syn::Result<TokenStream> {
+        let Self { private, arguments, .. } = self;
+        let [request, error] = ["request", "error"].map(local);
+        let (moved, references) = (self.parameters.moved(), self.parameters.references());
+        let (manager, key) = (&arguments.manager, arguments.key.code(private, &self.parameters)?);
+        let made = quote_spanned!(span_at(manager)=> #private::request(&#manager, #key));
+        let (statements, options) = self.options();
+        let convert = match &arguments.error {
+            Some(path) => path.to_token_stream(),
+            None => with_span(self.output_span(), quote!(::core::convert::From::from)),
+        };
+        let cause = if arguments.aborts() { quote!(RunError) } else { quote!(LockError) };
+        let mut reported = error.clone();
+        reported.set_span(self.output_span());
+        let refused = with_span(self.output_span(), quote!(#private::LockedResult::refused));
+        let refuse = quote_spanned! {self.output_span()=>
+            |#error: #private::#cause| #refused(#convert(#reported))
+        };
+        let (skip, work) = (self.skip(), self.work());
+        let span = arguments
+            .detached
+            .map_or(self.output_span(), |detached| mixed_span().located_at(detached));
+        let run = if arguments.detached.is_some() { quote!(run_detached) } else { quote!(run) };
+        let run = with_span(span, quote!(#private::#run));
+        Ok(quote_spanned! {mixed_span()=>
+            #moved
+            let #request = {
+                #references
+                let #request = #made;
+                #request
+            };
+            #statements
+            #run(#request, #options, #refuse, #skip, #work)
+        })
+    }
+
+    /// Returns an expression for the function that makes the result while another holder has the lock. Its value is
+    /// evaluated before the acquisition.
+    fn skip(&self) -> TokenStream {
+        let Self { private, arguments, .. } = self;
+        let references = self.parameters.references();
+        let (value, span) = match &arguments.skip {
+            None => {
+                return quote_spanned!(mixed_span()=> ::core::option::Option::None::<fn() -> _>);
+            }
+            Some(Skip::None) => (quote!(::core::option::Option::None), self.output_span()),
+            Some(Skip::Value(value)) => (value.to_token_stream(), span_at(value)),
+        };
+        let skipped = local("skipped");
+        let result = with_span(span, quote!(#private::SkippedResult::skipped));
+        let mut reported = skipped.clone();
+        reported.set_span(span);
+        quote_spanned! {mixed_span()=> {
+            let #skipped = { #references #value };
+            ::core::option::Option::Some(move || #result(#reported))
+        }}
+    }
+
+    /// Returns statements that make the options, and the expression for them. The compiler evaluates the options, and
+    /// checks each of them at its place.
+    fn options(&self) -> (TokenStream, TokenStream) {
+        let Self { private, arguments, .. } = self;
+        let form = match (arguments.manager.is_some(), arguments.key.is_list()) {
+            (false, false) => quote!(Handler),
+            (false, true) => quote!(HandlerOfKeys),
+            (true, false) => quote!(Function),
+            (true, true) => quote!(FunctionOfKeys),
+        };
+        let unit = arguments.time_unit.as_ref().map_or(1000, |unit| unit.milliseconds);
+        let options = arguments.options.iter().map(|argument| argument.code(private));
+        let made = quote!(#private::options(#private::Form::#form, #unit, &[#(#options),*]));
+        let mut checks: Vec<(Span, TokenStream)> = Vec::new();
+        for argument in &arguments.options {
+            let name = argument.name.unraw().to_string();
+            checks.push((argument.span(), quote!(#name)));
+        }
+        if let Some(unit) = &arguments.time_unit {
+            checks.push((unit.span, quote!("time_unit")));
+        }
+        let constants: Vec<_> =
+            arguments.options.iter().filter_map(OptionArgument::constant).collect();
+        // A constant item cannot name `Self` or a generic parameter, but a `const` block can. The compiler evaluates a
+        // block only when it builds the program, not when it checks it.
+        if self.is_generic(&constants) {
+            let checks = checks.iter().map(|(span, name)| {
+                let check = with_span(*span, quote!(#private::assert_valid));
+                quote_spanned!(*span=> const { #check(&#made, #name) };)
+            });
+            return (quote!(#(#checks)*), quote!(const { #made }));
+        }
+        let name = Ident::new("__REDIS_LOCK_OPTIONS", mixed_span());
+        let checks = checks.iter().map(|(span, option)| {
+            let check = with_span(*span, quote!(#private::assert_valid));
+            quote_spanned!(*span=> const _: () = #check(&#name, #option);)
+        });
+        let statements = quote_spanned! {mixed_span()=>
+            const #name: #private::Options = #made;
+            #(#checks)*
+        };
+        (statements, name.into_token_stream())
+    }
+
+    fn is_generic(&self, constants: &[&syn::Expr]) -> bool {
+        let mut names = BTreeSet::new();
+        for constant in constants {
+            collect_names(constant, &mut names);
+        }
+        let generics = &self.function.signature.generics.params;
+        let mut generics = generics.iter().filter_map(|parameter| match parameter {
+            GenericParam::Type(parameter) => Some(&parameter.ident),
+            GenericParam::Const(parameter) => Some(&parameter.ident),
+            GenericParam::Lifetime(_) => None,
+        });
+        names.contains("Self")
+            || generics.any(|generic| names.contains(&generic.unraw().to_string()))
+    }
+
+    /// Returns a closure that makes the future of the user's code. A future as an argument would be stored twice.
+    ///
+    /// All parameters move into the future, so that they are dropped at its end, before the release.
+    fn work(&self) -> TokenStream {
+        let function = self.function;
+        let this = function.signature.receiver().map(|receiver| {
+            let this = receiver.self_token;
+            quote_spanned!(mixed_span()=> let _ = &#this;)
+        });
+        let (bound, body) = (self.parameters.bound(), &function.body);
+        let typed = self.typed();
+        let code = match &function.returned_future {
+            None => quote!(#typed #this #bound #body),
+            // The code returns a future. In a closure it can also return from its middle.
+            Some(returned) => {
+                let closure = braced(function.brace.join(), quote!(#bound #body));
+                let output = returned.boxed.as_ref().map(|ty| {
+                    let ty = without_impl(ty);
+                    quote!(-> #ty)
+                });
+                quote_spanned!(mixed_span()=> #typed #this (move || #output #closure)().await)
+            }
+        };
+        let block = braced(function.brace.join(), code);
+        let span = mixed_span().located_at(function.brace.join());
+        quote_spanned!(span=> move || async move #block)
+    }
+
+    /// Returns a statement that never returns, but gives the `async` block around it the function's return type.
+    /// Otherwise the compiler would have to infer the type, and could not always do so.
+    fn typed(&self) -> Option<TokenStream> {
+        let ty = without_impl(&self.function.output());
+        if matches!(ty, Type::Infer(_)) {
+            return None;
+        }
+        let span = self.output_span();
+        let mut output = local("output");
+        output.set_span(span);
+        Some(quote_spanned! {span=>
+            if let ::core::option::Option::Some(#output) = ::core::option::Option::None::<#ty> {
+                return #output;
+            }
+        })
+    }
+
+    /// Returns a function that mentions the output of a handler, if that contains an `impl Trait`: the generated
+    /// signature does not mention it, so that the compiler would report unused imports.
+    fn output_type(&self) -> Option<TokenStream> {
+        let mut ty = self.function.output();
+        if !contains_impl(&ty) {
+            return None;
+        }
+        WithoutCaptures.visit_type_mut(&mut ty);
+        let name = local("output_type");
+        let (generics, _, clause) = self.function.signature.generics.split_for_impl();
+        let generics = self.function.signature.generics.lt_token.map(|_| generics);
+        Some(quote_spanned!(mixed_span()=> fn #name #generics(_: #ty) #clause {}))
+    }
+
+    /// Returns an expression for the function that makes the response to a request that was refused or stopped.
+    fn refuse(&self) -> TokenStream {
+        let Self { private, arguments, .. } = self;
+        if let Some(on_reject) = &arguments.on_reject {
+            let rejection = local("rejection");
+            return quote_spanned!(span_at(on_reject)=> |#rejection| #private::refuse_by(#rejection, #on_reject));
+        }
+        let output = conversion_type(self.function.output());
+        quote_spanned! {mixed_span()=> {
+            use #private::{ByConversion as _, ByDefault as _};
+            (&&#private::Output::<#output>::new()).refuse()
+        }}
+    }
+
+    /// Returns the span for code that fails to compile if the function's return type is wrong.
+    fn output_span(&self) -> Span {
+        match (&self.function.returned_future, &self.function.signature.output) {
+            (Some(returned), _) => span_at(&returned.output),
+            (None, ReturnType::Type(_, ty)) => span_at(ty),
+            (None, ReturnType::Default) => span_at(&self.function.signature.ident),
+        }
     }
 }
 
-/// Returns code in braces, with the span of the user's braces, to which some messages point.
-pub(crate) fn braced(span: Span, code: TokenStream) -> TokenStream {
-    let mut group = Group::new(Delimiter::Brace, code);
-    group.set_span(span);
-    group.into_token_stream()
+/// Replaces each `impl Trait` by `_`, because only a signature can contain it.
+fn without_impl(ty: &Type) -> Type {
+    let mut ty = ty.clone();
+    ReplaceImpl { found: false }.visit_type_mut(&mut ty);
+    ty
 }
 
-/// Returns the names to which the arguments refer.
-fn names_in(arguments: &Arguments) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    match &arguments.key {
-        Key::Expression(expression) | Key::List(expression) => {
-            collect_names(expression.to_token_stream(), &mut names);
+fn contains_impl(ty: &Type) -> bool {
+    let mut replace = ReplaceImpl { found: false };
+    replace.visit_type_mut(&mut ty.clone());
+    replace.found
+}
+
+struct ReplaceImpl {
+    found: bool,
+}
+
+impl VisitMut for ReplaceImpl {
+    fn visit_type_mut(&mut self, ty: &mut Type) {
+        if matches!(ty, Type::ImplTrait(_)) {
+            *ty = parse_quote!(_);
+            self.found = true;
         }
-        Key::Template(template) | Key::EachItem(template) => {
-            names.extend(template.captured.iter().cloned());
-            for value in &template.values {
-                collect_names(value.value.to_token_stream(), &mut names);
+        visit_mut::visit_type_mut(self, ty);
+    }
+}
+
+/// Removes each `use<..>`, which only a return type can have.
+struct WithoutCaptures;
+
+impl VisitMut for WithoutCaptures {
+    fn visit_type_impl_trait_mut(&mut self, ty: &mut TypeImplTrait) {
+        let bounds = std::mem::take(&mut ty.bounds);
+        let is_bound = |bound: &TypeParamBound| !matches!(bound, TypeParamBound::PreciseCapture(_));
+        ty.bounds = bounds.into_iter().filter(is_bound).collect();
+        visit_mut::visit_type_impl_trait_mut(self, ty);
+    }
+}
+
+/// Returns the type that selects the conversion of a refusal. An argument of the type that contains an `impl Trait`
+/// becomes `()`, because only the type of the error matters.
+fn conversion_type(mut ty: Type) -> Type {
+    if let Type::Path(path) = &mut ty
+        && let Some(last) = path.path.segments.last_mut()
+        && let PathArguments::AngleBracketed(of) = &mut last.arguments
+    {
+        for argument in &mut of.args {
+            if let GenericArgument::Type(ty) = argument
+                && contains_impl(ty)
+            {
+                *ty = parse_quote!(());
             }
         }
     }
-    if let Some(manager) = &arguments.manager {
-        collect_names(manager.to_token_stream(), &mut names);
-    }
-    if let Some(Skip::Value(value)) = &arguments.skip {
-        collect_names(value.to_token_stream(), &mut names);
-    }
-    names
-}
-
-/// Returns the name of the inner function. It differs from the user's name, so that a recursive call in the
-/// body calls the outer function and acquires the lock as any other call does.
-fn inner_name(name: &Ident) -> Ident {
-    let text = name.unraw().to_string();
-    let bare = text.trim_start_matches('_');
-    // Leading underscores move to the end. After the prefix they would make a double underscore, which is
-    // not snake case.
-    let underscores = &text[..text.len() - bare.len()];
-    format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
+    if contains_impl(&ty) { parse_quote!(()) } else { ty }
 }
 
 #[cfg(test)]
@@ -252,35 +474,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_inner_function_is_snake_case_and_distinct() {
-        for (name, expected) in [
-            ("pay", "__redis_lock_pay"),
-            ("r#type", "__redis_lock_type"),
-            ("_pay", "__redis_lock_pay_"),
-            ("__redis_lock_pay", "__redis_lock_redis_lock_pay__"),
-        ] {
-            let name = syn::parse_str(name).unwrap();
-            assert_eq!(inner_name(&name), expected);
-        }
-    }
-
-    #[test]
     fn a_mistake_leaves_the_item_as_it_is_and_adds_one_error() {
         let item = quote!(
             async fn pay() {}
         );
-        let expanded = expand(&quote!(key = ""), &item, Position::Written).to_string();
+        let expanded = expand(&quote!(key = ""), &item).to_string();
         assert!(expanded.starts_with(&item.to_string()), "{expanded}");
         assert_eq!(expanded.matches("compile_error").count(), 1);
     }
 
-    /// Messages about the function, or about the function and the arguments together. `redlock-axum/tests/ui` checks
-    /// the tokens to which all messages point.
+    #[test]
+    fn the_attribute_moves_below_the_others_once() {
+        let pay = |last| quote!(#[doc = "Pays."] #[instrument] #last async fn pay() {});
+        let once = expand(&quote!(key = "a"), &pay(quote!())).to_string();
+        let last = quote!(#[::redlock_axum::__private::redis_lock(__last, key = "a")]);
+        let expected = pay(last).to_string().replace("pay ()", "pay (_ : ())");
+        assert_eq!(once, expected);
+        let twice = expand(&quote!(__last, key = "a"), &pay(quote!())).to_string();
+        assert!(twice.contains("HandlerLock"), "{twice}");
+    }
+
+    #[test]
+    fn an_impl_in_a_type_is_inferred() {
+        let print = |ty: Type| ty.to_token_stream().to_string().replace(' ', "");
+        for (written, inferred, converted) in [
+            ("Result<impl Into<u8>, Error>", "Result<_,Error>", "Result<(),Error>"),
+            ("Result<Page<impl Copy>, Error>", "Result<Page<_>,Error>", "Result<(),Error>"),
+            ("(u8, &[impl Copy])", "(u8,&[_])", "()"),
+            ("impl IntoResponse", "_", "()"),
+            ("Box<dyn Fn() -> u8>", "Box<dynFn()->u8>", "Box<dynFn()->u8>"),
+        ] {
+            let ty: Type = syn::parse_str(written).unwrap();
+            assert_eq!(print(without_impl(&ty)), inferred, "{written}");
+            assert_eq!(print(conversion_type(ty)), converted, "{written}");
+        }
+    }
+
+    /// `redlock-axum/tests/ui` checks the tokens to which all messages point.
     #[test]
     fn each_mistake_has_its_message() {
         const HANDLER: &str = "key = \"a\"";
         const FUNCTION: &str = "key = \"a\", manager = a";
-        const TWO: &str = "key = \"a\", manager = a, installed";
         let future = "fn f() -> impl Future<Output = ()> {}";
         for (arguments, item, start) in [
             (HANDLER, "fn f() {}", "a lock is awaited, so the function must be an `async fn`"),
@@ -294,27 +528,21 @@ mod tests {
                 "async fn f(#[cfg(a)] a: u8) {}",
                 "`#[redis_lock]` does not support `#[cfg]`",
             ),
-            (
-                HANDLER,
-                "#[redis_lock()] async fn f() {}",
-                "the second `#[redis_lock]` of a function",
-            ),
+            (HANDLER, "#[redis_lock()] async fn f() {}", "a function has one `#[redis_lock]`"),
+            (FUNCTION, "#[x::redis_lock(a)] async fn f() -> R {}", "a function has one"),
             (HANDLER, "async fn f(&self) {}", "a method cannot be a handler; add `manager = ..`"),
             (HANDLER, future, "a locked handler must be an `async fn`; a function that returns a"),
-            (HANDLER, "async fn f(a: Option<Json<A>>, b: B) {}", "`Json` reads the body of the"),
             (FUNCTION, "async fn f() {}", "with `manager = ..` the function must return a"),
-            (FUNCTION, "async fn f(b: Option<FencedLock>) -> R {}", "a function with `manager`"),
-            (TWO, "async fn f() -> R {}", "`installed` is for handlers, and `manager` is for"),
             (
                 "key = \"{b}\"",
                 "async fn f(c: u8) {}",
                 "no parameter binds `b`: they bind `c`; only",
             ),
             ("key = \"{B:lower}\"", "async fn f() {}", "`B` is a constant, which has no type"),
-            ("key = \"'a' + #b\"", "async fn f() {}", "`'a' + #b` is written for Spring"),
+            ("key = \"'a' + #b\"", "async fn f() {}", "`'a' + #b` is an expression of Spring"),
         ] {
             let (arguments, code) = (arguments.parse().unwrap(), item.parse().unwrap());
-            let error = try_expand(&arguments, code, Position::Written).err().unwrap().to_string();
+            let error = try_expand(&arguments, code).err().unwrap().to_string();
             assert!(error.starts_with(start), "{item}: {error}");
         }
     }

@@ -1,15 +1,13 @@
 //! Parses the function under the attribute. Its body is not parsed and stays an unchanged list of tokens.
 
+use proc_macro2::TokenStream;
 use proc_macro2::extra::DelimSpan;
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
-use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
 use syn::{
-    Attribute, FnArg, PatType, ReturnType, Safety, Signature, Token, Type, Visibility, braced,
-    parse_quote,
+    Attribute, FnArg, GenericArgument, PatType, PathArguments, PathSegment, ReturnType, Safety,
+    Signature, Token, Type, TypeParamBound, Visibility, braced, parse_quote,
 };
-
-use crate::returned_future::ReturnedFuture;
 
 /// A function that can be locked.
 pub(crate) struct Function {
@@ -84,16 +82,21 @@ impl Function {
         if let Some(abi) = &signature.abi {
             return Err(syn::Error::new_spanned(abi, "an `extern` function cannot be locked"));
         }
-        for parameter in &signature.inputs {
-            if let Some(cfg) = attributes(parameter).iter().find(|attribute| is_cfg(attribute)) {
-                return Err(syn::Error::new_spanned(
-                    cfg,
-                    "`#[redis_lock]` does not support `#[cfg]` on a parameter; put it on the \
-                     whole function",
-                ));
-            }
+        let attributes = signature.inputs.iter().flat_map(|parameter| match parameter {
+            FnArg::Receiver(receiver) => &receiver.attrs,
+            FnArg::Typed(typed) => &typed.attrs,
+        });
+        let is_cfg = |attribute: &&Attribute| {
+            attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr")
+        };
+        match { attributes }.find(is_cfg) {
+            Some(cfg) => Err(syn::Error::new_spanned(
+                cfg,
+                "`#[redis_lock]` does not support `#[cfg]` on a parameter; put it on the whole \
+                 function",
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns the type of the value that the function returns when it is awaited.
@@ -105,13 +108,6 @@ impl Function {
         }
     }
 
-    /// Returns whether the function names `Self`. Its body then cannot move into a nested function, in which
-    /// `Self` does not exist.
-    pub(crate) fn names_self_type(&self) -> bool {
-        mentions_self_type(self.signature.to_token_stream())
-            || body_mentions_self_type(self.body.clone())
-    }
-
     /// Returns the parameters without `self`.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &PatType> {
         self.signature.inputs.iter().filter_map(|input| match input {
@@ -121,98 +117,96 @@ impl Function {
     }
 }
 
-fn attributes(parameter: &FnArg) -> &[Attribute] {
-    match parameter {
-        FnArg::Receiver(receiver) => &receiver.attrs,
-        FnArg::Typed(typed) => &typed.attrs,
+/// The future that a function returns.
+pub(crate) struct ReturnedFuture {
+    /// The type of the values that the future resolves to.
+    pub(crate) output: Type,
+    /// The whole type, if it is a box: `Pin<Box<dyn Future<Output = ..>>>`.
+    pub(crate) boxed: Option<Type>,
+}
+
+impl ReturnedFuture {
+    /// Returns `None` if the type is not obviously a future: `impl Future`, `Pin<Box<dyn Future>>` (which
+    /// `#[async_trait]` writes), or a `BoxFuture` or `LocalBoxFuture` of the crate `futures`.
+    fn of(ty: &Type) -> Option<Self> {
+        match ty {
+            Type::Group(group) => Self::of(&group.elem),
+            Type::Paren(inner) => Self::of(&inner.elem),
+            Type::ImplTrait(opaque) => Some(Self { output: output(&opaque.bounds)?, boxed: None }),
+            Type::Path(path) => {
+                let last = path.path.segments.last()?;
+                let output = if last.ident == "BoxFuture" || last.ident == "LocalBoxFuture" {
+                    argument(last)?.clone()
+                } else if last.ident == "Pin" {
+                    boxed_output(argument(last)?)?
+                } else {
+                    return None;
+                };
+                Some(Self { output, boxed: Some(ty.clone()) })
+            }
+            _ => None,
+        }
     }
 }
 
-fn is_cfg(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr")
+/// Returns the output of a `Box<dyn Future<Output = ..>>`.
+fn boxed_output(ty: &Type) -> Option<Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Box")?;
+    match argument(last)? {
+        Type::TraitObject(object) => output(&object.bounds),
+        _ => None,
+    }
 }
 
-fn mentions_self_type(tokens: TokenStream) -> bool {
-    tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => ident == "Self",
-        TokenTree::Group(group) => mentions_self_type(group.stream()),
-        _ => false,
+/// Returns the output of the bound `Future<Output = ..>`.
+fn output(bounds: &Punctuated<TypeParamBound, Token![+]>) -> Option<Type> {
+    bounds.iter().find_map(|bound| {
+        let TypeParamBound::Trait(bound) = bound else { return None };
+        let last = bound.path.segments.last().filter(|last| last.ident == "Future")?;
+        let PathArguments::AngleBracketed(of) = &last.arguments else { return None };
+        of.args.iter().find_map(|argument| match argument {
+            GenericArgument::AssocType(associated) if associated.ident == "Output" => {
+                Some(associated.ty.clone())
+            }
+            _ => None,
+        })
     })
 }
 
-/// The keywords of items in which `Self` is the item's own type.
-const OWN_SELF: [&str; 4] = ["enum", "impl", "struct", "trait"];
-
-/// Returns whether `Self` occurs in a body, except in items in which `Self` is the item's own type.
-fn body_mentions_self_type(tokens: TokenStream) -> bool {
-    let mut own_self = false;
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
-        match token {
-            TokenTree::Ident(ident) if OWN_SELF.iter().any(|keyword| ident == keyword) => {
-                own_self = true;
-            }
-            // `union` is a keyword only before a name; elsewhere it is a name itself.
-            TokenTree::Ident(ident) if ident == "union" => {
-                own_self |= matches!(tokens.peek(), Some(TokenTree::Ident(_)));
-            }
-            TokenTree::Ident(ident) if ident == "Self" && !own_self => return true,
-            // A tuple struct ends at the semicolon, every other item at its closing brace.
-            TokenTree::Punct(punct) if punct.as_char() == ';' => own_self = false,
-            TokenTree::Group(group) if own_self => {
-                own_self = group.delimiter() != Delimiter::Brace;
-            }
-            TokenTree::Group(group) if body_mentions_self_type(group.stream()) => return true,
-            _ => {}
-        }
-    }
-    false
+/// Returns the first type among the arguments of a generic type.
+fn argument(segment: &PathSegment) -> Option<&Type> {
+    let PathArguments::AngleBracketed(of) = &segment.arguments else { return None };
+    of.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use quote::quote;
+    use quote::ToTokens;
 
     use super::*;
 
     #[test]
-    fn self_in_an_item_of_the_body_is_the_type_of_the_item() {
-        for own in [
-            quote!(
-                impl Tree {
-                    fn new() -> Self {}
-                }
-            ),
-            quote!(
-                struct Node {
-                    next: Option<Box<Self>>,
-                }
-            ),
-            quote!(
-                struct Node(Option<Box<Self>>);
-            ),
-            quote!(
-                struct Node<T>(T)
-                where
-                    Option<Self>: Sized;
-            ),
-            quote!(
-                enum Tree<T> {
-                    Leaf,
-                    Node(Box<Self>, T),
-                }
-            ),
-            quote!(
-                union Bits {
-                    next: *const Self,
-                }
-            ),
+    fn futures_are_recognized() {
+        for (written, boxed) in [
+            ("impl Future<Output = u8>", false),
+            ("impl Send + std::future::Future<Output = u8> + use<'_, Self>", false),
+            ("Pin<Box<dyn Future<Output = u8> + Send + 'a>>", true),
+            ("::core::pin::Pin<::std::boxed::Box<dyn ::core::future::Future<Output = u8>>>", true),
+            ("BoxFuture<'a, u8>", true),
+            ("futures::future::LocalBoxFuture<'_, u8>", true),
         ] {
-            assert!(!body_mentions_self_type(own.clone()), "{own}");
-            let outside = quote!(#own Self::new());
-            assert!(body_mentions_self_type(outside.clone()), "{outside}");
+            let future = ReturnedFuture::of(&syn::parse_str(written).unwrap()).unwrap();
+            assert_eq!(future.output.to_token_stream().to_string(), "u8", "{written}");
+            assert_eq!(future.boxed.is_some(), boxed, "{written}");
         }
-        let name = quote!(let union = { Self::new() }; union);
-        assert!(body_mentions_self_type(name));
+        for written in
+            ["u8", "Result<(), Error>", "impl Future", "Pin<&mut Work>", "Pin<Box<Work>>"]
+        {
+            assert!(ReturnedFuture::of(&syn::parse_str(written).unwrap()).is_none(), "{written}");
+        }
     }
 }

@@ -1,8 +1,15 @@
 //! Names and spans for the generated code that cannot clash with the user's code.
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::format_ident;
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident};
 use syn::spanned::Spanned;
+
+/// Returns code in braces, with the span of the user's braces, to which some messages point.
+pub(crate) fn braced(span: Span, code: TokenStream) -> TokenStream {
+    let mut group = Group::new(Delimiter::Brace, code);
+    group.set_span(span);
+    group.into_token_stream()
+}
 
 /// Returns a name for a variable of the generated code.
 ///

@@ -118,9 +118,7 @@ fn is_source(name: &str) -> bool {
 fn is_for_spring(source: &str) -> bool {
     let is_reference = |at: usize| {
         let name = source[at + 1..].chars().next();
-        let before = source[..at].chars().next_back().unwrap_or(' ');
         name.is_some_and(|c| c.is_alphabetic() || c == '_')
-            && (before.is_ascii_graphic() && !before.is_ascii_alphanumeric() || before == ' ')
     };
     source.starts_with('\'')
         || source.ends_with('\'')

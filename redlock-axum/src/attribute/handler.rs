@@ -1,72 +1,84 @@
 //! The lock of a handler with the attribute.
 
 use std::convert::identity;
-use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::response::Response;
 use http::Method;
 use redlock_core::__private::{Keys, request_of};
-use redlock_core::{KeyError, LockManager, LockOptions, scope};
+use redlock_core::{KeyError, LockManager, scope};
 
+use super::options::Options;
 use crate::extract::lock_slot::LockSlot;
-use crate::options::HttpOptions;
+use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
 use crate::serve::locked::{RequestLock, locked};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
-/// It extracts the manager by `M`, from the state or from the layer, and inserts an empty `LockSlot` for the other
-/// extractors.
+/// It takes the manager from the router's state or, if it is `INSTALLED`, from the [`LocksLayer`](crate::LocksLayer), and
+/// inserts an empty slot of the lock for the other extractors.
 #[derive(Debug)]
-pub struct HandlerLock<M, const FENCED: bool> {
+pub struct HandlerLock<const FENCED: bool, const INSTALLED: bool = false> {
     manager: LockManager,
     slot: LockSlot,
     is_head: bool,
-    extractor: PhantomData<fn() -> M>,
 }
 
-impl<S, M, const FENCED: bool> FromRequestParts<S> for HandlerLock<M, FENCED>
+impl<S, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED>
 where
     S: Sync,
-    M: FromRequestParts<S, Rejection: Into<LockRejection>> + Into<LockManager>,
+    LockManager: FromRef<S>,
 {
     type Rejection = LockRejection;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, LockRejection> {
-        let manager = M::from_request_parts(parts, state).await.map_err(Into::into)?.into();
-        let slot = LockSlot::pending(FENCED);
-        parts.extensions.insert(slot.clone());
-        let is_head = parts.method == Method::HEAD;
-        Ok(Self { manager, slot, is_head, extractor: PhantomData })
+        Ok(Self::new(parts, LockManager::from_ref(state)))
     }
 }
 
-impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
-    /// Runs the handler under its lock, with a fencing token if `FENCED`. `respond` makes the response of the handler's
-    /// output, and `refuse` that of a request whose handler does not run, or is stopped.
+impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED, true> {
+    type Rejection = LockRejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
+        let manager = Installed::manager(&parts.extensions).cloned();
+        Ok(Self::new(parts, manager.ok_or_else(LockRejection::missing_manager)?))
+    }
+}
+
+impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
+    fn new(parts: &mut Parts, manager: LockManager) -> Self {
+        let slot = LockSlot::pending(FENCED);
+        parts.extensions.insert(slot.clone());
+        Self { manager, slot, is_head: parts.method == Method::HEAD }
+    }
+
+    /// Runs the handler under its lock. `respond` makes the response of the handler's output, and `refuse` that of a
+    /// request whose handler does not run, or is stopped.
     pub fn serve<W: Future>(
         self,
         keys: Result<impl Into<Keys>, KeyError>,
-        options: LockOptions,
-        http: HttpOptions,
+        options: Options,
         refuse: impl FnOnce(LockRejection) -> Response,
         respond: fn(W::Output) -> Response,
         work: impl FnOnce() -> W,
     ) -> impl Future<Output = Response> {
-        let Self { manager, slot, is_head, .. } = self;
-        let lock = RequestLock {
-            on_lost: options.on_lost.unwrap_or_default(),
-            request: request_of(&manager, keys.map(Into::into)).options(options).fenced(FENCED),
-            http,
+        let respond = move |output| ControlFlow::Continue(respond(output));
+        scope(locked(self.lock(keys.map(Into::into), options), refuse, respond, identity, work))
+    }
+
+    fn lock(self, keys: Result<Keys, KeyError>, options: Options) -> RequestLock {
+        let Self { manager, slot, is_head } = self;
+        RequestLock {
+            on_lost: options.lock.on_lost.unwrap_or_default(),
+            log_limit: Arc::clone(manager.log_limit()),
+            request: request_of(&manager, keys).options(options.lock),
+            http: options.http,
             is_head,
             slot,
-            log_limit: Arc::clone(manager.log_limit()),
-        };
-        let respond = move |output| ControlFlow::Continue(respond(output));
-        scope(locked(lock, refuse, respond, identity, work))
+        }
     }
 }

@@ -1,5 +1,7 @@
-//! The parts of the attribute that ordinary code can do. The generated code reaches them by `__private`.
+//! The parts of a function with `#[redis_lock]` that need no generated code.
 
-pub(crate) mod constants;
+pub(crate) mod argument;
+pub(crate) mod function;
 pub(crate) mod handler;
+pub(crate) mod options;
 pub(crate) mod refusal;

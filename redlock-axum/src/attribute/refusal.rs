@@ -1,8 +1,8 @@
 //! The response of a handler whose lock was not acquired, or was lost.
 //!
 //! Without `on_reject`, the response comes from the error type of the handler's `Result`, if that has a conversion from
-//! the library's rejection. The generated code selects the conversion by the method `refuse` on
-//! `&&HandlerOutput<T>`: the compiler prefers the implementation for the type with the most references whose bounds hold.
+//! the library's rejection. The generated code selects the conversion by the method `refuse` on `&&Output<T>`: the
+//! compiler prefers the implementation for the type with the most references whose bounds hold.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,51 +11,44 @@ use axum::response::{IntoResponse, Response};
 
 use crate::rejection::LockRejection;
 
-/// The output of a handler's future, as a type.
-pub struct HandlerOutput<T>(PhantomData<fn() -> T>);
+/// The output of a handler, as a type.
+pub struct Output<T>(PhantomData<fn() -> T>);
 
-impl<T> HandlerOutput<T> {
-    /// Returns a value whose type is inferred from [`of`](Self::of).
+impl<T> Output<T> {
+    /// Returns the output.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self(PhantomData)
     }
-
-    /// Tells the compiler that `T` is the output of this future.
-    pub fn of<F: Future<Output = T>>(&self, _: &F) {}
 }
 
-impl<T> fmt::Debug for HandlerOutput<T> {
+impl<T> fmt::Debug for Output<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HandlerOutput")
+        f.write_str("Output")
     }
 }
 
 /// For a handler that returns a `Result` whose error is `From<LockRejection>`.
 pub trait ByConversion {
-    /// Returns the response.
-    fn refuse(&self, rejection: LockRejection) -> Response;
+    /// Returns the function that makes the response.
+    fn refuse(&self) -> fn(LockRejection) -> Response;
 }
 
 /// For all other handlers.
 pub trait ByDefault {
-    /// Returns the response.
-    fn refuse(&self, rejection: LockRejection) -> Response;
+    /// Returns the function that makes the response.
+    fn refuse(&self) -> fn(LockRejection) -> Response;
 }
 
-impl<T, E> ByConversion for &HandlerOutput<Result<T, E>>
-where
-    E: From<LockRejection>,
-    Result<T, E>: IntoResponse,
-{
-    fn refuse(&self, rejection: LockRejection) -> Response {
-        rejection.respond_by(|rejection| Result::<T, E>::Err(rejection.into()))
+impl<T, E: From<LockRejection> + IntoResponse> ByConversion for &Output<Result<T, E>> {
+    fn refuse(&self) -> fn(LockRejection) -> Response {
+        |rejection| rejection.respond_by(E::from)
     }
 }
 
-impl<T> ByDefault for HandlerOutput<T> {
-    fn refuse(&self, rejection: LockRejection) -> Response {
-        rejection.into_response()
+impl<T> ByDefault for Output<T> {
+    fn refuse(&self) -> fn(LockRejection) -> Response {
+        IntoResponse::into_response
     }
 }
 

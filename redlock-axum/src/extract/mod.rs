@@ -3,8 +3,6 @@
 mod fenced_lock;
 mod held_lock;
 pub(crate) mod lock_slot;
-mod locks;
 
 pub use fenced_lock::FencedLock;
 pub use held_lock::HeldLock;
-pub use locks::{InstalledLocks, Locks};

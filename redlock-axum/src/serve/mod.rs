@@ -1,7 +1,6 @@
 //! Serves one request: makes the key, acquires the lock, calls the handler, releases the lock.
 
 pub(crate) mod body;
-pub(crate) mod function;
 mod future;
 pub(crate) mod locked;
 mod request_values;

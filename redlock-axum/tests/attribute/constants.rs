@@ -13,6 +13,7 @@ const MINUTES: u8 = 2;
 /// The name that the generated code could have, too.
 const OPTIONS: i64 = 40;
 const TWO: i16 = 2;
+const TEXT: &str = "1m 10s";
 
 #[redis_lock(key = "k", expire = LEASE)]
 async fn duration(lock: HeldLock) -> String {
@@ -39,6 +40,11 @@ async fn compound(lock: HeldLock) -> String {
     remaining(&lock)
 }
 
+#[redis_lock(key = "k", expire = TEXT)]
+async fn text(lock: HeldLock) -> String {
+    remaining(&lock)
+}
+
 /// Returns the rest of the lease in seconds, rounded up.
 fn remaining(lock: &HeldLock) -> String {
     lock.remaining().as_secs_f64().ceil().to_string()
@@ -53,6 +59,7 @@ async fn a_time_may_be_a_constant() {
         .route("/seconds", on_get(seconds))
         .route("/product", on_get(product))
         .route("/compound", on_get(compound))
+        .route("/text", on_get(text))
         .with_state(locks);
     // 1 % and 2 ms of the lease are the margin for clock drift.
     for (path, seconds) in [
@@ -61,6 +68,7 @@ async fn a_time_may_be_a_constant() {
         ("/seconds", "40"),
         ("/product", "61"),
         ("/compound", "90"),
+        ("/text", "70"),
     ] {
         assert_eq!(get(&app, path).await.body, seconds, "{path}");
     }

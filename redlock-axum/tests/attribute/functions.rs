@@ -253,46 +253,24 @@ async fn a_type_in_the_body_may_use_self() {
     assert_eq!(nodes(&locks, "value").await.unwrap(), 3);
 }
 
-/// The attribute must take neither parameter for the lock of its own function: `borrows` gets a
-/// reference, which is no extractor, and the parameter of `two` belongs to the first of its two
-/// locks.
+/// The parameter is no extractor.
 #[tokio::test]
-async fn a_function_with_a_manager_may_have_a_lock_of_another_function_as_parameter() {
+async fn a_function_may_have_the_lock_of_its_caller_as_parameter() {
     #[redis_lock(key = "inner", manager = locks)]
     async fn borrows(locks: &LockManager, lock: &HeldLock) -> Result<String, LockError> {
+        assert!(is_held_by_caller(locks, "inner").await);
         Ok(lock.keys()[0].to_string())
     }
 
-    #[redis_lock(key = "first")]
-    #[redis_lock(key = "second", manager = locks)]
-    async fn two(
+    #[redis_lock(key = "outer")]
+    async fn handler(
         State(locks): State<LockManager>,
         lock: HeldLock,
     ) -> Result<String, LockRejection> {
-        assert!(locks.lock("second").try_acquire().await.is_err());
         Ok(borrows(&locks, &lock).await?)
     }
 
     let (locks, _) = memory().await;
-    assert_eq!(get(&app(Router::new().route("/", on_get(two)), &locks), "/").await.body, "first");
-}
-
-#[tokio::test]
-async fn a_handler_may_take_two_locks() {
-    #[redis_lock(key = "outer:{id}", installed)]
-    #[redis_lock(key = "inner:{id}", manager = locks)]
-    async fn handler(
-        Path(id): Path<u64>,
-        State(node): State<MemoryNode>,
-        Extension(locks): Extension<LockManager>,
-    ) -> Result<String, ShopError> {
-        assert!(node.time_to_live(&format!("outer:{id}")).is_some());
-        assert!(node.time_to_live(&format!("inner:{id}")).is_some());
-        Ok(node.len().to_string())
-    }
-
-    let (locks, node) = memory().await;
-    let router = Router::new().route("/{id}", on_get(handler)).with_state(node.clone());
-    assert_eq!(get(&installed(router, &locks), "/7").await.body, "2");
-    assert!(node.is_empty());
+    let router = app(Router::new().route("/", on_get(handler)), &locks);
+    assert_eq!(get(&router, "/").await.body, "outer");
 }

@@ -15,11 +15,6 @@ use tokio::sync::mpsc;
 
 use crate::support::{app, get, installed, memory, post_json, until_logged};
 
-#[redis_lock(key = "redis_lock")]
-async fn index() -> &'static str {
-    "index"
-}
-
 #[tokio::test]
 async fn the_attribute_sets_the_lease() {
     #[redis_lock(key = "a", expire = 90, installed)]

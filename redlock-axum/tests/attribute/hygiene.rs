@@ -202,7 +202,6 @@ async fn a_macro_may_write_the_function() {
 
             impl Till {
                 #[redis_lock(key = $key, expire = $expire, manager = self.0)]
-                #[redis_lock(key("twice:{}", *$id), manager = self.0)]
                 async fn $name(&self, $id: u64) -> Result<String, LockError> {
                     assert!(is_held_by_caller(&self.0, "order:7").await);
                     Ok($result)
@@ -326,10 +325,9 @@ async fn the_crate_may_be_reexported() {
 
     impl Till {
         #[redis_lock(key = "a", manager = self.0, crate = platform::locking)]
-        #[redis_lock(key = "b", manager = self.0, crate = platform::locking)]
+        /// Documentation.
         async fn through(&self) -> Result<(), LockError> {
             assert!(is_held_by_caller(&self.0, "a").await);
-            assert!(is_held_by_caller(&self.0, "b").await);
             Ok(())
         }
     }
@@ -366,7 +364,6 @@ async fn lints_may_be_forbidden() {
 
         impl Till {
             #[redis_lock(key = "a:{id}", manager = self.0)]
-            #[redis_lock(key = "b:{id}", manager = self.0)]
             pub(super) async fn method(
                 mut self,
                 (id, mut name): (u8, u8),

@@ -22,4 +22,3 @@ mod refusals;
 mod returned_futures;
 mod several_keys;
 mod skip;
-mod stacked;

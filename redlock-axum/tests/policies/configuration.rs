@@ -186,7 +186,7 @@ fn each_mistake_in_a_file_has_a_clear_message() {
         ("expire = -1", "expected a time such as"),
         ("expire = 1.5", "expected a time such as"),
         ("expire = '5ms'", "expire is 5ms, but must be from 10 ms to 7 days"),
-        ("wait_time = '8days'", "wait_time is 691200s, but must be at most 7 days"),
+        ("wait_time = '8d'", "wait_time is 691200s, but must be at most 7 days"),
         ("wait_time = 'for ever'", "whole number of seconds, or \"forever\""),
         ("expire = 'forever'", "expected a time such as \"500ms\" or \"5s\""),
         ("expire = 5\nmax_hold = 5", "max_hold requires renew"),

@@ -61,8 +61,8 @@ async fn a_policy_in_a_configuration_takes_values_from_each_source() {
 
     let toml = |key: &str| format!("[[locks]]\nroute = '/orders'\nkey = \"{key}\"");
     for (key, part) in [
-        ("'order:' + #id", "is written for Spring, and would be one key for all requests; write"),
-        ("order:#id", "write `order:{id}`"),
+        ("'order:' + #id", "is an expression of Spring, and would be one key for all requests"),
+        ("order:#id", "write `{id}` for `#id`, as in `order:{id}`"),
         ("{cookie(id)}", "{cookie(id)} has no known source of values"),
         ("{header(x user)}", "the argument of {header(x user)} cannot be used"),
     ] {
@@ -70,7 +70,6 @@ async fn a_policy_in_a_configuration_takes_values_from_each_source() {
         assert!(error.contains("lock policy 1 (/orders): "), "{error}");
         assert!(error.contains(part), "{error}");
     }
-    assert!(toml::from_str::<Config>(&toml("issue#tracker")).is_ok());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use axum::extract::Path;
 use redlock_axum::{LockError, LockManager, redis_lock};
 
 const TEXT: &str = "5s";
+const OTHER: char = '5';
 
 struct Other;
 
@@ -55,12 +56,6 @@ impl Shop {
 #[redis_lock(key = "order:{ID}")]
 async fn no_constant(the!(ID): Path<u64>) {}
 
-#[redis_lock(key("order:{}:{}", id))]
-async fn too_few_values(Path(id): Path<u64>) {}
-
-#[redis_lock(key = "order:{id")]
-async fn never_closed(Path(id): Path<u64>) {}
-
 // The manager and the result.
 
 impl Shop {
@@ -97,8 +92,8 @@ async fn skip_with_another_type(locks: &LockManager) -> Result<u32, LockError> {
 
 // Constants of another type.
 
-#[redis_lock(key = "a", expire = TEXT)]
-async fn text_for_a_time() {}
+#[redis_lock(key = "a", expire = OTHER)]
+async fn other_type_for_a_time() {}
 
 #[redis_lock(key = "a", expire = seconds)]
 async fn parameter_for_a_time(seconds: Path<u64>) {}

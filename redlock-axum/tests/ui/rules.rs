@@ -10,6 +10,27 @@ const DAYS: u32 = 8;
 const DEBT: i64 = -1;
 const MANY: u64 = (1 << 32) + 3;
 
+// Values that no option has.
+#[redis_lock(key = "a", fast = true)] async fn unknown() {}
+#[redis_lock(key = "a", time_unit = "seconds", expire = "5s")] async fn unit_without_number() {}
+#[redis_lock(key = "a", wait_time = 18446744073709551615)] async fn too_large() {}
+#[redis_lock(key = "a", expire = -5)] async fn negative() {}
+#[redis_lock(key = "a", expire = "5 parsecs")] async fn words() {}
+#[redis_lock(key = "a", expire = "forever")] async fn endless_lease() {}
+#[redis_lock(key = "a", renew = "yes")] async fn text_for_a_flag() {}
+#[redis_lock(key = "a", on_lost = "abort")] async fn quoted_end() {}
+#[redis_lock(key = "a", dialect = "redisson")] async fn quoted_dialect() {}
+#[redis_lock(key = "a", permits = "3")] async fn quoted_permits() {}
+#[redis_lock(key = "a", shared, fenced)] async fn numbered_readers() {}
+#[redis_lock(key = "a", contended_status = "423")] async fn quoted_status() {}
+#[redis_lock(key = "a", hold_until = "end_of_body")] async fn quoted_end_of_body() {}
+#[redis_lock(keys("sku:{}", skus), fair)] async fn queue_of_several(axum::Json(skus): axum::Json<Vec<u64>>) {}
+#[redis_lock(key = "a", manager = m, contended_status = 423)]
+async fn status_of_a_function(m: &LockManager) -> Result<(), LockError> { Ok(()) }
+#[redis_lock(key = "a", manager = m, fenced)]
+async fn fenced_function(m: &LockManager) -> Result<(), LockError> { Ok(()) }
+
+// Values that break a rule.
 #[redis_lock(key = "a", expire = 0)] async fn no_lease() {}
 #[redis_lock(key = "a", expire = "8d")] async fn too_long() {}
 #[redis_lock(key = "a", expire = SHORT)] async fn too_short() {}

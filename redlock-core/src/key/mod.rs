@@ -1,12 +1,12 @@
 //! Lock keys ([`LockKey`]), the escaping of values ([`KeyPart`]), and key templates ([`KeyTemplate`]).
 
+mod builder;
 mod error;
 mod into_lock_key;
 mod part;
 mod placeholder;
 #[cfg(feature = "serde")]
 mod serde;
-mod spring;
 mod template;
 
 use std::borrow::Borrow;
@@ -19,10 +19,11 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use smol_str::{SmolStr, format_smolstr};
 
+pub use builder::{KeyBuilder, KeyValue, PlaceholderKind};
 pub use error::KeyError;
 pub use into_lock_key::IntoLockKey;
 pub use part::KeyPart;
-pub use template::{KeyTemplate, PlaceholderKind, TemplateError};
+pub use template::{KeyTemplate, TemplateError};
 
 /// Begins the names of the library's own keys, such as the fencing counters (see `wire.md`).
 const RESERVED: &str = "redlock:";
@@ -96,17 +97,6 @@ impl LockKey {
         }
         let name = if key.len() <= MAX_LEN { key.into() } else { shortened(key).into() };
         Ok(Self { name, prefix: 0 })
-    }
-
-    /// Creates a key from a template that does not begin with `redlock:`, and escaped values. `first` is the
-    /// name of the first value, if it is known.
-    ///
-    /// Such a key begins with `redlock:` only because of a value.
-    pub(crate) fn with_parts(key: impl AsRef<str>, first: Option<&str>) -> Result<Self, KeyError> {
-        Self::new(key).map_err(|error| match error {
-            KeyError::Reserved => KeyError::ReservedPart { name: first.map(str::to_owned) },
-            error => error,
-        })
     }
 
     /// Returns the key with the prefix of the manager that locks it, instead of any earlier prefix.
@@ -223,15 +213,6 @@ impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
-}
-
-/// Creates the key of an attribute's template, whose values are escaped.
-///
-/// # Errors
-///
-/// See [`LockKey::new`]. A key that begins with `redlock:` is a [`KeyError::ReservedPart`].
-pub fn key_with_parts(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
-    LockKey::with_parts(key, None)
 }
 
 fn shortened(key: &str) -> String {

@@ -26,9 +26,6 @@ const SOURCES: [PlaceholderSource; 3] = [
     },
 ];
 
-/// The names of the sources, for error messages.
-pub(super) const SOURCE_NAMES: &str = "header, query, ext";
-
 /// Splits the text between the braces into the name and the type.
 ///
 /// The argument of a source may contain a colon.
@@ -42,29 +39,26 @@ pub(super) fn split(inner: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The mistake in the name of a placeholder.
-#[derive(Debug, PartialEq)]
-pub(super) enum NameMistake {
-    NoName,
-    UnknownSource,
-    /// The argument has another form than the `expected` one.
-    BadArgument {
-        expected: &'static str,
-    },
-}
-
-/// Checks the text before the type: a name, or a source with an argument.
-pub(super) fn check_name(name: &str) -> Result<(), NameMistake> {
+/// Checks the text before the type: a name, or a source with an argument. The error is the message.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
     if is_name(name) {
         return Ok(());
     }
     let call = name.strip_suffix(')').and_then(|call| call.split_once('('));
-    let call = call.filter(|(source, _)| is_name(source));
-    let (source, argument) = call.ok_or(NameMistake::NoName)?;
+    let Some((source, argument)) = call.filter(|(source, _)| is_name(source)) else {
+        return Err(format!(
+            "`{name}` is not a placeholder's name; a name is made of letters, digits and _ and does not start with a digit"
+        ));
+    };
     match SOURCES.iter().find(|known| known.name == source) {
-        None => Err(NameMistake::UnknownSource),
+        None => Err(format!(
+            "{{{name}}} has no known source of values; the sources are {}",
+            SOURCES.map(|source| source.name).join(", ")
+        )),
         Some(source) if (source.accepts)(argument) => Ok(()),
-        Some(PlaceholderSource { expected, .. }) => Err(NameMistake::BadArgument { expected }),
+        Some(PlaceholderSource { expected, .. }) => {
+            Err(format!("the argument of {{{name}}} cannot be used; write {expected}"))
+        }
     }
 }
 
@@ -132,18 +126,15 @@ mod tests {
             "ext(a.b)",
         ] {
             let mistake = check_name(name).unwrap_err();
-            assert!(matches!(mistake, NameMistake::BadArgument { .. }), "{name}: {mistake:?}");
+            assert!(mistake.starts_with("the argument of {"), "{name}: {mistake}");
         }
         for name in ["cookie(a)", "Header(a)", "id()"] {
-            assert_eq!(check_name(name), Err(NameMistake::UnknownSource), "{name}");
+            let mistake = check_name(name).unwrap_err();
+            assert!(mistake.ends_with("the sources are header, query, ext"), "{name}: {mistake}");
         }
         for name in ["header(a", "header a)", "(a)", " header(a)", "header(a)b", "header (a)"] {
-            assert_eq!(check_name(name), Err(NameMistake::NoName), "{name}");
+            let mistake = check_name(name).unwrap_err();
+            assert!(mistake.contains("is not a placeholder's name"), "{name}: {mistake}");
         }
-    }
-
-    #[test]
-    fn the_messages_name_every_source() {
-        assert_eq!(SOURCES.map(|source| source.name).join(", "), SOURCE_NAMES);
     }
 }

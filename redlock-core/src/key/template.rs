@@ -1,12 +1,12 @@
 //! Key templates: `order:{id:u64}`.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::str::FromStr;
 
 use smallvec::SmallVec;
 
-use super::placeholder::{self, NameMistake};
-use super::{KeyError, KeyPart, LockKey, RESERVED, part, spring};
+use super::builder::{KeyBuilder, PlaceholderKind};
+use super::{KeyError, LockKey, RESERVED, part, placeholder};
 
 /// A template of a key, with placeholders for values: `order:{id}`.
 ///
@@ -37,8 +37,7 @@ use super::{KeyError, KeyPart, LockKey, RESERVED, part, spring};
 ///
 /// A template in the expression language of Spring, such as `'order:' + #id`, is an error: it would be one
 /// constant key. A template therefore neither begins nor ends with `'`, contains neither `' +` nor `+ '`, and a
-/// template without braces has no `#` before a name at the start or after punctuation. `issue#{n}` is a
-/// template.
+/// template without braces has no `#` before a letter. `issue#{n}` is a template.
 ///
 /// # Examples
 ///
@@ -62,22 +61,6 @@ enum Segment {
     Placeholder { name: String, kind: PlaceholderKind },
 }
 
-/// The type of a placeholder. The attribute uses it for its typed placeholders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PlaceholderKind {
-    /// Any text, percent-encoded.
-    Text,
-    /// A whole number from 0.
-    U64,
-    /// A whole number.
-    I64,
-    /// A UUID.
-    Uuid,
-    /// A text in lower case, percent-encoded.
-    Lower,
-}
-
 impl KeyTemplate {
     /// Parses a template.
     ///
@@ -85,12 +68,17 @@ impl KeyTemplate {
     ///
     /// Returns a [`TemplateError`] that names the mistake, its position, and the allowed form.
     pub fn new(template: &str) -> Result<Self, TemplateError> {
-        if let Some(rust) = spring::template_for(template) {
-            return Err(TemplateError::Spring { rust });
+        if is_spring(template) {
+            return Err(TemplateError::new(format!(
+                "`{template}` is an expression of Spring, and would be one key for all requests; write `{{id}}` for \
+                 `#id`, as in `order:{{id}}`"
+            )));
         }
         let segments = parse(template)?;
         if matches!(segments.first(), Some(Segment::Literal(text)) if text.starts_with(RESERVED)) {
-            return Err(TemplateError::Reserved);
+            return Err(TemplateError::new(
+                "the key template begins with `redlock:`, which is reserved",
+            ));
         }
         check_separated(&segments)?;
         Ok(Self { source: template.to_owned(), segments })
@@ -127,11 +115,11 @@ impl KeyTemplate {
     {
         let mut unread = values.into_iter();
         let mut read: SmallVec<[(&str, &str); 4]> = SmallVec::new();
-        let mut key = String::with_capacity(self.source.len() + 16);
+        let mut key = KeyBuilder::new();
         for segment in &self.segments {
             let (name, kind) = match segment {
                 Segment::Literal(text) => {
-                    key.push_str(text);
+                    key = key.text(text);
                     continue;
                 }
                 Segment::Placeholder { name, kind } => (name, *kind),
@@ -145,10 +133,9 @@ impl KeyTemplate {
                     available: read.iter().map(|(name, _)| (*name).to_owned()).collect(),
                 });
             };
-            kind.push(name, value, &mut key)?;
+            key = key.part(name, kind, value);
         }
-        // An escaped value contains no `:`, so only the first one can make the key a reserved one.
-        LockKey::with_parts(key, self.placeholders().next())
+        key.finish()
     }
 }
 
@@ -166,187 +153,20 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-impl PlaceholderKind {
-    const NAMES: &'static str = "u64, i64, uuid, lower";
-
-    fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "u64" => Self::U64,
-            "i64" => Self::I64,
-            "uuid" => Self::Uuid,
-            "lower" => Self::Lower,
-            _ => return None,
-        })
-    }
-
-    fn expected(self) -> &'static str {
-        match self {
-            Self::Text | Self::Lower => "a text",
-            Self::U64 => "a whole number from 0 to 18446744073709551615",
-            Self::I64 => "a whole number from -9223372036854775808 to 9223372036854775807",
-            Self::Uuid => "a UUID",
-        }
-    }
-
-    /// Returns the part of a key for the value, whose text is its `Display`.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::EmptyPart`] and [`KeyError::WrongType`], with the name.
-    pub fn part(
-        self,
-        name: &str,
-        value: &(impl fmt::Display + ?Sized),
-    ) -> Result<String, KeyError> {
-        let mut part = String::new();
-        self.push(name, &value.to_string(), &mut part)?;
-        Ok(part)
-    }
-
-    /// Adds the part of a key for the value.
-    fn push(self, name: &str, value: &str, key: &mut String) -> Result<(), KeyError> {
-        if value.is_empty() {
-            return Err(KeyError::EmptyPart { name: Some(name.to_owned()) });
-        }
-        self.write(value, key)
-            .ok_or_else(|| KeyError::WrongType { name: name.to_owned(), expected: self.expected() })
-    }
-
-    /// Writes the canonical form of the value. Returns `None` if the value does not have this type.
-    fn write(self, value: &str, key: &mut String) -> Option<()> {
-        match self {
-            Self::Text => write!(key, "{}", KeyPart(value)).ok(),
-            Self::U64 => write!(key, "{}", value.parse::<u64>().ok()?).ok(),
-            Self::I64 => write!(key, "{}", value.parse::<i64>().ok()?).ok(),
-            Self::Lower => write!(key, "{}", KeyPart(&value.to_lowercase())).ok(),
-            Self::Uuid => write_uuid(value, key),
-        }
-    }
-}
-
-fn write_uuid(value: &str, key: &mut String) -> Option<()> {
-    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-    let bytes = value.as_bytes();
-    let hyphenated = match bytes.len() {
-        32 => false,
-        36 if HYPHENS.iter().all(|&index| bytes[index] == b'-') => true,
-        _ => return None,
-    };
-    let digits = bytes
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| !(hyphenated && HYPHENS.contains(index)))
-        .map(|(_, byte)| byte);
-    for (count, digit) in digits.enumerate() {
-        if !digit.is_ascii_hexdigit() {
-            return None;
-        }
-        if matches!(count, 8 | 12 | 16 | 20) {
-            key.push('-');
-        }
-        key.push(char::from(digit.to_ascii_lowercase()));
-    }
-    Some(())
-}
-
-/// The error of parsing a template.
+/// The error of parsing a template. Its text names the mistake, its position, and the allowed form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TemplateError {
-    /// The template is empty.
-    #[error("the key template is empty")]
-    Empty,
-    /// A `{` has no `}`.
-    #[error("the {{ at byte {index} of the key template is never closed; write {{{{ for a brace")]
-    #[non_exhaustive]
-    Unclosed {
-        /// The position of the `{`, in bytes.
-        index: usize,
-    },
-    /// A `}` has no `{`.
-    #[error("the }} at byte {index} of the key template was never opened; write }}}} for a brace")]
-    #[non_exhaustive]
-    Unopened {
-        /// The position of the `}`, in bytes.
-        index: usize,
-    },
-    /// The name of a placeholder is empty, starts with a digit, or contains other characters than
-    /// letters, digits and `_`.
-    #[error(
-        "`{name}` is not a placeholder's name; a name is made of letters, digits and _ and does not start with a digit"
-    )]
-    #[non_exhaustive]
-    BadName {
-        /// The name in the template.
-        name: String,
-    },
-    /// The name of a placeholder has an argument, but is not a known source of values.
-    #[error(
-        "{{{name}}} has no known source of values; the sources are {}",
-        placeholder::SOURCE_NAMES
-    )]
-    #[non_exhaustive]
-    UnknownSource {
-        /// The name in the template, with its argument.
-        name: String,
-    },
-    /// The argument of a source has the wrong form.
-    #[error("the argument of {{{name}}} cannot be used; write {expected}")]
-    #[non_exhaustive]
-    BadArgument {
-        /// The name in the template, with its argument.
-        name: String,
-        /// A description of the arguments that the source accepts.
-        expected: &'static str,
-    },
-    /// A placeholder has an unknown type.
-    #[error(
-        "`{kind}` is not a type for the placeholder {{{name}}}; there are {}",
-        PlaceholderKind::NAMES
-    )]
-    #[non_exhaustive]
-    UnknownType {
-        /// The name of the placeholder.
-        name: String,
-        /// The type in the template.
-        kind: String,
-    },
-    /// Two placeholders are not separated, so that different values could give one key: `ab` + `c` and
-    /// `a` + `bc`.
-    #[error(
-        "nothing separates {{{first}}} from {{{second}}} in the key template; put a character between them that no value contains, such as `:`, `/` or `#`, but no letter, digit, -, ., _, ~ or %"
-    )]
-    #[non_exhaustive]
-    NotSeparated {
-        /// The name of the first of the two placeholders.
-        first: String,
-        /// The name of the second of the two placeholders.
-        second: String,
-    },
-    /// The template contains a control character outside of the placeholders.
-    #[error("the key template contains a control character at byte {index}")]
-    #[non_exhaustive]
-    ControlCharacter {
-        /// The position of the control character, in bytes.
-        index: usize,
-    },
-    /// The template begins with `redlock:`, as the names of the library's own keys do.
-    #[error("the key template begins with `redlock:`, which is reserved")]
-    Reserved,
-    /// The template is written in the expression language of Spring, such as `'order:' + #id`.
-    #[error(
-        "the key template is written for Spring, and would be one key for all requests; write `{rust}`"
-    )]
-    #[non_exhaustive]
-    Spring {
-        /// The template in the form of this library, or `order:{id}` if the expression cannot be translated.
-        rust: String,
-    },
+#[error("{0}")]
+pub struct TemplateError(String);
+
+impl TemplateError {
+    fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
 }
 
 fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
     if template.is_empty() {
-        return Err(TemplateError::Empty);
+        return Err(TemplateError::new("the key template is empty"));
     }
     let mut segments = Vec::new();
     let mut literal = String::new();
@@ -361,7 +181,11 @@ fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
                 let length = template[inner_start..]
                     .find(['{', '}'])
                     .filter(|&length| template.as_bytes()[inner_start + length] == b'}')
-                    .ok_or(TemplateError::Unclosed { index })?;
+                    .ok_or_else(|| {
+                        TemplateError::new(format!(
+                            "the {{ at byte {index} of the key template is never closed; write {{{{ for a brace"
+                        ))
+                    })?;
                 if !literal.is_empty() {
                     segments.push(Segment::Literal(std::mem::take(&mut literal)));
                 }
@@ -369,9 +193,15 @@ fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
                 segments.push(parse_placeholder(inner)?);
                 while rest.next_if(|&(at, _)| at <= inner_start + length).is_some() {}
             }
-            '}' => return Err(TemplateError::Unopened { index }),
+            '}' => {
+                return Err(TemplateError::new(format!(
+                    "the }} at byte {index} of the key template was never opened; write }}}} for a brace"
+                )));
+            }
             _ if character.is_control() => {
-                return Err(TemplateError::ControlCharacter { index });
+                return Err(TemplateError::new(format!(
+                    "the key template contains a control character at byte {index}"
+                )));
             }
             _ => literal.push(character),
         }
@@ -392,8 +222,10 @@ fn check_separated(segments: &[Segment]) -> Result<(), TemplateError> {
             Segment::Literal(_) => {}
             Segment::Placeholder { name, .. } => {
                 if let Some(first) = before.replace(name) {
-                    let (first, second) = (first.clone(), name.clone());
-                    return Err(TemplateError::NotSeparated { first, second });
+                    return Err(TemplateError::new(format!(
+                        "nothing separates {{{first}}} from {{{name}}} in the key template; put a character between them \
+                         that no value contains, such as `:`, `/` or `#`, but no letter, digit, -, ., _, ~ or %"
+                    )));
                 }
             }
         }
@@ -403,21 +235,27 @@ fn check_separated(segments: &[Segment]) -> Result<(), TemplateError> {
 
 fn parse_placeholder(inner: &str) -> Result<Segment, TemplateError> {
     let (name, kind) = placeholder::split(inner);
-    placeholder::check_name(name).map_err(|mistake| {
-        let name = name.to_owned();
-        match mistake {
-            NameMistake::NoName => TemplateError::BadName { name },
-            NameMistake::UnknownSource => TemplateError::UnknownSource { name },
-            NameMistake::BadArgument { expected } => TemplateError::BadArgument { name, expected },
-        }
-    })?;
+    placeholder::check_name(name).map_err(TemplateError)?;
     let kind = match kind {
         None => PlaceholderKind::Text,
         Some(kind) => PlaceholderKind::from_name(kind).ok_or_else(|| {
-            TemplateError::UnknownType { name: name.to_owned(), kind: kind.to_owned() }
+            let known = PlaceholderKind::NAMES;
+            TemplateError::new(format!(
+                "`{kind}` is not a type for the placeholder {{{name}}}; there are {known}"
+            ))
         })?,
     };
     Ok(Segment::Placeholder { name: name.to_owned(), kind })
+}
+
+/// Returns whether the text is written in the expression language of Spring, such as `'order:' + #id`. As a template it
+/// would be one constant key.
+fn is_spring(text: &str) -> bool {
+    let is_quoted = text.starts_with('\'') || text.ends_with('\'');
+    let is_joined = text.contains("' +") || text.contains("+ '");
+    let begins_name = |c: char| c.is_alphabetic() || c == '_';
+    let has_reference = || text.split('#').skip(1).any(|after| after.starts_with(begins_name));
+    is_quoted || is_joined || (!text.contains('{') && has_reference())
 }
 
 #[cfg(test)]
@@ -532,10 +370,6 @@ mod tests {
             message("{header(x user):u64}"),
             "the argument of {header(x user)} cannot be used; write the name of a header, such as x-user"
         );
-        assert_eq!(
-            message("'order:' + #id"),
-            "the key template is written for Spring, and would be one key for all requests; write `order:{id}`"
-        );
         for (template, second) in [("{a}{b}", "b"), ("{a}-{b}", "b"), ("{a}:{b}x.%9~_{c}", "c")] {
             let message = message(template);
             assert!(message.contains(&format!("from {{{second}}}")), "{message}");
@@ -546,6 +380,26 @@ mod tests {
                 message(template),
                 "the key template begins with `redlock:`, which is reserved"
             );
+        }
+    }
+
+    /// Such a template would be one key for all requests.
+    #[test]
+    fn an_expression_of_spring_is_refused() {
+        for text in
+            ["'order:' + #id", "#id", "order:#id:paid", "'a'", "a' + b", "a + 'b", "issue#tracker"]
+        {
+            let error = KeyTemplate::new(text).unwrap_err().to_string();
+            let start = format!("`{text}` is an expression of Spring");
+            assert!(
+                error.starts_with(&start) && error.contains("write `{id}` for `#id`"),
+                "{error}"
+            );
+        }
+        for text in
+            ["issue#{n}", "#{n}", "shop:#berlin:{id}", "#", "a:#", "issue:#42", "it's:{n}", "a+b"]
+        {
+            assert!(KeyTemplate::new(text).is_ok(), "{text}");
         }
     }
 

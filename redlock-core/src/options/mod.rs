@@ -18,8 +18,9 @@ use std::time::Duration;
 pub use de::{ConfigValue, read_option};
 pub use on_lost::OnLost;
 pub(crate) use rules::ResolvedOptions;
-pub use rules::assert_valid;
+pub use rules::{assert_valid, is_same};
 pub(crate) use time::{TIME_FORM, parse_time};
+pub use time::{TimeText, read_time};
 
 macro_rules! define_options {
     ([$($attributes:tt)*] $($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {

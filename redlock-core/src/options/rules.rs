@@ -249,7 +249,7 @@ pub const fn assert_valid(options: &LockOptions, option: &str) {
         None => options.conflict(),
     };
     if let Some(rule) = rule
-        && is_same(rule.option.as_bytes(), option.as_bytes())
+        && is_same(rule.option, option)
     {
         panic!("{}", rule.message);
     }
@@ -261,7 +261,9 @@ const fn is_shorter(one: Duration, other: Duration) -> bool {
     seconds < others || seconds == others && one.subsec_nanos() < other.subsec_nanos()
 }
 
-const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
+/// Compares two texts. `str` has no `const` comparison. No public API.
+pub const fn is_same(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.as_bytes(), other.as_bytes());
     while let ([first, rest @ ..], [others_first, others_rest @ ..]) = (one, other) {
         if *first != *others_first {
             return false;

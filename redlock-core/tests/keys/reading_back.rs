@@ -5,7 +5,7 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};
-use redlock_core::{KeyPart, KeyTemplate, LockKey, TemplateError};
+use redlock_core::{KeyPart, KeyTemplate, LockKey};
 
 use crate::model::{InPieces, decode, encode, is_unreserved, shortened};
 use crate::seeds::seeds;
@@ -173,12 +173,12 @@ fn values_can_be_read_back_out_of_a_rendered_template() {
         let template = match KeyTemplate::new(&source) {
             Ok(template) => template,
             Err(error) => {
-                let expected = match error {
-                    TemplateError::NotSeparated { .. } => true,
-                    // The text has no placeholder, and a `#` before a letter: `:#x`.
-                    TemplateError::Spring { .. } => !source.contains('{') && source.contains('#'),
-                    _ => false,
-                };
+                let error = error.to_string();
+                // The text has no placeholder, and a `#` before a letter: `:#x`.
+                let is_spring = error.contains("is an expression of Spring")
+                    && !source.contains('{')
+                    && source.contains('#');
+                let expected = error.starts_with("nothing separates {") || is_spring;
                 prop_assert!(expected, "{}", error);
                 refused.set(refused.get() + 1);
                 return Ok(());

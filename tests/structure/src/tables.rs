@@ -29,13 +29,8 @@ const ARGUMENTS: (&str, &str) = ("README.md", "\n## The attribute\n");
 
 /// The table of the options of a lock, with a line `name: type,` for each option.
 const OF_LOCK: &str = "redlock-core/src/options/table.rs";
-/// Where the code lists other names of options: a file, and the name of a constant or a function.
-const OF_ATTRIBUTE: [Source; 4] = [
-    ("redlock-macros/src/options.rs", "LOCK_OPTIONS"),
-    ("redlock-macros/src/options.rs", "OTHER_OPTIONS"),
-    ("redlock-macros/src/http.rs", "NAMES"),
-    ("redlock-macros/src/arguments.rs", "known_arguments"),
-];
+/// Where the code lists other names of options: a file, and the name of a constant, a function or a macro.
+const OF_ATTRIBUTE: [Source; 1] = [("redlock-axum/src/attribute/options.rs", "unknown_argument")];
 /// The fields of a policy, with a line `name: type,` for each one.
 const OF_POLICY: &str = "redlock-axum/src/policy/de.rs";
 
@@ -83,13 +78,13 @@ pub(crate) fn fields(code: &str) -> Rows {
     rows.filter_map(|line| option(line.trim().split_once(": ")?.0)).collect()
 }
 
-/// Returns the names in the constant or function `item` of a code: strings, or the words between backticks of a longer
+/// Returns the names in the constant, function or macro `item` of a code: strings, or the words between backticks of a longer
 /// string.
 pub(crate) fn names(code: &str, item: &str) -> Rows {
     let words = words(&code.parse().unwrap_or_default());
     let texts: Vec<_> = words.iter().map(|word| word.text.as_str()).collect();
     let is_here = |at: &usize| match texts[*at..] {
-        ["const" | "fn", name, ..] => name == item,
+        ["const" | "fn", name, ..] | ["macro_rules", "!", name, ..] => name == item,
         _ => false,
     };
     let Some(start) = (0..texts.len()).find(is_here) else { return Rows::new() };

@@ -86,7 +86,10 @@ fn read_time(text: &str) -> Option<Duration> {
 
 #[cfg(feature = "serde")]
 fn write_time(time: &Duration) -> String {
-    humantime::format_duration(*time).to_string()
+    match time.subsec_nanos() {
+        0 => format!("{}s", time.as_secs()),
+        _ => format!("{}ms", time.as_nanos().div_ceil(1_000_000)),
+    }
 }
 
 fn read_dialect(text: &str) -> Option<Dialect> {

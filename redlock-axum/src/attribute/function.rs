@@ -1,58 +1,61 @@
-//! The parts of a function with `#[redis_lock(manager = ..)]` that need no generated code.
+//! Functions and methods with `#[redis_lock(manager = ..)]`.
 
-use redlock_core::__private::{AbortOnLoss, Keys, LossWatcher, request_of};
-use redlock_core::{
-    KeyError, LockError, LockGuard, LockManager, LockOptions, LockRequest, LostError, OnLost,
-};
+use redlock_core::__private::{Keys, request_of};
+use redlock_core::{KeyError, LockError, LockManager, LockRequest, RunError};
+
+use super::options::Options;
 
 /// Returns a request for the lock. The types of the parameters say what the arguments of the attribute must be.
 pub fn request(manager: &LockManager, keys: Result<impl Into<Keys>, KeyError>) -> LockRequest {
     request_of(manager, keys.map(Into::into))
 }
 
-/// Acquires the lock of a function with `manager = ..`.
+/// Runs the function under its lock. `refuse` makes the result of a function that does not run, or is stopped, and
+/// `skipped` its result while another holder has the lock.
 ///
-/// # Errors
-///
-/// The errors of [`LockRequest::acquire`].
-pub async fn acquire_for_function(
+/// The work is a closure, because a future as an argument would be stored twice.
+pub async fn run<C: FunctionError, W: Future>(
     request: LockRequest,
-    options: LockOptions,
-) -> Result<ActiveLock, LockError> {
-    request.options(options).acquire().await.map(ActiveLock)
+    options: Options,
+    refuse: impl FnOnce(C) -> W::Output,
+    skipped: Option<impl FnOnce() -> W::Output>,
+    work: impl FnOnce() -> W,
+) -> W::Output {
+    let result = request.options(options.lock).run(|_| work()).await;
+    settled(result, refuse, skipped)
 }
 
-/// The lock of a function while it runs.
-#[derive(Debug)]
-pub struct ActiveLock(LockGuard);
-
-impl ActiveLock {
-    /// Runs the work while the lock is held, and drops the work when the lock is lost.
-    ///
-    /// # Errors
-    ///
-    /// A [`LostError`] if the lock was lost before the work was finished.
-    ///
-    /// # Cancel safety
-    ///
-    /// As cancel safe as the work.
-    pub fn until_lost<F: Future>(
-        &self,
-        work: F,
-    ) -> impl Future<Output = Result<F::Output, LostError>> + use<F> {
-        AbortOnLoss::new(LossWatcher::new(&self.0, OnLost::Abort), work)
+fn settled<C: FunctionError, R>(
+    result: Result<R, RunError>,
+    refuse: impl FnOnce(C) -> R,
+    skipped: Option<impl FnOnce() -> R>,
+) -> R {
+    match (result, skipped) {
+        (Ok(output), _) => output,
+        (Err(RunError::Acquire(error)), Some(skipped)) if error.is_contended() => skipped(),
+        (Err(error), _) => refuse(C::of(error)),
     }
+}
 
-    /// Releases the lock. Await it before the result of the work is returned, so that the caller's next
-    /// request does not meet its own lock.
-    ///
-    /// A failed release is only logged, because the work is done and its result stays valid.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the lock is released in the background.
-    pub fn release(self) -> impl Future<Output = ()> + Send + use<> {
-        self.0.release_or_log()
+/// The error of a function's lock.
+pub trait FunctionError {
+    /// Returns the error.
+    fn of(error: RunError) -> Self;
+}
+
+impl FunctionError for RunError {
+    fn of(error: RunError) -> Self {
+        error
+    }
+}
+
+/// For functions whose work is not stopped.
+impl FunctionError for LockError {
+    fn of(error: RunError) -> Self {
+        match error {
+            RunError::Acquire(error) => error,
+            RunError::Lost(_) => unreachable!("only `on_lost = abort` stops the work"),
+        }
     }
 }
 
