@@ -32,6 +32,8 @@ pub(crate) struct Home {
     was_idle: AtomicBool,
     /// Cancelled when the manager and its last guard have been dropped.
     pub(crate) gone: CancellationToken,
+    /// Detached work. A shutdown waits for it before it ends the locks.
+    detached: TaskTracker,
     /// The tasks that a shutdown waits for. Closed when the shutdown begins.
     tasks: TaskTracker,
     /// Ends these tasks when the shutdown has waited long enough.
@@ -151,8 +153,19 @@ impl Home {
         self.tasks.token()
     }
 
+    /// Returns a token that makes a shutdown wait, before it ends the locks, until the token is dropped.
+    pub(crate) fn delay_shutdown_of_locks(&self) -> TaskTrackerToken {
+        self.detached.token()
+    }
+
+    /// Waits for detached work. Call [`close`](Self::close) before.
+    pub(crate) async fn finish_detached(&self) {
+        self.detached.wait().await;
+    }
+
     /// Begins the shutdown: refuses all requests from now on.
     pub(crate) fn close(&self) {
+        self.detached.close();
         self.tasks.close();
     }
 

@@ -18,7 +18,7 @@ use crate::log_limit::LogLimit;
 /// Cloning is cheap. A handle may outlive the guard, and then reports that the lock is not held.
 #[derive(Clone)]
 pub struct LockHandle {
-    pub(super) context: Arc<Context>,
+    pub(crate) context: Arc<Context>,
     pub(super) held: Arc<Held>,
 }
 

@@ -170,7 +170,9 @@ impl LockManager {
     /// Shuts down this manager and all its clones.
     ///
     /// From then on every acquisition fails with [`LockError::ShutDown`](crate::LockError::ShutDown).
-    /// Locks that are still held are lost for their holders. They are released, except locks that [stay
+    ///
+    /// Waits until all [detached](crate::LockRequest::run_detached) work has ended, without a time limit. Then locks
+    /// that are still held are lost for their holders. They are released, except locks that [stay
     /// on the nodes](crate::LockGuard::keep_until_expiry) until their leases run out. Waits for the
     /// releases in progress, at most for the [`connect_timeout`](LockManagerBuilder::connect_timeout).
     ///
@@ -180,14 +182,17 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down.
+    /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down. If detached work runs then,
+    /// it goes on, and the locks are held until their guards are dropped or their leases run out.
     pub async fn shutdown(&self) {
         let Context { keeper, ballot, queues, connect_timeout, .. } = &*self.context;
         ballot.home.close();
         self.context.enter();
         // A holder is in the queue of each of its keys.
         let mut seen = HashSet::new();
-        let holders = queues.close().into_iter();
+        let holders = queues.close();
+        ballot.home.finish_detached().await;
+        let holders = holders.into_iter();
         let holders =
             holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost));
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {

@@ -1,6 +1,9 @@
 //! A request: the key and the options of one acquisition.
 
 mod acquisition;
+pub(crate) mod detached;
+#[cfg(test)]
+mod detached_tests;
 mod grant;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
@@ -20,13 +23,13 @@ use crate::error::{LockError, RunError};
 use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
 use crate::lock::Keys;
-use crate::options::LockOptions;
+use crate::options::{LockOptions, OnLost};
 use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
 
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
-/// [options](LockOptions), and used by [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire) or
-/// [`run`](Self::run).
+/// [options](LockOptions), and used by [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire),
+/// [`run`](Self::run) or [`run_detached`](Self::run_detached).
 ///
 /// Without [`expire`](Self::expire), the lease is the manager's
 /// [`expire`](crate::LockManagerBuilder::expire), 30 s by default, and is [renewed](Self::renew). With
@@ -239,7 +242,8 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// The future may be dropped at any point. This drops the work first, and then releases the lock in the
-    /// background. The work is as cancel safe as its own code.
+    /// background. The work is as cancel safe as its own code. [`run_detached`](Self::run_detached) runs work that must
+    /// not be dropped.
     pub async fn run<F, Fut>(self, work: F) -> Result<Fut::Output, RunError>
     where
         F: FnOnce(LockHandle) -> Fut,
@@ -247,17 +251,83 @@ impl LockRequest {
     {
         let on_lost = self.options.on_lost.unwrap_or_default();
         // Boxed, because the work may run other work, and each level would enlarge the future.
-        let run = Box::pin(async {
-            let guard = self.acquire().await?;
-            let handle = guard.handle();
-            let watch = LossWatcher::new(&handle, on_lost);
-            // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
-            let output = AbortOnLoss::new(watch, work(handle)).await?;
-            guard.release_or_log().await;
-            Ok(output)
-        });
+        let run = Box::pin(async { run_under(self.acquire().await?, on_lost, work).await });
         scope::scope(run).await
     }
+
+    /// Acquires the lock, runs the work in a task of its own, and releases the lock. Returns the result of the work. For
+    /// work that must not be cut because its caller leaves, such as a payment.
+    ///
+    /// It differs from [`run`](Self::run) in these points:
+    ///
+    /// * If the future is dropped while the work runs, the work goes on. The lock is released at its end, and the result
+    ///   is dropped.
+    /// * The work and its result must be `Send + 'static`, because a task owns them: write
+    ///   `async move |lock| { .. }` or `|lock| async move { .. }`.
+    /// * A panic of the work resumes in the caller. If the caller has left, the panic is logged as an error.
+    /// * [`LockManager::shutdown`](crate::LockManager::shutdown) waits for the work. Its acquisitions of other locks fail
+    ///   from then on.
+    ///
+    /// The work stays in the [`scope`](crate::scope()) and in the `tracing` span of the caller. With
+    /// [`on_lost(OnLost::Abort)`](Self::on_lost), it is dropped when its lock is lost, also after the caller has left.
+    /// Nothing else limits the time of work that hangs: use [`max_hold`](Self::max_hold) with
+    /// `on_lost(OnLost::Abort)`, or a time-out in the work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::LockManager;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let amount = String::from("42");
+    /// let request = locks.lock("order:42");
+    /// let charged = request.run_detached(async move |_lock| amount.len()).await?;
+    /// assert_eq!(charged, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    ///
+    /// # Panics
+    ///
+    /// If the work panics, or if the caller is not in a Tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any point. If the lock was not acquired by then, the work does not run.
+    pub async fn run_detached<F, Fut>(self, work: F) -> Result<Fut::Output, RunError>
+    where
+        F: FnOnce(LockHandle) -> Fut + Send + 'static,
+        Fut: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let on_lost = self.options.on_lost.unwrap_or_default();
+        let run = async {
+            let guard = self.acquire().await?;
+            detached::detach(&guard.handle(), run_under(guard, on_lost, work)).await
+        };
+        scope::scope(run).await
+    }
+}
+
+/// Runs the work while the lock is held, and releases the lock.
+async fn run_under<F, Fut>(
+    guard: LockGuard,
+    on_lost: OnLost,
+    work: F,
+) -> Result<Fut::Output, RunError>
+where
+    F: FnOnce(LockHandle) -> Fut,
+    Fut: Future,
+{
+    let handle = guard.handle();
+    let watch = LossWatcher::new(&handle, on_lost);
+    // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
+    let output = AbortOnLoss::new(watch, work(handle)).await?;
+    guard.release_or_log().await;
+    Ok(output)
 }
 
 impl fmt::Debug for LockRequest {

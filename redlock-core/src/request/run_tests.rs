@@ -20,13 +20,13 @@ use crate::{
     RunError, scope,
 };
 
-const LEASE: Duration = Duration::from_secs(5);
-const DELAY: Duration = Duration::from_millis(10);
+pub(super) const LEASE: Duration = Duration::from_secs(5);
+pub(super) const DELAY: Duration = Duration::from_millis(10);
 /// A test fails if it waits for longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a manager on nodes that reply after [`DELAY`], and the nodes.
-fn over(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+pub(super) fn over(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let fakes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
     for node in &fakes {
         node.set(FakeMode::Up(DELAY));
@@ -35,16 +35,16 @@ fn over(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     (LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new())), fakes)
 }
 
-fn request(locks: &LockManager) -> LockRequest {
+pub(super) fn request(locks: &LockManager) -> LockRequest {
     locks.lock("a").expire(LEASE)
 }
 
-fn is_held(nodes: &[Arc<FakeNode>]) -> bool {
+pub(super) fn is_held(nodes: &[Arc<FakeNode>]) -> bool {
     nodes.iter().any(|node| node.is_held())
 }
 
 /// Waits until the lock is released on all nodes, which happens long before its lease ends.
-async fn until_free(nodes: &[Arc<FakeNode>]) {
+pub(super) async fn until_free(nodes: &[Arc<FakeNode>]) {
     let free = async {
         while is_held(nodes) {
             sleep(Duration::from_millis(1)).await;

@@ -58,6 +58,11 @@ pub fn scope<F: Future>(future: F) -> Scoped<F> {
     Scoped { future, scope: None }
 }
 
+/// Keeps a future in the present scope, also in another task.
+pub(super) fn stay<F: Future>(future: F) -> Scoped<F> {
+    Scoped { future, scope: Some(SCOPE.try_with(Arc::clone).ok()) }
+}
+
 pin_project! {
     /// The future of a scope. Returned by [`scope()`].
     #[must_use = "futures do nothing unless they are polled"]
