@@ -42,6 +42,7 @@ pub(crate) struct HttpOptions {
     pub(crate) contended_status: u16,
     pub(crate) retry_after_max: Duration,
     pub(crate) hold_until: HoldUntil,
+    pub(crate) detached: bool,
 }
 
 impl HttpOptions {
@@ -52,6 +53,7 @@ impl HttpOptions {
             contended_status: DEFAULT_CONTENDED_STATUS.as_u16(),
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             hold_until: HoldUntil::Response,
+            detached: false,
         }
     }
 
@@ -71,6 +73,12 @@ impl HttpOptions {
     #[must_use]
     pub(crate) const fn hold_until(self, hold_until: HoldUntil) -> Self {
         Self { hold_until, ..self }
+    }
+
+    /// Sets whether the handler goes on when its client leaves.
+    #[must_use]
+    pub const fn detached(self, detached: bool) -> Self {
+        Self { detached, ..self }
     }
 }
 
@@ -222,6 +230,18 @@ macro_rules! route_option_setters {
         /// Sets when the lock is released. Defaults to [`HoldUntil::Response`](crate::HoldUntil::Response).
         pub fn hold_until(mut $self, hold_until: $crate::HoldUntil) -> Self {
             $options.http = $options.http.hold_until(hold_until);
+            $end
+        }
+
+        /// Sets whether the handler goes on when its client leaves. Defaults to false: axum then drops the handler at
+        /// its current `await`. For work that must not be cut, such as a payment.
+        ///
+        /// From the acquired lock to its release, the handler runs in a task of its own. When the client leaves, the
+        /// handler goes on, the lock is released at its end, and the response is dropped. A client that leaves before
+        /// the lock is acquired leaves nothing behind. A layer or a handler around the lock, and a lock that it holds,
+        /// ends with the client. [`LockManager::shutdown`](crate::LockManager::shutdown) waits for the handler.
+        pub fn detached(mut $self, detached: bool) -> Self {
+            $options.http = $options.http.detached(detached);
             $end
         }
     };

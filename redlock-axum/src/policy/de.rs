@@ -39,6 +39,8 @@ macro_rules! define_fields {
             retry_after_max: Option<Duration>,
             #[serde(default, deserialize_with = "read_option")]
             hold_until: Option<HoldUntil>,
+            #[serde(default, deserialize_with = "read_option")]
+            detached: Option<bool>,
             $(
                 #[serde(default, deserialize_with = "read_option")]
                 $name: Option<$ty>,
@@ -63,6 +65,9 @@ macro_rules! define_fields {
                 }
                 if let Some(hold_until) = fields.hold_until {
                     policy = policy.hold_until(hold_until);
+                }
+                if let Some(detached) = fields.detached {
+                    policy = policy.detached(detached);
                 }
                 policy
             }

@@ -1,11 +1,12 @@
 //! Runs work under a lock, for all front ends of HTTP.
 
+use std::future::ready;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
 use axum::response::Response;
-use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher};
-use redlock_core::{LockRequest, OnLost};
+use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher, detach};
+use redlock_core::{LockError, LockGuard, LockRequest, OnLost};
 
 use super::body::{self, HeldResponse};
 use crate::extract::lock_slot::LockSlot;
@@ -33,7 +34,6 @@ pub(crate) struct RequestLock {
 /// turns a response into such a result.
 ///
 /// The work is a closure, because a future as an argument would be stored twice.
-#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
 pub(crate) fn locked<W: Future, O>(
     lock: RequestLock,
     refuse: impl FnOnce(LockRejection) -> Response,
@@ -41,12 +41,57 @@ pub(crate) fn locked<W: Future, O>(
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W,
 ) -> impl Future<Output = O> {
+    serve(lock, LockRequest::acquire, refuse, respond, finish, work)
+}
+
+/// As [`locked`], but from the acquired lock to its release, the request is served in a task of its own. If the caller
+/// leaves, the work goes on, and the response is dropped in that task.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
+pub(crate) fn locked_detached<W, O>(
+    lock: RequestLock,
+    refuse: impl FnOnce(LockRejection) -> Response + Send + 'static,
+    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response> + Send + 'static,
+    finish: fn(Response) -> O,
+    work: impl FnOnce() -> W + Send + 'static,
+) -> impl Future<Output = O> + Send
+where
+    W: Future + Send + 'static,
+    O: Send + 'static,
+{
+    async move {
+        let guard = match lock.request.clone().acquire().await {
+            Ok(guard) => guard,
+            Err(error) => {
+                let rejection = LockRejection::from(error).with_http_options(lock.http);
+                return finish(refuse(rejection.with_log_limit(&lock.log_limit)));
+            }
+        };
+        let handle = guard.handle();
+        let acquired = |_| ready(Ok(guard));
+        detach(&handle, serve(lock, acquired, refuse, respond, finish, work)).await
+    }
+}
+
+/// Serves a request whose lock is acquired by `acquire`.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
+fn serve<A, W, O>(
+    lock: RequestLock,
+    acquire: impl FnOnce(LockRequest) -> A,
+    refuse: impl FnOnce(LockRejection) -> Response,
+    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response>,
+    finish: fn(Response) -> O,
+    work: impl FnOnce() -> W,
+) -> impl Future<Output = O>
+where
+    A: Future<Output = Result<LockGuard, LockError>>,
+    W: Future,
+{
     async move {
         let RequestLock { request, on_lost, http, is_head, slot, log_limit } = lock;
         let refuse = |rejection: LockRejection| {
             finish(refuse(rejection.with_http_options(http).with_log_limit(&log_limit)))
         };
-        let guard = match request.acquire().await {
+        let guard = match acquire(request).await {
             Ok(guard) => guard,
             Err(error) => return refuse(error.into()),
         };

@@ -20,7 +20,7 @@ use crate::extract::lock_slot::LockSlot;
 use crate::options::RouteOptions;
 use crate::rejection::LockRejection;
 pub use future::ResponseFuture;
-use locked::{RequestLock, locked};
+use locked::{RequestLock, locked, locked_detached};
 
 /// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
 ///
@@ -69,13 +69,11 @@ where
         Err(error) => ControlFlow::Break(Err(error)),
     };
     let work = move || inner.call(Request::from_parts(parts, body));
-    ResponseFuture::locked(locked(
-        lock,
-        move |rejection| config.reject(rejection),
-        respond,
-        Ok,
-        work,
-    ))
+    let refuse = move |rejection| config.reject(rejection);
+    if lock.http.detached {
+        return ResponseFuture::locked(locked_detached(lock, refuse, respond, Ok, work));
+    }
+    ResponseFuture::locked(locked(lock, refuse, respond, Ok, work))
 }
 
 /// Returns the lock of a request, and puts its slot into the extensions of the request.

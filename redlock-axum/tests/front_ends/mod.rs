@@ -7,6 +7,9 @@
 macro_rules! on_each_front_end {
     ($($behaviour:ident,)+) => {
         on_each_front_end! { @one attribute: Attribute, $($behaviour)+ }
+        on_each_front_end! { @layers $($behaviour,)+ }
+    };
+    (@layers $($behaviour:ident,)+) => {
         on_each_front_end! { @one layer: Layer, $($behaviour)+ }
         on_each_front_end! { @one layer_from_fn: LayerFromFn, $($behaviour)+ }
         on_each_front_end! { @one policies: Policies, $($behaviour)+ }
@@ -44,6 +47,7 @@ macro_rules! app {
     }};
 }
 
+mod detached;
 mod fair;
 mod fenced;
 mod keeping;
