@@ -3,7 +3,7 @@
 use redlock_core::{IntoLockKey, KeyError};
 
 pub use crate::attribute::argument::{Argument, Word};
-pub use crate::attribute::function::{LockedResult, SkippedResult, request, run};
+pub use crate::attribute::function::{LockedResult, SkippedResult, request, run, run_detached};
 pub use crate::attribute::handler::HandlerLock;
 pub use crate::attribute::options::{Form, Options, assert_valid, options};
 pub use crate::attribute::refusal::{ByConversion, ByDefault, Output, refuse_by};

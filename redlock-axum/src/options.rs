@@ -77,7 +77,7 @@ impl HttpOptions {
 
     /// Sets whether the handler goes on when its client leaves.
     #[must_use]
-    pub const fn detached(self, detached: bool) -> Self {
+    pub(crate) const fn detached(self, detached: bool) -> Self {
         Self { detached, ..self }
     }
 }

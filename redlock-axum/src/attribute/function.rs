@@ -25,6 +25,21 @@ pub async fn run<C: FunctionError, W: Future>(
     settled(result, refuse, skipped)
 }
 
+/// As [`run`], but from the acquired lock to its release, the function runs in a task of its own.
+pub async fn run_detached<C: FunctionError, W>(
+    request: LockRequest,
+    options: Options,
+    refuse: impl FnOnce(C) -> W::Output,
+    skipped: Option<impl FnOnce() -> W::Output>,
+    work: impl FnOnce() -> W + Send + 'static,
+) -> W::Output
+where
+    W: Future<Output: Send + 'static> + Send + 'static,
+{
+    let result = request.options(options.lock).run_detached(|_| work()).await;
+    settled(result, refuse, skipped)
+}
+
 fn settled<C: FunctionError, R>(
     result: Result<R, RunError>,
     refuse: impl FnOnce(C) -> R,

@@ -15,7 +15,7 @@ use super::options::Options;
 use crate::extract::lock_slot::LockSlot;
 use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
-use crate::serve::locked::{RequestLock, locked};
+use crate::serve::locked::{RequestLock, locked, locked_detached};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
@@ -68,6 +68,20 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     ) -> impl Future<Output = Response> {
         let respond = move |output| ControlFlow::Continue(respond(output));
         scope(locked(self.lock(keys.map(Into::into), options), refuse, respond, identity, work))
+    }
+
+    /// As [`serve`](Self::serve), but from the acquired lock to its release, the handler runs in a task of its own.
+    pub fn serve_detached<W: Future + Send + 'static>(
+        self,
+        keys: Result<impl Into<Keys>, KeyError>,
+        options: Options,
+        refuse: impl FnOnce(LockRejection) -> Response + Send + 'static,
+        respond: fn(W::Output) -> Response,
+        work: impl FnOnce() -> W + Send + 'static,
+    ) -> impl Future<Output = Response> {
+        let lock = self.lock(keys.map(Into::into), options);
+        let respond = move |output| ControlFlow::Continue(respond(output));
+        scope(locked_detached(lock, refuse, respond, identity, work))
     }
 
     fn lock(self, keys: Result<Keys, KeyError>, options: Options) -> RequestLock {

@@ -143,11 +143,7 @@ impl Options {
         }
         redlock_core::lock_options!([set_option] { [self, name, value, unit] });
         if is_same(name, "detached") {
-            // The generated code calls another function.
-            return match Conversion::<bool>::of(value, unit) {
-                Ok(_) => Ok(()),
-                Err(mistake) => Err(mistake),
-            };
+            return set_http_option!(self.detached: bool, value, unit);
         }
         let is_status = is_same(name, "contended_status");
         let is_retry = is_same(name, "retry_after_max");

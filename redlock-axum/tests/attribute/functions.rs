@@ -9,7 +9,8 @@ use axum::routing::get as on_get;
 use axum::{Extension, Router};
 use redlock_axum::{HeldLock, LockError, LockManager, LockRejection, MemoryNode, redis_lock};
 
-use crate::support::{app, get, held_by_another, installed, is_held_by_caller, memory};
+use crate::front_ends::stage::Stage;
+use crate::support::{app, eventually, get, held_by_another, installed, is_held_by_caller, memory};
 
 #[derive(Debug)]
 enum ShopError {
@@ -273,4 +274,28 @@ async fn a_function_may_have_the_lock_of_its_caller_as_parameter() {
     let (locks, _) = memory().await;
     let router = app(Router::new().route("/", on_get(handler)), &locks);
     assert_eq!(get(&router, "/").await.body, "outer");
+}
+
+#[tokio::test]
+async fn a_detached_function_goes_on_when_its_caller_leaves() {
+    #[redis_lock(key = "job", manager = locks, detached, skip)]
+    async fn job(locks: LockManager, stage: Stage) -> Result<Option<u32>, LockError> {
+        assert!(is_held_by_caller(&locks, "job").await);
+        stage.enter().await;
+        Ok(Some(7))
+    }
+
+    let ((locks, node), stage) = (memory().await, Stage::new());
+    let caller = tokio::spawn(job(locks.clone(), stage.clone()));
+    stage.until_inside(1).await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    assert_eq!(job(locks.clone(), stage.clone()).await.unwrap(), None);
+    stage.leave(1);
+    eventually("the lock is free", || node.is_empty()).await;
+    stage.until_inside(0).await;
+
+    stage.leave(1);
+    assert_eq!(job(locks.clone(), stage).await.unwrap(), Some(7));
+    assert!(node.is_empty());
 }

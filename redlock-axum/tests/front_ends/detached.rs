@@ -16,7 +16,7 @@ use super::stage::Stage;
 use super::{App, FrontEnd, KEY, LEASE, pay};
 use crate::support::{answer, eventually, is_held_by_caller, memory};
 
-on_each_front_end![@layers
+on_each_front_end![
     a_client_that_leaves_is_charged_once_and_its_lock_is_released,
     a_client_that_leaves_before_the_lock_is_acquired_is_not_charged,
     a_panic_reaches_the_client_or_the_log,
@@ -52,7 +52,7 @@ async fn leave(app: &App, stage: &Stage) {
 async fn a_client_that_leaves_is_charged_once_and_its_lock_is_released(front_end: FrontEnd) {
     let (stage, bank) = (Stage::new(), Bank::default());
     let app = app!(
-        front_end, [], [.detached(true)],
+        front_end, [detached], [.detached(true)],
         async fn handler(Extension(stage): Extension<Stage>, Extension(bank): Extension<Bank>) {
             stage.enter().await;
             bank.charge();
@@ -74,7 +74,7 @@ async fn a_client_that_leaves_is_charged_once_and_its_lock_is_released(front_end
 async fn a_client_that_leaves_before_the_lock_is_acquired_is_not_charged(front_end: FrontEnd) {
     let (stage, bank) = (Stage::new(), Bank::default());
     let app = app!(
-        front_end, [], [.detached(true).wait_forever()],
+        front_end, [detached, wait_time = "forever"], [.detached(true).wait_forever()],
         async fn handler(Extension(stage): Extension<Stage>, Extension(bank): Extension<Bank>) {
             stage.enter().await;
             bank.charge();
@@ -97,7 +97,7 @@ async fn a_client_that_leaves_before_the_lock_is_acquired_is_not_charged(front_e
 async fn a_panic_reaches_the_client_or_the_log(front_end: FrontEnd) {
     let (stage, logs) = (Stage::new(), Logs::collect());
     let app = app!(
-        front_end, [], [.detached(true)],
+        front_end, [detached], [.detached(true)],
         async fn handler(Extension(stage): Extension<Stage>) {
             stage.enter().await;
             panic!("the panic of this test");
@@ -131,7 +131,8 @@ async fn abort_drops_the_handler_whether_or_not_its_client_has_left(front_end: F
 
     let (stage, dropped) = (Stage::new(), Bank::default());
     let app = app!(
-        front_end, [], [.detached(true).expire(LEASE).on_lost(OnLost::Abort)],
+        front_end, [detached, expire = LEASE, on_lost = abort],
+        [.detached(true).expire(LEASE).on_lost(OnLost::Abort)],
         async fn handler(Extension(stage): Extension<Stage>, Extension(dropped): Extension<Bank>) {
             let _dropped = OnDrop(dropped);
             stage.enter().await;
@@ -149,7 +150,7 @@ async fn abort_drops_the_handler_whether_or_not_its_client_has_left(front_end: F
 
 async fn the_handler_has_its_lock_and_its_scope(front_end: FrontEnd) {
     let app = app!(
-        front_end, [], [.detached(true)],
+        front_end, [detached], [.detached(true)],
         async fn handler(State(locks): State<LockManager>, lock: HeldLock) -> String {
             assert!(lock.is_valid());
             format!("{} {}", lock.keys()[0], is_held_by_caller(&locks, KEY).await)
@@ -162,7 +163,7 @@ async fn the_handler_has_its_lock_and_its_scope(front_end: FrontEnd) {
 async fn a_shutdown_waits_for_the_handler(front_end: FrontEnd) {
     let (stage, bank) = (Stage::new(), Bank::default());
     let app = app!(
-        front_end, [], [.detached(true)],
+        front_end, [detached], [.detached(true)],
         async fn handler(
             Extension(stage): Extension<Stage>,
             Extension(bank): Extension<Bank>,
@@ -192,7 +193,8 @@ async fn a_shutdown_waits_for_the_handler(front_end: FrontEnd) {
 async fn the_body_holds_the_lock_until_it_is_dropped(front_end: FrontEnd) {
     let stage = Stage::new();
     let app = app!(
-        front_end, [], [.detached(true).hold_until(HoldUntil::EndOfBody)],
+        front_end, [detached, hold_until = end_of_body],
+        [.detached(true).hold_until(HoldUntil::EndOfBody)],
         async fn handler(Extension(stage): Extension<Stage>) -> &'static str {
             stage.enter().await;
             "a body"

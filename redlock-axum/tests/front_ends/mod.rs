@@ -7,9 +7,6 @@
 macro_rules! on_each_front_end {
     ($($behaviour:ident,)+) => {
         on_each_front_end! { @one attribute: Attribute, $($behaviour)+ }
-        on_each_front_end! { @layers $($behaviour,)+ }
-    };
-    (@layers $($behaviour:ident,)+) => {
         on_each_front_end! { @one layer: Layer, $($behaviour)+ }
         on_each_front_end! { @one layer_from_fn: LayerFromFn, $($behaviour)+ }
         on_each_front_end! { @one policies: Policies, $($behaviour)+ }
@@ -59,7 +56,7 @@ mod release;
 mod renewal;
 mod shared;
 mod shared_on;
-mod stage;
+pub(crate) mod stage;
 
 use std::time::Duration;
 

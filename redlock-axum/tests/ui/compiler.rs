@@ -90,6 +90,20 @@ async fn skip_with_another_type(locks: &LockManager) -> Result<u32, LockError> {
     Ok(1)
 }
 
+// Work in a task of its own.
+
+#[redis_lock(key = "a", detached)]
+async fn not_send() {
+    let count = std::rc::Rc::new(1);
+    std::future::ready(()).await;
+    drop(count);
+}
+
+#[redis_lock(key = "a", manager = self_.locks, detached)]
+async fn borrows(self_: &Shop, text: &str) -> Result<usize, LockError> {
+    Ok(text.len())
+}
+
 // Constants of another type.
 
 #[redis_lock(key = "a", expire = OTHER)]
