@@ -203,8 +203,7 @@ impl<'a> Expansion<'a> {
             #output_type
             let #key = {
                 #references
-                let #key = #made;
-                #key
+                #made
             };
             #statements
             #lock.#serve(#key, #options, #refuse, #respond, #work)
@@ -217,7 +216,7 @@ impl<'a> Expansion<'a> {
         let [request, error] = ["request", "error"].map(local);
         let (moved, references) = (self.parameters.moved(), self.parameters.references());
         let (manager, key) = (&arguments.manager, arguments.key.code(private, &self.parameters)?);
-        let made = quote_spanned!(span_at(manager)=> #private::request(&#manager, #key));
+        let made = quote_spanned!(span_at(manager)=> #private::request(&#manager, { #key }));
         let (statements, options) = self.options();
         let convert = match &arguments.error {
             Some(path) => path.to_token_stream(),

@@ -9,7 +9,7 @@ use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Expr, ExprLit, Lit, LitStr, Stmt, Token};
 
-use crate::hygiene::{local, span_at, with_span};
+use crate::hygiene::{local, mixed_span, span_at, with_span};
 use crate::parameters::{Captured, Parameters};
 use crate::template::{self, Piece, is_position};
 
@@ -143,14 +143,15 @@ impl Key {
         }
     }
 
-    /// Returns an expression of type `Result<LockKey, KeyError>` or `Result<Keys, KeyError>`, where `private` is
-    /// `redlock_axum::__private`.
+    /// Returns the statements of a block of type `Result<LockKey, KeyError>` or `Result<Keys, KeyError>`, where `private`
+    /// is `redlock_axum::__private`.
     pub(crate) fn code(
         &self,
         private: &TokenStream,
         parameters: &Parameters<'_>,
     ) -> syn::Result<TokenStream> {
-        Ok(match self {
+        let made = match self {
+            Self::Template(template) => return template.code(private, parameters, None),
             Self::Expression(value) => {
                 let key = with_span(span_at(value), quote!(#private::key));
                 quote_spanned!(span_at(value)=> #key(&#value))
@@ -159,14 +160,16 @@ impl Key {
                 let keys = with_span(span_at(value), quote!(#private::key_list));
                 quote!(#keys(#value))
             }
-            Self::Template(template) => template.code(private, parameters, None)?,
             Self::EachItem(template) => {
                 let (item, items) = (local("item"), &template.values[0].value);
                 let key = template.code(private, parameters, Some(&item))?;
                 let keys = with_span(span_at(items), quote!(#private::keys));
-                quote!(#keys(#items, |#item| #key))
+                quote!(#keys(#items, |#item| { #key }))
             }
-        })
+        };
+        // As the tail of a block, the value would keep its temporaries for longer than the block's variables.
+        let key = local("key");
+        Ok(quote_spanned!(mixed_span()=> let #key = #made; #key))
     }
 }
 
@@ -309,7 +312,7 @@ impl Template {
             }
         });
         let builder = quote!(#private::KeyBuilder::new() #(#calls)* .finish());
-        Ok(if values.len() == 0 { builder } else { quote!({ #(#values)* #builder }) })
+        Ok(quote!(#(#values)* #builder))
     }
 }
 
