@@ -339,11 +339,14 @@ impl<'a> Expansion<'a> {
         });
         let (bound, body) = (self.parameters.bound(), &function.body);
         let typed = self.typed();
+        // The span has the edition of this crate, in which the temporaries of a block's tail end before its variables. So
+        // the parameters live longer than the temporaries of the user's tail, as in a function.
+        let span = mixed_span().located_at(function.brace.join());
         let code = match &function.returned_future {
             None => quote!(#typed #this #bound #body),
             // The code returns a future. In a closure it can also return from its middle.
             Some(returned) => {
-                let closure = braced(function.brace.join(), quote!(#bound #body));
+                let closure = braced(span, quote!(#bound #body));
                 let output = returned.boxed.as_ref().map(|ty| {
                     let ty = without_impl(ty);
                     quote!(-> #ty)
@@ -351,8 +354,7 @@ impl<'a> Expansion<'a> {
                 quote_spanned!(mixed_span()=> #typed #this (move || #output #closure)().await)
             }
         };
-        let block = braced(function.brace.join(), code);
-        let span = mixed_span().located_at(function.brace.join());
+        let block = braced(span, code);
         quote_spanned!(span=> move || async move #block)
     }
 
