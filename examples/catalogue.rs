@@ -19,7 +19,9 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::Method;
 use axum::routing::{get, post};
-use redlock_axum::{HoldError, LockLayer, LockManager, LockRejection, LocksLayer};
+use redlock_axum::{
+    HoldError, LockLayer, LockManager, LockPolicy, LockRejection, LocksLayer, SetupError,
+};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tracing::{info, warn};
@@ -95,13 +97,14 @@ struct Shop {
     catalogue: Catalogue,
 }
 
-fn app(locks: &LockManager, catalogue: Catalogue) -> Router {
-    let lock = LockLayer::new(KEY).shared_on([Method::GET, Method::HEAD]).wait_time(WAIT);
-    Router::new()
+fn app(locks: &LockManager, catalogue: Catalogue) -> Result<Router, SetupError> {
+    let policy = LockPolicy::new(KEY).shared_on([Method::GET, Method::HEAD]).wait_time(WAIT);
+    let lock = LockLayer::new(locks, policy)?;
+    Ok(Router::new()
         .route("/catalogue", get(list).put(add).route_layer(lock))
         .route("/catalogue/import", post(import))
         .layer(LocksLayer::new(locks))
-        .with_state(Shop { locks: locks.clone(), catalogue })
+        .with_state(Shop { locks: locks.clone(), catalogue }))
 }
 
 #[tokio::main]
@@ -112,7 +115,7 @@ async fn main() -> ExitCode {
         for article in ["coat", "hat"] {
             catalogue.change(article, Work::default()).await;
         }
-        server::serve(app(&locks, catalogue), &locks).await
+        server::serve(app(&locks, catalogue)?, &locks).await
     })
     .await
 }

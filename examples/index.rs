@@ -26,8 +26,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use redlock_axum::{
-    LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection, LocksLayer,
-    PolicyError, redis_lock,
+    LockError, LockLayer, LockManager, LockPolicy, LockRejection, LocksLayer, SetupError,
+    redis_lock,
 };
 use serde::Serialize;
 
@@ -98,23 +98,25 @@ impl IntoResponse for ShopError {
     }
 }
 
-fn app(locks: LockManager) -> Result<Router, PolicyError> {
+fn app(locks: LockManager) -> Result<Router, SetupError> {
     // `{code:lower}`: SUMMER and summer are the same coupon, so they have the same lock.
-    let one_claim = LockLayer::new("coupon:{code:lower}").expire(Duration::from_secs(10));
+    let one_claim = LockLayer::new(&locks, "coupon:{code:lower}")?;
 
     // The key differs from the key of `Shop::reserve`: a request that holds a key cannot lock it
     // again.
-    let policies = LockPolicies::new([LockPolicy::new("/stock/{sku}/reserve", "reserve:{sku}")
+    let reserve_policy = LockPolicy::new("reserve:{sku}")
+        .route("/stock/{sku}/reserve")
         .methods([Method::POST])
-        .expire(Duration::from_secs(10))])?;
+        .expire(Duration::from_secs(10));
+    let table = LockLayer::table(&locks, [reserve_policy])?;
 
     Ok(Router::new()
         .route("/index", get(index))
         .route("/orders/{id}/pay", post(pay))
         .route("/coupons/{code}/claim", post(claim).route_layer(one_claim))
         .route("/stock/{sku}/reserve", post(reserve))
-        .layer(policies)
-        // This line gives the layer and the policies their manager, and lets no request wait for itself.
+        .layer(table)
+        // This line makes each request one holder, which never waits for itself.
         .layer(LocksLayer::new(&locks))
         // The attribute takes the manager from the state.
         .with_state(Shop { locks }))

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::{get, post};
-use redlock_axum::{LockManager, LockPolicies, LocksLayer};
+use redlock_axum::{LockLayer, LockManager, LockPolicy, SetupError};
 use serde::Deserialize;
 
 use server::Work;
@@ -28,16 +28,21 @@ const REPORT: &str = "/reports/{name}";
 /// The configuration of the service. A real one has more fields than this.
 #[derive(Deserialize)]
 struct Config {
-    locks: LockPolicies,
+    locks: Vec<LockPolicy>,
 }
 
 impl Config {
     fn read(path: &str) -> Result<Self, Box<dyn Error>> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        let config: Self = toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
+        Ok(toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?)
+    }
+
+    /// Returns the layer with the policies.
+    fn layer(self, locks: &LockManager) -> Result<LockLayer, SetupError> {
+        let layer = LockLayer::table(locks, self.locks)?;
         // A policy for a route that does not exist would lock nothing, so it is an error too.
-        config.locks.check_routes([PAY, STOCK, REPORT]).map_err(|e| format!("{path}: {e}"))?;
-        Ok(config)
+        layer.check_routes([PAY, STOCK, REPORT])?;
+        Ok(layer)
     }
 }
 
@@ -60,14 +65,12 @@ async fn report(Path(name): Path<String>, Query(work): Query<Work>) -> String {
     format!("the {name} report is sent\n")
 }
 
-fn app(locks: &LockManager, policies: LockPolicies) -> Router {
+fn app(policies: LockLayer) -> Router {
     Router::new()
         .route(PAY, post(pay))
         .route(STOCK, get(show_stock).put(change_stock).delete(change_stock))
         .route(REPORT, post(report))
         .layer(policies)
-        // This line gives the policies their manager.
-        .layer(LocksLayer::new(locks))
 }
 
 #[tokio::main]
@@ -77,7 +80,8 @@ async fn main() -> ExitCode {
         let path = path.unwrap_or_else(|_| "examples/policies.toml".to_owned());
         let config = Config::read(&path)?;
         let locks = server::connect().await?;
-        server::serve(app(&locks, config.locks), &locks).await
+        let layer = config.layer(&locks).map_err(|error| format!("{path}: {error}"))?;
+        server::serve(app(layer), &locks).await
     })
     .await
 }

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::{StreamExt, stream};
-use redlock_axum::{HeldLock, LockPolicies, LocksLayer, PolicyError, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockPolicy, LocksLayer, SetupError, redis_lock};
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
@@ -21,7 +21,8 @@ const ORDERS: &str = "/articles/{sku}/orders";
 const REFILL: &str = "/articles/{sku}/refill";
 const EXPORT: &str = "/export";
 
-pub(crate) fn app(shop: Shop, policies: LockPolicies) -> Result<Router, PolicyError> {
+pub(crate) fn app(shop: Shop, policies: Vec<LockPolicy>) -> Result<Router, SetupError> {
+    let policies = LockLayer::table(&shop.locks, policies)?;
     // A policy for a route that does not exist would lock nothing.
     policies.check_routes([ARTICLE, ORDERS, REFILL, EXPORT])?;
     Ok(Router::new()
@@ -30,7 +31,7 @@ pub(crate) fn app(shop: Shop, policies: LockPolicies) -> Result<Router, PolicyEr
         .route(REFILL, post(refill))
         .route(EXPORT, get(export))
         .layer(policies.on_reject(ShopError::from))
-        // The last layer, so that it reaches all routes. It gives the policies their manager.
+        // The last layer, so that it reaches all routes. It makes each request one holder.
         .layer(LocksLayer::new(&shop.locks))
         .with_state(shop))
 }

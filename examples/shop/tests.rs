@@ -19,7 +19,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use redlock_axum::test_util::TestLocks;
-use redlock_axum::{HeldLock, LockManager, LockPolicies, MemoryNode};
+use redlock_axum::{HeldLock, LockManager, MemoryNode};
 use tower::ServiceExt;
 
 use crate::config::parse_policies;
@@ -210,7 +210,7 @@ async fn a_change_by_hand_sets_the_stock() {
 async fn a_change_is_refused_if_its_policy_is_missing() {
     let stock = Stock::new();
     let shop = Shop { locks: LockManager::in_memory(), stock: stock.clone() };
-    let app = routes::app(shop, LockPolicies::new([]).unwrap()).unwrap();
+    let app = routes::app(shop, Vec::new()).unwrap();
     assert_eq!(send(&app, "PUT", "/articles/shoe?left=3").await.status(), 500);
     assert_eq!(stock.read("shoe"), Some(FULL));
 }

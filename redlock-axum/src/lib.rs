@@ -12,12 +12,10 @@
 //! # Quick start
 //!
 //! ```
-//! use std::time::Duration;
-//!
 //! use axum::extract::Path;
 //! use axum::routing::post;
 //! use axum::Router;
-//! use redlock_axum::{LockLayer, LockManager, LocksLayer};
+//! use redlock_axum::{LockLayer, LockManager};
 //!
 //! async fn pay(Path(id): Path<u64>) -> String {
 //!     format!("order {id} is paid")
@@ -31,10 +29,10 @@
 //! // Without a server, for tests and for services that run as a single copy:
 //! let locks = LockManager::in_memory();
 //!
-//! let lock = LockLayer::new("order:{id:u64}").expire(Duration::from_secs(5));
 //! let app: Router = Router::new()
-//!     .route("/orders/{id}/pay", post(pay).route_layer(lock))
-//!     .layer(LocksLayer::new(&locks)); // the last call on the router
+//!     .route("/orders/{id}/pay", post(pay))
+//!     .route_layer(LockLayer::new(&locks, "order:{id:u64}")?);
+//! # Ok::<(), redlock_axum::SetupError>(())
 //! ```
 //!
 //! While any copy of the service processes a request for `/orders/42/pay`, a second request for order
@@ -45,13 +43,12 @@
 //! | | use it for | the key is made from |
 //! |---|---|---|
 //! | [`redis_lock`], an attribute | a handler or any other async function; the lock is declared beside the code | the function's arguments, as typed values |
-//! | [`LockLayer`], a tower layer | a route, a group of routes, a service; the handler is not changed | path parameters, headers, the query and extensions of the request, or [a function](LockLayer::from_fn) |
-//! | [`LockPolicies`], a table | many routes in one place, also read from the application's configuration | path parameters, headers, the query and extensions of the request |
+//! | [`LockLayer::new`], a tower layer | a route, a group of routes, a service; the handler is not changed | path parameters, headers, the query and extensions of the request, or [a function](LockPolicy::from_fn) |
+//! | [`LockLayer::table`], a layer with many policies | many routes in one place, also read from the application's configuration | the same |
 //! | [`LockManager`], by axum's `State` | a handler that locks only a part of its work, or several resources | any string |
 //!
-//! The attribute takes the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). The
-//! layer and the policies never see the state. They use the manager that a [`LocksLayer`] has installed, or the
-//! manager that the application sets by `manager`.
+//! The attribute takes the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). A layer never sees
+//! the state: the application passes the manager to its constructor.
 //!
 //! Each of them locks exclusively, or [shares](guide::shared) the lock among readers, or has [permits](guide::permits)
 //! for a number of holders.
@@ -99,7 +96,7 @@
 //! | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
 //! | a value for the key is missing, repeated, empty, of the wrong type, or not UTF-8 | 400 | |
 //! | the request holds this lock already, from an outer layer, and would wait for itself | 500 | an error in the log |
-//! | no manager installed, a placeholder that the route lacks, an extension that the request lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
+//! | a placeholder that the route lacks, an extension that the request lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
 //! | the lock was lost while the handler ran: its lease ran out, or the lock is gone from a quorum of nodes | the handler's own; with [`OnLost::Abort`] the handler is stopped, and the status is 503 | a warning in the log |
 //!
 //! `Retry-After` is the rest of the holder's lease in whole seconds, rounded up, at least 1, and at most 5 or
@@ -109,23 +106,20 @@
 //!
 //! # Options
 //!
-//! An option has the same name everywhere: as an argument of the attribute, as a method of [`LockLayer`]
-//! and [`LockPolicy`], and, with the feature `serde`, as a field of a policy. The page [`guide::options`]
+//! An option has the same name everywhere: as an argument of the attribute, as a method of [`LockPolicy`],
+//! and, with the feature `serde`, as a field of a policy. The page [`guide::options`]
 //! lists every option with its meaning, its range, its defaults and its spelling in each place.
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use axum::extract::Path;
-//! use redlock_axum::{LockLayer, LockPolicy, redis_lock};
+//! use redlock_axum::{LockPolicy, redis_lock};
 //!
 //! #[redis_lock(key = "order:{id}", expire = 10, wait_time = "500ms")]
 //! async fn pay(Path(id): Path<u64>) {}
 //!
-//! let layer = LockLayer::new("order:{id:u64}")
-//!     .expire(Duration::from_secs(10))
-//!     .wait_time(Duration::from_millis(500));
-//! let policy = LockPolicy::new("/orders/{id}/pay", "order:{id:u64}")
+//! let policy = LockPolicy::new("order:{id:u64}")
 //!     .expire(Duration::from_secs(10))
 //!     .wait_time(Duration::from_millis(500));
 //! ```
@@ -172,22 +166,20 @@
 //!
 //! # Pitfalls
 //!
-//! * [`LocksLayer`] must be outside of every lock layer and policy table, so make it the last
-//!   [`Router::layer`](axum::Router::layer) call. A request that does not find the manager is answered with
-//!   500, and the log contains the line to add.
+//! * A layer reaches only the routes that were added before it. A route that is added later is served without its lock.
 //! * Two locks with the same key in one request would wait for each other: a layer on the route and the
 //!   attribute on its handler, or the attribute on a service that the handler calls. Each request behind a
-//!   [`LocksLayer`], and each call of a function with the attribute, is therefore a [`scope`], in which the
-//!   inner lock fails at once, with 500 and an error in the log. Make the inner lock `reentrant`, so that it
+//!   [`LockLayer`] or a [`LocksLayer`], and each call of a function with the attribute, is therefore a [`scope`], in
+//!   which the inner lock fails at once, with 500 and an error in the log. Make the inner lock `reentrant`, so that it
 //!   joins the outer one, or give it another key. A task that is spawned inside is outside of the scope, and
 //!   waits for the lock as any other caller does.
 //! * `{id}` takes the text of the path, so `42` and `042` are two keys. Write `{id:u64}` if they are
 //!   one order. The attribute uses the extracted value: there, `Path<u64>` has the same effect.
 //! * [`Router::route_layer`](axum::Router::route_layer) and `layer` also lock requests that are answered
-//!   with 405 and, if the lock names no methods, CORS preflights (`OPTIONS`), unless the CORS layer is
-//!   outside of the lock. Name the [methods](LockLayer::methods).
+//!   with 405 and, if the policy names no methods, CORS preflights (`OPTIONS`), unless the CORS layer is
+//!   outside of the lock. Name the [methods](LockPolicy::methods).
 //! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something, and let the
-//!   others share the lock ([`LockLayer::shared_on`]) if they must not see a change that is half done.
+//!   others share the lock ([`LockPolicy::shared_on`]) if they must not see a change that is half done.
 //!
 #![doc = include_str!("../docs/features.md")]
 #![warn(clippy::exhaustive_enums)]
@@ -196,7 +188,6 @@
 #[doc(hidden)]
 pub mod __private;
 mod attribute;
-mod config;
 mod error;
 mod extract;
 #[cfg(doc)]
@@ -204,19 +195,17 @@ pub mod guide;
 mod layer;
 mod locks_layer;
 mod options;
-mod policy;
 mod rejection;
 mod serve;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod value_source;
 
-pub use error::{PolicyError, SetupError};
+pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock};
-pub use layer::{LockLayer, LockService};
+pub use layer::{LockLayer, LockPolicy, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
 pub use options::HoldUntil;
-pub use policy::{LockPolicies, LockPolicy, PolicyService};
 /// Re-exports the crate that implements the locks, for items that this crate does not re-export by name.
 pub use redlock_core;
 #[cfg(feature = "redis")]

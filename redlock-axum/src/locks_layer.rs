@@ -7,15 +7,15 @@ use redlock_core::{LockManager, Scoped, scope};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Installs the [`LockManager`] of the application, and makes each request one holder.
+/// Makes each request one holder, and installs the [`LockManager`] of the application.
 ///
-/// * The [layers](crate::LockLayer), the [policies](crate::LockPolicies) and handlers with the argument
-///   `installed` of the [attribute](crate::redis_lock) use the manager.
 /// * Each request runs in a [`scope`]: it never waits for a lock that it holds itself. A handler that locks by
-///   hand, or calls a function that locks, needs this layer for that.
+///   hand, or calls functions that lock, needs this layer for that.
+/// * Handlers with the argument `installed` of the [attribute](crate::redis_lock) use the manager. Other handlers take it
+///   from the router's state, and a [`LockLayer`](crate::LockLayer) has its own.
 ///
-/// Make it the last [`Router::layer`](axum::Router::layer) call, so that it reaches every route. A request that
-/// needs the manager and does not find it is answered with 500, and the log contains the line to add.
+/// Make it the last [`Router::layer`](axum::Router::layer) call, so that it reaches every route. A handler with
+/// `installed` that does not find the manager is answered with 500, and the log contains the line to add.
 ///
 /// # Examples
 ///
@@ -54,8 +54,7 @@ pub struct LocksLayer {
     installed: Installed,
 }
 
-/// The manager in the extensions of a request. The type is private, so that only [`LocksLayer`] installs a
-/// manager.
+/// The manager in the extensions of a request. The type is private, so that only [`LocksLayer`] installs a manager.
 #[derive(Debug, Clone)]
 pub(crate) struct Installed(LockManager);
 
@@ -77,7 +76,7 @@ impl<S> Layer<S> for LocksLayer {
     type Service = LocksService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LocksService::new(inner, self.clone())
+        LocksService { inner, installed: self.installed.clone() }
     }
 }
 
@@ -86,29 +85,6 @@ impl<S> Layer<S> for LocksLayer {
 pub struct LocksService<S> {
     inner: S,
     installed: Installed,
-}
-
-impl<S> LocksService<S> {
-    /// Creates a service that installs the manager of `layer` before it calls `inner`.
-    pub fn new(inner: S, layer: LocksLayer) -> Self {
-        let LocksLayer { installed } = layer;
-        Self { inner, installed }
-    }
-
-    /// Gets a reference to the underlying service.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// Gets a mutable reference to the underlying service.
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Consumes `self`, returning the underlying service.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
 }
 
 impl<S, B> Service<Request<B>> for LocksService<S>

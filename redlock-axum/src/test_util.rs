@@ -76,7 +76,7 @@
 //!     let test = TestLocks::new(3);
 //!     let app: Router = Router::new()
 //!         .route("/orders/{id}/pay", post(|| async {}))
-//!         .route_layer(LockLayer::new("order:{id:u64}").manager(test.manager()));
+//!         .route_layer(LockLayer::new(&test.manager(), "order:{id:u64}").unwrap());
 //!     let pay = || Request::post("/orders/42/pay").body(Body::empty()).unwrap();
 //!
 //!     test.nodes()[0].fail(); // refuses every operation

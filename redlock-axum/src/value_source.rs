@@ -28,10 +28,6 @@ impl<'t> ValueSource<'t> {
             _ => Self::Path(placeholder),
         }
     }
-
-    pub(crate) fn is_path(placeholder: &str) -> bool {
-        matches!(ValueSource::of(placeholder), ValueSource::Path(_))
-    }
 }
 
 /// Writes the source for clients. The name of an extension is a part of the application's code, so clients

@@ -11,17 +11,17 @@ use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
-use redlock_axum::{HoldUntil, LockLayer, LockManager, LocksLayer, MemoryNode, OnLost};
+use redlock_axum::{HoldUntil, LockManager, LockPolicy, MemoryNode, OnLost};
 use redlock_logs::Logs;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::support::{eventually, memory, request, send};
+use crate::support::{eventually, layer, memory, request, send};
 
 #[tokio::test]
 async fn by_default_the_lock_is_free_while_the_body_is_sent() {
     let (locks, node) = memory().await;
-    let (_frames, app) = streaming(LockLayer::new("k"), &locks, HeaderMap::new());
+    let (_frames, app) = streaming(LockPolicy::new("k"), &locks, HeaderMap::new());
     let response = send(&app, Method::GET, "/").await;
     assert_eq!(response.status(), 200);
     assert_eq!(node.len(), 0);
@@ -88,13 +88,11 @@ async fn the_lock_is_held_until_the_trailers_are_sent() {
 #[tokio::test]
 async fn the_last_data_of_a_body_of_known_size_comes_after_the_release() {
     let (locks, node) = memory().await;
-    let app = Router::new()
-        .route(
-            "/",
-            get(|| async { Body::new(Full::new(Bytes::from_static(b"whole"))) })
-                .route_layer(until_end_of_body()),
-        )
-        .layer(LocksLayer::new(&locks));
+    let app = Router::new().route(
+        "/",
+        get(|| async { Body::new(Full::new(Bytes::from_static(b"whole"))) })
+            .route_layer(layer(&locks, until_end_of_body())),
+    );
 
     let mut body = send(&app, Method::GET, "/").await.into_body();
     assert_eq!(node.len(), 1);
@@ -109,8 +107,7 @@ async fn the_last_data_of_a_body_of_known_size_comes_after_the_release() {
 async fn a_response_without_a_body_leaves_after_the_release() {
     let (locks, node) = memory().await;
     let app = Router::new()
-        .route("/empty", get(|| async {}).route_layer(until_end_of_body()))
-        .layer(LocksLayer::new(&locks));
+        .route("/empty", get(|| async {}).route_layer(layer(&locks, until_end_of_body())));
 
     let response = send(&app, Method::GET, "/empty").await;
     assert_eq!(node.len(), 0);
@@ -124,7 +121,7 @@ async fn the_response_to_head_leaves_after_the_release() {
     let (locks, node) = memory().await;
     let full =
         service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("body"))));
-    let service = until_end_of_body().manager(locks).layer(full);
+    let service = layer(&locks, until_end_of_body()).layer(full);
     let response = service.oneshot(request(Method::HEAD, "/")).await.unwrap();
     assert_eq!(node.len(), 0);
     drop(response);
@@ -134,8 +131,8 @@ async fn the_response_to_head_leaves_after_the_release() {
 async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
     let (locks, node) = memory().await;
     let logs = Logs::collect();
-    let layer = until_end_of_body().expire(Duration::from_millis(400));
-    let (frames, app) = streaming(layer, &locks, HeaderMap::new());
+    let policy = until_end_of_body().expire(Duration::from_millis(400));
+    let (frames, app) = streaming(policy, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
 
     eventually("the lease runs out", || node.is_empty()).await;
@@ -149,8 +146,8 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
 #[tokio::test]
 async fn with_on_lost_abort_the_body_ends_with_an_error_when_the_lock_is_lost() {
     let (locks, node) = memory().await;
-    let layer = until_end_of_body().expire(Duration::from_millis(400)).on_lost(OnLost::Abort);
-    let (frames, app) = streaming(layer, &locks, HeaderMap::new());
+    let policy = until_end_of_body().expire(Duration::from_millis(400)).on_lost(OnLost::Abort);
+    let (frames, app) = streaming(policy, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     frames.send(Ok("in time")).await.unwrap();
     assert_eq!(next_data(&mut body).await, "in time");
@@ -166,8 +163,8 @@ async fn with_on_lost_abort_the_body_ends_with_an_error_when_the_lock_is_lost() 
 #[tokio::test]
 async fn a_lock_with_keep_stays_after_the_end_of_the_body() {
     let (locks, node) = memory().await;
-    let layer = until_end_of_body().expire(Duration::from_secs(60)).keep(true);
-    let (frames, app) = streaming(layer, &locks, HeaderMap::new());
+    let policy = until_end_of_body().expire(Duration::from_secs(60)).keep(true);
+    let (frames, app) = streaming(policy, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     drop(frames);
     assert!(body.frame().await.is_none());
@@ -190,9 +187,8 @@ async fn a_body_is_dropped_before_its_lock_is_released() {
         let body = CommittingBody { frames, known_end, node: node.clone(), keys: keys.clone() };
         let body = Arc::new(Mutex::new(Some(body)));
         let handler = async move || Body::new(body.lock().unwrap().take().unwrap());
-        let app = Router::new()
-            .route("/", get(handler).route_layer(until_end_of_body()))
-            .layer(LocksLayer::new(&locks));
+        let app =
+            Router::new().route("/", get(handler).route_layer(layer(&locks, until_end_of_body())));
         let response = send(&app, Method::GET, "/").await;
         let mut body = response.into_body();
         if end == "is dropped half-way" {
@@ -206,13 +202,13 @@ async fn a_body_is_dropped_before_its_lock_is_released() {
     }
 }
 
-fn until_end_of_body() -> LockLayer {
-    LockLayer::new("k").hold_until(HoldUntil::EndOfBody)
+fn until_end_of_body() -> LockPolicy {
+    LockPolicy::new("k").hold_until(HoldUntil::EndOfBody)
 }
 
 /// Returns an application whose body for `GET /` the test sends frame by frame.
 fn streaming(
-    layer: LockLayer,
+    policy: LockPolicy,
     locks: &LockManager,
     trailers: HeaderMap,
 ) -> (mpsc::Sender<Result<&'static str, &'static str>>, Router) {
@@ -222,8 +218,7 @@ fn streaming(
         let receiver: mpsc::Receiver<_> = receiver.lock().unwrap().take().unwrap();
         Body::new(ChannelBody { receiver, trailers: (!trailers.is_empty()).then_some(trailers) })
     };
-    let app =
-        Router::new().route("/", get(handler).route_layer(layer)).layer(LocksLayer::new(locks));
+    let app = Router::new().route("/", get(handler).route_layer(layer(locks, policy)));
     (sender, app)
 }
 

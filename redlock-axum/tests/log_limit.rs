@@ -9,10 +9,10 @@ use axum::extract::{Path, State};
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use redlock_axum::{
-    HeldLock, LockLayer, LockManager, LockRejection, LocksLayer, MemoryNode, OnLost, redis_lock,
+    HeldLock, LockManager, LockPolicy, LockRejection, MemoryNode, OnLost, redis_lock,
 };
 use redlock_logs::Logs;
-use support::{memory, post};
+use support::{layer, memory, post};
 use tokio::task::JoinSet;
 
 /// The number of log lines for which `flood` sends requests.
@@ -37,7 +37,8 @@ async fn flood(app: &Router, status: u16, level: &str, text: &str) {
     let (mut limited, mut suppressed) = (0, 0);
     for line in logs.lines().iter().filter(|line| line.contains(text)) {
         if line.trim_start().starts_with(level) {
-            assert!(line.ends_with(&format!(" suppressed={suppressed}")), "{suppressed}: {line}");
+            let field = format!(" suppressed={suppressed} ");
+            assert!(format!("{line} ").contains(&field), "{suppressed}: {line}");
             (limited, suppressed) = (limited + 1, 0);
         } else {
             assert!(line.starts_with("DEBUG"), "{line}");
@@ -58,9 +59,8 @@ async fn shut_down() -> LockManager {
 
 #[tokio::test]
 async fn requests_that_a_layer_refuses_share_a_line_per_second() {
-    let layer = LockLayer::new("order:{id}");
-    let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer));
-    let app = router.layer(LocksLayer::new(&shut_down().await));
+    let layer = layer(&shut_down().await, "order:{id}");
+    let app = Router::new().route("/{id}", on_post(async || {}).route_layer(layer));
     flood(&app, 503, "WARN", "a request was rejected: the lock manager was shut down").await;
 }
 
@@ -88,8 +88,10 @@ async fn requests_that_a_handler_refuses_share_a_line_per_second() {
 
 #[tokio::test]
 async fn requests_without_a_manager_share_a_line_per_second() {
-    let layer = LockLayer::new("k");
-    let app = Router::new().route("/{id}", on_post(async || {}).route_layer(layer));
+    #[redis_lock(key = "k", installed)]
+    async fn locked() {}
+
+    let app = Router::new().route("/{id}", on_post(locked));
     flood(&app, 500, "ERROR", "no LockManager is installed").await;
 }
 
@@ -103,18 +105,18 @@ async fn requests_without_a_lock_share_a_line_per_second() {
 #[tokio::test]
 async fn requests_that_lock_their_own_key_again_share_a_line_per_second() {
     let (locks, _node) = memory().await;
-    let layer = || LockLayer::new("order:{id}");
-    let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer()));
-    let app = router.layer(layer()).layer(LocksLayer::new(&locks));
+    let layer = layer(&locks, "order:{id}");
+    let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer.clone()));
+    let app = router.route_layer(layer);
     flood(&app, 500, "ERROR", "is already held by the same request").await;
 }
 
 #[tokio::test]
 async fn requests_that_are_aborted_share_a_line_per_second() {
     let (locks, _node) = memory().await;
-    let layer = LockLayer::new("order:{id}").expire(EXPIRE).on_lost(OnLost::Abort);
+    let policy = LockPolicy::new("order:{id}").expire(EXPIRE).on_lost(OnLost::Abort);
     let router = Router::new().route("/{id}", on_post(std::future::pending::<()>));
-    let app = router.route_layer(layer).layer(LocksLayer::new(&locks));
+    let app = router.route_layer(layer(&locks, policy));
     flood(&app, 503, "WARN", "a request was stopped").await;
 }
 
@@ -130,9 +132,9 @@ async fn too_slow(lock: HeldLock, Extension(node): Extension<MemoryNode>) {
 
 async fn slow_app() -> Router {
     let (locks, node) = memory().await;
-    let layer = LockLayer::new("order:{id}").expire(EXPIRE);
+    let layer = layer(&locks, LockPolicy::new("order:{id}").expire(EXPIRE));
     let router = Router::new().route("/{id}", on_post(too_slow).route_layer(layer));
-    router.layer(Extension(node)).layer(LocksLayer::new(&locks))
+    router.layer(Extension(node))
 }
 
 /// One event per lost lock (loss is never silent), and one warning per second.

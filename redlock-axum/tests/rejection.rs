@@ -10,14 +10,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post as on_post;
 use http::{Method, StatusCode, header};
 use redlock_axum::{
-    ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection,
-    LocksLayer, LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
+    ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockManager, LockRejection, LocksLayer,
+    LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
 };
 use redlock_logs::Logs;
 use serde_json::{Value, json};
 
 use crate::support::voting_node::VotingNode;
-use crate::support::{hold, memory, post, send, text, until_logged};
+use crate::support::{hold, layer, memory, post, send, text, until_logged};
 
 fn contended(remaining: Option<Duration>) -> LockError {
     LockError::contended(key(), remaining, Votes::default())
@@ -278,7 +278,7 @@ async fn a_middleware_around_the_router_finds_the_rejection_in_the_response() {
 
     let (locks, _node) = memory().await;
     let app = Router::new()
-        .route("/", on_post(|| async { "served" }).route_layer(LockLayer::new("k")))
+        .route("/", on_post(|| async { "served" }).route_layer(layer(&locks, "k")))
         .layer(LocksLayer::new(&locks))
         .layer(axum::middleware::map_response(in_our_words));
     assert_eq!(text(send(&app, Method::POST, "/").await).await, "served");

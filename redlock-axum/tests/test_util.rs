@@ -14,11 +14,13 @@ use http::Request;
 use http_body_util::BodyExt;
 use redlock_axum::test_util::TestLocks;
 use redlock_axum::{
-    FencedLock, FencingToken, HeldLock, HoldError, LockError, LockLayer, LockManager,
+    FencedLock, FencingToken, HeldLock, HoldError, LockError, LockManager, LockPolicy,
     LockRejection, LocksLayer, OnLost, RejectionKind, redis_lock,
 };
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
+
+use crate::support::layer;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -60,15 +62,16 @@ async fn locked_by_hand(State(locks): State<LockManager>) -> String {
 }
 
 fn app(test: &TestLocks) -> Router {
-    let renewed = LockLayer::new("layer").expire(LEASE).renew(true).on_lost(OnLost::Abort);
-    let short = LockLayer::new("short").expire(LEASE);
+    let renewed = LockPolicy::new("layer").expire(LEASE).renew(true).on_lost(OnLost::Abort);
+    let short = LockPolicy::new("short").expire(LEASE);
+    let layer = |policy| layer(&test.manager(), policy);
     Router::new()
         .route("/orders/{id}/pay", post(pay))
         .route("/orders/{id}/wait-and-pay", post(wait_and_pay))
         .route("/report", post(report))
         .route("/abortable-report", post(abortable_report))
-        .route("/layer", post(slow).route_layer(renewed))
-        .route("/short", post(slow).route_layer(short))
+        .route("/layer", post(slow).route_layer(layer(renewed)))
+        .route("/short", post(slow).route_layer(layer(short)))
         .route("/by-hand", post(locked_by_hand))
         .layer(LocksLayer::new(&test.manager()))
         .with_state(test.manager())
@@ -120,10 +123,11 @@ async fn without_a_quorum_of_nodes_it_is_a_503_and_the_handler_does_not_run() {
         count(served).await;
     }
 
-    let layer = LockLayer::new("layer").expire(LEASE);
-    for handler in [post(locked_count), post(count).route_layer(layer)] {
+    for by_layer in [false, true] {
         let test = TestLocks::new(3);
         let served = Arc::new(AtomicU32::new(0));
+        let lock = layer(&test.manager(), "layer");
+        let handler = if by_layer { post(count).route_layer(lock) } else { post(locked_count) };
         let app = Router::new().route("/", handler).with_state(Arc::clone(&served));
         let app = app.layer(LocksLayer::new(&test.manager()));
         test.nodes()[0].fail();

@@ -41,7 +41,7 @@ const KIBIBYTE: usize = 1024;
 #[test]
 fn the_future_that_a_layer_allocates_contains_the_inner_future_and_the_request_no_more_often() {
     let locks = LockManager::in_memory();
-    let layer = LockLayer::new("a").manager(locks);
+    let layer = LockLayer::new(&locks, "a").unwrap();
     let mut with_buffer = layer.layer(service_fn(async |_: Request<()>| {
         let buffer = black_box([1_u8; KIBIBYTE]);
         tokio::task::yield_now().await;

@@ -9,7 +9,7 @@ use axum::http::{Request, StatusCode, header};
 use axum::routing::post;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use redlock_axum::{LockLayer, LocksLayer};
+use redlock_axum::{LockLayer, LockPolicy};
 use redlock_core::test_util::TestLocks;
 use redlock_core::{KeyTemplate, LockError, LockManager};
 use redlock_tests::{Nodes, eventually};
@@ -193,10 +193,10 @@ fn a_flood_of_requests_is_served_or_refused_and_leaks_nothing() {
     let runtime = runtime();
     let nodes = Nodes::memory(1);
     let locks = runtime.block_on(nodes.builder().max_waiters(10).connect()).unwrap();
-    let layer = LockLayer::new("order:{id}").wait_time(LONG);
+    let policy = LockPolicy::new("order:{id}").wait_time(LONG);
     let app = Router::new()
-        .route("/orders/{id}", post(tokio::task::yield_now).route_layer(layer))
-        .layer(LocksLayer::new(&locks));
+        .route("/orders/{id}", post(tokio::task::yield_now))
+        .route_layer(LockLayer::new(&locks, policy).unwrap());
     let send = |path: String| {
         let request = Request::post(path).body(Body::empty()).unwrap();
         let response = app.clone().oneshot(request);

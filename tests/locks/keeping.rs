@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::post;
-use redlock_axum::{HeldLock, LockLayer, LocksLayer, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockPolicy, redis_lock};
 use redlock_core::{HoldError, LockManager, LockState, ReleaseError};
 use redlock_tests::{Nodes, builder, eventually, held_briefly, on_each_kind_of_nodes};
 use tower::ServiceExt;
@@ -86,13 +86,16 @@ async fn extends(lock: HeldLock) {
 
 async fn a_lock_with_keep_stays_after_its_handler(nodes: Nodes) {
     let (locks, other) = (nodes.manager().await, nodes.manager().await);
-    let layer = || LockLayer::new(KEY).expire(SHORT);
+    let policy = || LockPolicy::new(KEY).expire(SHORT);
+    let layer = |policy| LockLayer::new(&locks, policy).unwrap();
     let app = Router::new()
-        .route("/inner", post(keeps).route_layer(layer()))
-        .route("/renewed", post(async || "done").route_layer(layer().renew(true).keep(true)))
-        .route("/extended", post(extends).route_layer(layer().keep(true)))
-        .layer(LocksLayer::new(&locks))
-        .with_state(locks);
+        .route("/inner", post(keeps).route_layer(layer(policy())))
+        .route(
+            "/renewed",
+            post(async || "done").route_layer(layer(policy().renew(true).keep(true))),
+        )
+        .route("/extended", post(extends).route_layer(layer(policy().keep(true))))
+        .with_state(locks.clone());
     for path in ["/inner", "/renewed"] {
         let request = || axum::http::Request::post(path).body(axum::body::Body::empty()).unwrap();
         let begun = Instant::now();

@@ -11,7 +11,7 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::routing::get;
 use axum::{Extension, Router};
-use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, LocksLayer, redis_lock};
+use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, LockPolicy, redis_lock};
 use redlock_tests::{Direction, Proxy, RedisServer, Traffic, connect};
 use tower::ServiceExt;
 
@@ -77,12 +77,11 @@ async fn a_response_waits_for_the_release_of_its_lock() {
     }
 
     let network = Arc::new(Network::start().await);
-    let layer = LockLayer::new("a").expire(LONG);
+    let layer = LockLayer::new(&network.locks, LockPolicy::new("a").expire(LONG)).unwrap();
     let app = Router::new()
         .route("/attribute", get(by_attribute))
         .route("/layer", get(by_layer).route_layer(layer))
         .layer(Extension(Arc::clone(&network)))
-        .layer(LocksLayer::new(&network.locks))
         .with_state(network.locks.clone());
     for path in ["/attribute", "/layer"] {
         let request = Request::get(path).body(Body::empty()).unwrap();
@@ -95,10 +94,9 @@ async fn a_response_waits_for_the_release_of_its_lock() {
 #[tokio::test]
 async fn the_last_chunk_of_a_body_waits_for_the_release() {
     let network = Network::start().await;
-    let layer = LockLayer::new("a").expire(LONG).hold_until(HoldUntil::EndOfBody);
-    let app = Router::new()
-        .route("/", get(async || "whole").route_layer(layer))
-        .layer(LocksLayer::new(&network.locks));
+    let policy = LockPolicy::new("a").expire(LONG).hold_until(HoldUntil::EndOfBody);
+    let layer = LockLayer::new(&network.locks, policy).unwrap();
+    let app = Router::new().route("/", get(async || "whole").route_layer(layer));
     let request = Request::get("/").body(Body::empty()).unwrap();
     let mut body = app.oneshot(request).await.unwrap().into_body();
     assert_eq!(network.keys().await, ["a"]);

@@ -41,7 +41,7 @@ use crate::rejection::LockRejection;
 /// inside a `fenced` layer, a `reentrant` layer or attribute must be `fenced` as well, and both then have
 /// the same token.
 ///
-/// A [shared](crate::LockLayer::shared) lock has no fencing token, and neither has a permit.
+/// A [shared](crate::LockPolicy::shared) lock has no fencing token, and neither has a permit.
 ///
 /// # Errors
 ///

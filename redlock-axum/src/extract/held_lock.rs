@@ -100,9 +100,9 @@ impl HeldLock {
         self.0.handle()?.fencing_token()
     }
 
-    /// Returns whether others may hold the lock at the same time: whether it is a [shared](crate::LockLayer::shared)
-    /// lock, or has [permits](crate::LockLayer::permits). A handler for several methods can distinguish its readers
-    /// from its writers by it, see [`shared_on`](crate::LockLayer::shared_on).
+    /// Returns whether others may hold the lock at the same time: whether it is a [shared](crate::LockPolicy::shared)
+    /// lock, or has [permits](crate::LockPolicy::permits). A handler for several methods can distinguish its readers
+    /// from its writers by it, see [`shared_on`](crate::LockPolicy::shared_on).
     pub fn is_shared(&self) -> bool {
         self.0.handle().is_some_and(LockHandle::is_shared)
     }

@@ -21,6 +21,7 @@ impl LockSlot {
     }
 
     /// Creates the slot of a lock that is held.
+    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn filled(handle: LockHandle) -> Self {
         let fenced = handle.fencing_token().is_some();
         Self { fenced, handle: Arc::new(handle.into()) }

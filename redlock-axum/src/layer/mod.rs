@@ -1,67 +1,39 @@
-//! The tower layer that locks requests.
+//! The tower layer that locks requests by its policies.
 
+#[cfg(feature = "serde")]
+mod de;
+mod key;
+mod methods;
+mod policy;
 mod service;
+mod table;
 
-use std::fmt::Display;
+use std::fmt;
 use std::sync::Arc;
 
-use axum::response::IntoResponse;
-use http::Method;
+use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use redlock_core::{IntoLockKey, KeyTemplate, LockManager};
+use redlock_core::LockManager;
 use tower_layer::Layer;
 
+pub use policy::LockPolicy;
 pub use service::LockService;
 
-use crate::config::{KeySource, LayerConfig, Methods, RouteLock};
 use crate::error::SetupError;
-use crate::options::route_option_setters;
-use crate::rejection::LockRejection;
+use crate::rejection::{LockPlace, LockRejection};
+use crate::serve::locked::RequestLock;
+use table::Table;
 
-/// Locks each request with a key that is made from the request: its path, its headers, its query and its
-/// extensions.
+type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
+
+/// Locks requests by a checked list of [policies](LockPolicy).
 ///
 /// A request whose lock is not acquired is answered with a [`LockRejection`], and the inner service
 /// is not called. Handlers behind the layer can inspect their lock with the extractor
 /// [`HeldLock`](crate::HeldLock).
 ///
-/// # Keys
-///
-/// The key is a [`KeyTemplate`], or the result of a function, see [`from_fn`](Self::from_fn). A placeholder of
-/// the template takes its value from one of four sources:
-///
-/// | placeholder | value | 400 | 500 |
-/// |---|---|---|---|
-/// | `{id}` | the path parameter of the matched route, percent-decoded. For a wildcard `/{*rest}`, `{rest}` is the rest of the path | not UTF-8 | the route lacks it |
-/// | `{header(x-user)}` | the header's text without blanks around it. The case of the name does not matter | missing, repeated, or not UTF-8 | |
-/// | `{query(tenant)}` | the query parameter, decoded as a form: `%20` and `+` are a blank | missing, repeated, or not UTF-8 | |
-/// | `{ext(claims)}` | the result of the function that [`ext`](Self::ext) has registered, for an extension of the request | | no function is registered, or the request lacks the extension |
-///
-/// Each of them may have a type: `{id:u64}`, `{query(item):i64}`, `{header(x-request):uuid}` and
-/// `{ext(code):lower}` take a value of that type and write it in its canonical form; another value is
-/// answered with 400. Prefer the typed placeholders: `42` and `042` are one order and must not have two
-/// locks. An empty value is answered with 400. All values are escaped, so no value can pretend to be another
-/// key.
-///
-/// The layer does not see the body of a request. A handler whose keys are in the body, such as the articles of a
-/// cart, has the attribute with [`keys`](crate::redis_lock#several-keys) instead.
-///
-/// A client can send any header and any query. Lock by a header only if a proxy or an authentication layer
-/// sets or checks it: otherwise, a client with another value gets another lock for the same resource. Keys
-/// are written to the servers and to the log, so do not make them from passwords and tokens.
-///
-/// ```
-/// use redlock_axum::LockLayer;
-///
-/// #[derive(Clone)]
-/// struct Claims {
-///     tenant: String,
-/// }
-///
-/// let lock = LockLayer::new("export:{ext(tenant)}:{query(month):u64}")
-///     .ext("tenant", |claims: &Claims| claims.tenant.clone());
-/// # assert!(lock.checked().is_ok());
-/// ```
+/// [`new`](Self::new) makes a layer with one policy, and [`table`](Self::table) a layer with a policy for each of many
+/// routes. Both check the policies, also with the manager, so that a mistake is found when the service starts.
 ///
 /// # Where it goes
 ///
@@ -69,26 +41,32 @@ use crate::rejection::LockRejection;
 /// |---|---|
 /// | `post(pay).route_layer(layer)`, [`MethodRouter::route_layer`](axum::routing::MethodRouter::route_layer) | the methods of this route that were added before, but no handler of [`any`](axum::routing::any) |
 /// | `any(pay).layer(layer)`, [`MethodRouter::layer`](axum::routing::MethodRouter::layer) | all methods of this route, including the handler of `any`, and its 405 answers |
-/// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler; as a fallback, `Router::fallback(pay.layer(layer))`, only with [`lock_fallback`](Self::lock_fallback) |
+/// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler, also as a fallback: `Router::fallback(pay.layer(layer))` |
 /// | [`Router::route_layer`](axum::Router::route_layer) | all routes that were added before, and their 405 answers |
-/// | [`Router::layer`](axum::Router::layer) | the same; requests that no route matched pass unlocked, see [`lock_fallback`](Self::lock_fallback) |
+/// | [`Router::layer`](axum::Router::layer) | the same, and the requests that no route matched |
 ///
-/// For [`any`](axum::routing::any) use `.layer`. axum treats the handler of `any` as a fallback, so
+/// Use `route_layer`, as axum recommends for layers that may refuse a request: with `layer`, a request for a path that
+/// does not exist takes a lock too, and is refused with 500 if the key has a path parameter. For
+/// [`any`](axum::routing::any) use `.layer`: axum treats the handler of `any` as a fallback, so
 /// `any(pay).route_layer(layer)` panics when the router is built, and
 /// `any(pay).get(show).route_layer(layer)` locks GET alone.
 ///
-/// A request to a route that lacks a placeholder of the key is answered with 500, and an error is logged.
-/// Outside and inside of `nest_service`, the layer cannot find out from axum whether the nested service has
-/// a route for a request, so it locks all requests to that service.
+/// As every layer, it reaches only the routes that were added before it. A route that is added later is served without
+/// its lock. A handler with a [`HeldLock`](crate::HeldLock) parameter refuses every request without a lock.
 ///
-/// # Mistakes
+/// # Routes
 ///
-/// A literal template should not need an `unwrap`, and a layer must not panic. The builder therefore
-/// accepts every value. A wrong template or option is logged at once, at error, and each request is refused
-/// with 500, because serving it unlocked would be worse. Options that conflict, such as
-/// [`max_hold`](Self::max_hold) without [`renew`](Self::renew), and a placeholder `{ext(name)}` without
-/// its function can only be detected when the layer is complete, and are logged when requests arrive. Call [`checked`](Self::checked) if the
-/// template comes from a configuration, or in a test, to get the mistake as an error.
+/// A policy with a [route](LockPolicy::route) locks the requests that axum has matched with it
+/// ([`MatchedPath`](axum::extract::MatchedPath)). Requests without a policy pass unlocked. A layer cannot ask axum for
+/// the list of routes, so a policy whose route does not exist locks nothing. Three checks find such a policy:
+///
+/// * [`check_routes`](Self::check_routes) compares the policies with a list of the application's
+///   routes, at start-up or in a test.
+/// * [`unmatched`](Self::unmatched) returns the policies that no request has matched so far, for the
+///   end of an integration test that sends a request to each locked route.
+/// * A request is refused with 500, instead of being served unlocked, if its path fits a policy but axum
+///   did not match the policy's route. The router has no such route, a wider route such as `/{*rest}`
+///   took the request, or the layer is at a place without `MatchedPath`: around a router, or around a `nest_service`.
 ///
 /// # Cancel safety
 ///
@@ -101,103 +79,82 @@ use crate::rejection::LockRejection;
 /// use std::time::Duration;
 ///
 /// use axum::{Router, routing::post};
-/// use redlock_axum::{LockLayer, LockManager, LocksLayer};
+/// use redlock_axum::{LockLayer, LockManager, LockPolicy};
 ///
-/// let lock = LockLayer::new("coupon:{code:lower}")
-///     .expire(Duration::from_secs(10))
-///     .wait_time(Duration::from_millis(500));
+/// let locks = LockManager::in_memory();
+/// let coupon = LockPolicy::new("coupon:{code:lower}").wait_time(Duration::from_millis(500));
 ///
 /// let app: Router = Router::new()
-///     .route("/coupons/{code}/claim", post(|| async { "yours" }).route_layer(lock))
-///     .layer(LocksLayer::new(&LockManager::in_memory()));
+///     .route("/orders/{id}/pay", post(|| async { "paid" }))
+///     .route_layer(LockLayer::new(&locks, "order:{id:u64}")?)
+///     .route(
+///         "/coupons/{code}/claim",
+///         post(|| async { "yours" }).route_layer(LockLayer::new(&locks, coupon)?),
+///     );
+/// # Ok::<(), redlock_axum::SetupError>(())
 /// ```
-#[derive(Debug, Clone)]
-#[must_use]
+#[derive(Clone)]
+#[must_use = "a layer locks nothing until it is added to a router or a service"]
 pub struct LockLayer {
-    route_lock: Arc<RouteLock>,
-    config: Arc<LayerConfig>,
-    /// The mistake that was logged last.
-    reported: Option<SetupError>,
+    locks: LockManager,
+    table: Arc<Table>,
+    on_reject: Option<OnReject>,
 }
 
 impl LockLayer {
-    /// Creates a layer that locks requests with the given key template.
+    /// Creates a layer with one policy, which may be the text of a [key template](LockPolicy#keys).
     ///
-    /// A wrong template does not fail here; see [mistakes](#mistakes).
-    pub fn new(template: &str) -> Self {
-        Self::with_route_lock(RouteLock::new(KeyTemplate::new(template).map_err(SetupError::from)))
+    /// A policy without a [route](LockPolicy::route) locks each request that reaches the layer.
+    ///
+    /// # Errors
+    ///
+    /// A [`SetupError`] for a key template or a route that cannot be parsed, a placeholder without a value, an option out
+    /// of its range, options that conflict, and an option that the manager or its nodes do not support.
+    pub fn new(locks: &LockManager, policy: impl Into<LockPolicy>) -> Result<Self, SetupError> {
+        let policy = policy.into();
+        let has_route = policy.route.is_some();
+        Self::with(locks, Table::new(locks, [policy], has_route))
     }
 
-    /// Creates a layer that locks each request with the key that the function returns.
+    /// Creates a layer with a policy for each of several routes. The policies may come from the application's
+    /// [configuration](LockPolicy#from-a-configuration-file).
     ///
-    /// For keys that no template describes. The function gets the request without its body. The layer passes
-    /// the result on as it is: wrap each value that a client writes in a [`KeyPart`](crate::KeyPart), which
-    /// escapes it. A result that is no key is a [`KeyError`](crate::KeyError) and refuses the request: an empty
-    /// part with 400, a key that begins with `redlock:` with 500.
+    /// Logs a warning if the keys of two policies differ only in the types of their placeholders: one resource may then
+    /// have two locks.
     ///
-    /// The path parameters are not among the [`Parts`]; take them with a placeholder of a template.
+    /// # Errors
+    ///
+    /// A [`SetupError`] as of [`new`](Self::new), for a policy without a [route](LockPolicy::route), and for two policies
+    /// that have the same route and a common method.
     ///
     /// # Examples
     ///
     /// ```
-    /// use http::request::Parts;
-    /// use redlock_axum::{KeyPart, LockLayer};
+    /// use axum::{Router, routing::post};
+    /// use http::Method;
+    /// use redlock_axum::{LockLayer, LockManager, LockPolicy};
     ///
-    /// /// Returns the key of a user. Without the header, the part is empty, which is answered with 400.
-    /// fn user_key(parts: &Parts) -> String {
-    ///     let user = parts.headers.get("x-user").and_then(|user| user.to_str().ok());
-    ///     format!("user:{}", KeyPart(user.unwrap_or_default()))
-    /// }
+    /// let locks = LockManager::in_memory();
+    /// let table = LockLayer::table(&locks, [
+    ///     LockPolicy::new("order:{id:u64}").route("/orders/{id}/pay").methods([Method::POST]),
+    ///     LockPolicy::new("stock:{sku}").route("/stock/{sku}/reserve").methods([Method::POST]),
+    /// ])?;
     ///
-    /// let lock = LockLayer::from_fn(user_key);
-    /// let by_method = LockLayer::from_fn(|parts: &Parts| format!("import:{}", parts.method));
+    /// let app: Router = Router::new()
+    ///     .route("/orders/{id}/pay", post(|| async { "paid" }))
+    ///     .route("/stock/{sku}/reserve", post(|| async { "reserved" }))
+    ///     .route_layer(table);
+    /// # Ok::<(), redlock_axum::SetupError>(())
     /// ```
-    pub fn from_fn<F, K>(key: F) -> Self
-    where
-        F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: IntoLockKey,
-    {
-        Self::with_route_lock(RouteLock::with_key(Ok(KeySource::from_fn(key))))
+    pub fn table(
+        locks: &LockManager,
+        policies: impl IntoIterator<Item = LockPolicy>,
+    ) -> Result<Self, SetupError> {
+        Self::with(locks, Table::new(locks, policies, true))
     }
 
-    fn with_route_lock(route_lock: RouteLock) -> Self {
-        Self { route_lock: Arc::new(route_lock), config: Arc::default(), reported: None }
-            .report_mistake()
-    }
-
-    /// Registers the function that returns the value of the placeholder `{ext(name)}`.
-    ///
-    /// The type of the function's argument selects the extension of the request, such as the claims that an
-    /// authentication layer has inserted. That layer must be outside of this one, so it is added to the
-    /// router later; a request without the extension is answered with 500, and an error is logged. The result is
-    /// escaped, and an empty one is answered with 400. A second function with the same name replaces the first.
-    pub fn ext<T, V, F>(mut self, name: &str, value: F) -> Self
-    where
-        F: Fn(&T) -> V + Send + Sync + 'static,
-        T: Send + Sync + 'static,
-        V: Display,
-    {
-        Arc::make_mut(&mut self.config).extension_values.register(name, value);
-        self
-    }
-
-    route_option_setters!(self => RouteLock::changed(&mut self.route_lock).options; self.report_mistake());
-
-    /// Locks only requests with these methods; others pass unlocked. Defaults to all methods.
-    ///
-    /// GET includes HEAD, because axum answers HEAD with the handler for GET.
-    pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
-        self.with(|route_lock| route_lock.methods = Methods::only(methods))
-    }
-
-    /// Also locks requests that no route of the router matches. By default they pass unlocked, so that
-    /// a request for a path that does not exist takes no lock.
-    ///
-    /// Call it if the layer is around a fallback that does work, such as
-    /// [`Router::fallback_service`](axum::Router::fallback_service). Without it, the first unlocked response
-    /// of a fallback with another status than 404 or 405 is logged at warn.
-    pub fn lock_fallback(self) -> Self {
-        self.with(|route_lock| route_lock.lock_fallback = true)
+    fn with(locks: &LockManager, table: Result<Table, SetupError>) -> Result<Self, SetupError> {
+        Ok(Self { locks: locks.clone(), table: Arc::new(table?), on_reject: None })
     }
 
     /// Sets the function that makes the response to a refused request. Defaults to the response of
@@ -210,7 +167,7 @@ impl LockLayer {
     ///
     /// ```
     /// use axum::Json;
-    /// use redlock_axum::{LockLayer, LockRejection};
+    /// use redlock_axum::{LockLayer, LockManager, LockRejection};
     /// use serde::Serialize;
     ///
     /// #[derive(Serialize)]
@@ -223,52 +180,68 @@ impl LockLayer {
     ///     (rejection.status(), rejection.headers(), body) // the headers: Retry-After
     /// }
     ///
-    /// let lock = LockLayer::new("order:{id:u64}").on_reject(api_error);
+    /// let locks = LockManager::in_memory();
+    /// let layer = LockLayer::new(&locks, "order:{id:u64}")?.on_reject(api_error);
+    /// # Ok::<(), redlock_axum::SetupError>(())
     /// ```
     pub fn on_reject<F, R>(mut self, on_reject: F) -> Self
     where
         F: Fn(LockRejection) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        Arc::make_mut(&mut self.config).set_on_reject(on_reject);
+        self.on_reject = Some(Arc::new(move |rejection| on_reject(rejection).into_response()));
         self
     }
 
-    /// Sets the manager. Defaults to the manager that the application installed with
-    /// `.layer(LocksLayer::new(&locks))`.
-    pub fn manager(mut self, manager: LockManager) -> Self {
-        Arc::make_mut(&mut self.config).set_manager(manager);
-        self
-    }
-
-    /// Returns the layer, or the first mistake in its settings.
+    /// Checks that the application has the route of every policy. Write each route as in
+    /// [`LockPolicy::route`].
     ///
     /// # Errors
     ///
-    /// A [`SetupError`] for a template that cannot be parsed, a placeholder `{ext(name)}` without a function, a time
-    /// out of range, options that conflict, a `contended_status` that is not an error status, or an empty list of
-    /// methods.
-    pub fn checked(self) -> Result<Self, SetupError> {
-        let key = self.route_lock.check()?;
-        self.config.extension_values.check(key)?;
-        Ok(self)
+    /// A [`SetupError`] for the first policy whose route is not in the list, or whose key has a
+    /// placeholder that the route in the list lacks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_axum::{LockLayer, LockManager, LockPolicy};
+    ///
+    /// let locks = LockManager::in_memory();
+    /// let table = LockLayer::table(&locks, [LockPolicy::new("order:{id}").route("/orders/{id}")])?;
+    /// assert!(table.check_routes(["/health", "/orders/{id}"]).is_ok());
+    /// assert!(table.check_routes(["/health", "/order/{id}"]).is_err());
+    /// # Ok::<(), redlock_axum::SetupError>(())
+    /// ```
+    pub fn check_routes<I>(&self, routes: I) -> Result<(), SetupError>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        self.table.check_routes(routes)
     }
 
-    fn with(mut self, change: impl FnOnce(&mut RouteLock)) -> Self {
-        change(RouteLock::changed(&mut self.route_lock));
-        self.report_mistake()
+    /// Returns the policies that no request has matched since the layer was created. Clones of the layer share this record.
+    pub fn unmatched(&self) -> impl Iterator<Item = &LockPolicy> {
+        self.table.unmatched()
     }
 
-    /// Logs, once, a mistake that setting more options cannot correct.
-    fn report_mistake(mut self) -> Self {
-        let mistake = self.route_lock.check_independent().err();
-        if let Some(mistake) = &mistake
-            && self.reported.as_ref() != Some(mistake)
-        {
-            tracing::error!("a lock layer is misconfigured and refuses all requests: {mistake}");
+    /// Returns the lock of a request and its place, or `None` if the request has no policy.
+    fn lock(&self, parts: &mut Parts) -> Result<Option<(RequestLock, LockPlace)>, LockRejection> {
+        let limit = self.locks.log_limit();
+        let policy = self.table.select(parts).map_err(|refusal| refusal.with_log_limit(limit))?;
+        let Some(policy) = policy else { return Ok(None) };
+        let place = policy.place(parts);
+        match policy.request(&self.locks, parts) {
+            Ok(lock) => Ok(Some((lock, place))),
+            Err(refusal) => Err(refusal.with_log_limit(limit).at(place)),
         }
-        self.reported = mistake;
-        self
+    }
+
+    fn reject(&self, rejection: LockRejection) -> Response {
+        match &self.on_reject {
+            None => rejection.into_response(),
+            Some(on_reject) => rejection.respond_by(|rejection| on_reject(rejection)),
+        }
     }
 }
 
@@ -278,5 +251,15 @@ impl<S> Layer<S> for LockLayer {
     // Must be cheap: axum may call this for every connection, or even for every request.
     fn layer(&self, inner: S) -> Self::Service {
         LockService::new(inner, self.clone())
+    }
+}
+
+impl fmt::Debug for LockLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockLayer")
+            .field("locks", &self.locks)
+            .field("policies", &self.table.policies().collect::<Vec<_>>())
+            .field("on_reject", &self.on_reject.is_some())
+            .finish()
     }
 }

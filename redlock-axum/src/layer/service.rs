@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::ops::ControlFlow;
 use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response};
@@ -6,21 +6,19 @@ use http::Request;
 use tower_service::Service;
 
 use super::LockLayer;
-use crate::config::LayerConfig;
-use crate::config::RouteLock;
-use crate::serve;
+use crate::rejection::LockRejection;
 use crate::serve::ResponseFuture;
+use crate::serve::locked::{locked, locked_detached};
 
-/// Locks each request before passing it to the inner service. Created by [`LockLayer`].
+/// Locks each request that has a policy before passing it to the inner service. Created by [`LockLayer`].
 #[derive(Debug, Clone)]
 pub struct LockService<S> {
     inner: S,
-    route_lock: Arc<RouteLock>,
-    config: Arc<LayerConfig>,
+    layer: LockLayer,
 }
 
 impl<S> LockService<S> {
-    /// Creates a service that locks each request with the settings of `layer` before it calls `inner`.
+    /// Creates a service that locks each request that has a policy of `layer` before it calls `inner`.
     ///
     /// # Examples
     ///
@@ -36,16 +34,15 @@ impl<S> LockService<S> {
     ///     Ok(Response::new(Body::from("imported")))
     /// }
     ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
-    /// let layer = LockLayer::new("import").manager(LockManager::in_memory());
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let layer = LockLayer::new(&LockManager::in_memory(), "import")?;
     /// let service = LockService::new(service_fn(import), layer);
     /// let response = service.oneshot(Request::new(Body::empty())).await?;
     /// assert_eq!(response.status(), 200);
     /// # Ok(()) }
     /// ```
     pub fn new(inner: S, layer: LockLayer) -> Self {
-        let LockLayer { route_lock, config, reported: _ } = layer;
-        Self { inner, route_lock, config }
+        Self { inner, layer }
     }
 
     /// Gets a reference to the underlying service.
@@ -81,9 +78,29 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.route_lock.matches(request.method()) {
-            return ResponseFuture::unlocked(self.inner.call(request));
+        let (mut parts, body) = request.into_parts();
+        let (lock, place) = match self.layer.lock(&mut parts) {
+            Ok(Some(locked)) => locked,
+            Ok(None) => {
+                let request = Request::from_parts(parts, body);
+                return ResponseFuture::unlocked(self.inner.call(request));
+            }
+            Err(rejection) => return ResponseFuture::rejected(self.layer.reject(rejection)),
+        };
+        // Only the service on which `poll_ready` was called is ready, so the clone stays behind.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let layer = self.layer.clone();
+        let refuse = move |rejection: LockRejection| layer.reject(rejection.at(place));
+        let respond = |result: Result<S::Response, S::Error>| match result {
+            Ok(response) => ControlFlow::Continue(response.into_response()),
+            Err(error) => ControlFlow::Break(Err(error)),
+        };
+        let work = move || inner.call(Request::from_parts(parts, body));
+        if lock.http.detached {
+            ResponseFuture::locked(locked_detached(lock, refuse, respond, Ok, work))
+        } else {
+            ResponseFuture::locked(locked(lock, refuse, respond, Ok, work))
         }
-        serve::serve(&self.route_lock, &self.config, &mut self.inner, request)
     }
 }

@@ -18,6 +18,8 @@ impl LockRejection {
         }
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
         let diagnostics = self.diagnostics();
+        let lock = self.place.as_ref().map(|place| &*place.lock);
+        let route = self.place.as_ref().and_then(|place| Some(place.route.as_ref()?.as_str()));
         match self.kind() {
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
                 let (kind, subject) = self.mistake_subject();
@@ -26,18 +28,36 @@ impl LockRejection {
                     kind,
                     &subject,
                     error,
+                    lock,
+                    route,
                     "a request was refused instead of being served unlocked: {diagnostics}"
                 );
             }
             RejectionKind::Unavailable => {
                 let (kind, node) = self.unavailable_subject();
-                log_limited!(limit, kind, node, warn, "a request was rejected: {diagnostics}");
+                log_limited!(
+                    limit,
+                    kind,
+                    node,
+                    warn,
+                    lock,
+                    route,
+                    "a request was rejected: {diagnostics}"
+                );
             }
             RejectionKind::Lost => {
-                log_limited!(limit, "stopped", "", warn, "a request was stopped: {diagnostics}");
+                log_limited!(
+                    limit,
+                    "stopped",
+                    "",
+                    warn,
+                    lock,
+                    route,
+                    "a request was stopped: {diagnostics}"
+                );
             }
             RejectionKind::Contended | RejectionKind::InvalidKey => {
-                tracing::debug!("a request was rejected: {diagnostics}");
+                tracing::debug!(lock, route, "a request was rejected: {diagnostics}");
             }
         }
     }
@@ -52,7 +72,8 @@ impl LockRejection {
             RejectionCause::Lock(LockError::ForeignKey { votes, .. }) => {
                 ("foreign key", LogLimit::failed_node(votes).to_owned())
             }
-            _ => ("mistake", self.diagnostics().to_string()),
+            // Several routes may have the same mistake.
+            _ => ("mistake", format!("{:?}: {}", self.place, self.diagnostics())),
         }
     }
 

@@ -9,11 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::MatchedPath;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError, LostError, RunError, TemplateError};
 
-use crate::error::SetupError;
 use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOptions};
 
 /// Answers a request whose lock was not acquired.
@@ -71,6 +71,17 @@ pub struct LockRejection {
     logged: bool,
     /// The limit of the manager, if the manager is known.
     log_limit: Option<Arc<LogLimit>>,
+    /// The place of the lock, if it is known.
+    place: Option<Box<LockPlace>>,
+}
+
+/// The place of a lock in the application, for the log.
+#[derive(Debug, Clone)]
+pub(crate) struct LockPlace {
+    /// The text of the key: a template.
+    pub(crate) lock: Arc<str>,
+    /// The route that axum has matched.
+    pub(crate) route: Option<MatchedPath>,
 }
 
 /// The kind of a [`LockRejection`]: its causes, grouped by the party that can act on them.
@@ -88,7 +99,7 @@ pub enum RejectionKind {
     /// The client sent a value that cannot be a part of a key.
     InvalidKey,
     /// The request holds the lock already: two layers, or a layer and the attribute, have the same
-    /// key. Make the inner one [`reentrant`](crate::LockLayer::reentrant), or give it another
+    /// key. Make the inner one [`reentrant`](crate::LockPolicy::reentrant), or give it another
     /// key.
     AlreadyHeld,
     /// The application or its Redis is configured wrongly. The log has the details.
@@ -139,6 +150,7 @@ impl LockRejection {
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             logged: false,
             log_limit: None,
+            place: None,
         }
     }
 
@@ -254,6 +266,12 @@ impl LockRejection {
         self.log_limit.get_or_insert_with(|| Arc::clone(log_limit));
         self
     }
+
+    /// Sets the place of the lock.
+    pub(crate) fn at(mut self, place: LockPlace) -> Self {
+        self.place = Some(Box::new(place));
+        self
+    }
 }
 
 impl Clone for LockRejection {
@@ -264,6 +282,7 @@ impl Clone for LockRejection {
             retry_after_max: self.retry_after_max,
             logged: true,
             log_limit: self.log_limit.clone(),
+            place: self.place.clone(),
         }
     }
 }
@@ -309,12 +328,6 @@ impl From<KeyError> for LockRejection {
 
 impl From<TemplateError> for LockRejection {
     fn from(error: TemplateError) -> Self {
-        SetupError::from(error).into()
-    }
-}
-
-impl From<SetupError> for LockRejection {
-    fn from(error: SetupError) -> Self {
         Self::misconfigured(error.to_string())
     }
 }

@@ -27,7 +27,6 @@ pin_project! {
         Unlocked { #[pin] future: F },
         // The scope is outside of the box, so that the large future moves only once, into the box.
         Locked { #[pin] future: Scoped<BoxedResponse<E>> },
-        Boxed { future: BoxedResponse<E> },
     }
 }
 
@@ -50,13 +49,7 @@ impl<F, E> ResponseFuture<F, E> {
     where
         E: Send + 'static,
     {
-        Self::boxed(std::future::ready(Ok(response)))
-    }
-
-    pub(crate) fn boxed(
-        future: impl Future<Output = Result<Response, E>> + Send + 'static,
-    ) -> Self {
-        Self { state: ResponseState::Boxed { future: Box::pin(future) } }
+        Self::locked(std::future::ready(Ok(response)))
     }
 }
 
@@ -73,7 +66,6 @@ where
                 future.poll(cx).map(|result| result.map(IntoResponse::into_response))
             }
             ResponseStateProjection::Locked { future } => future.poll(cx),
-            ResponseStateProjection::Boxed { future } => future.as_mut().poll(cx),
         }
     }
 }
@@ -83,7 +75,6 @@ impl<F, E> fmt::Debug for ResponseFuture<F, E> {
         let state = match &self.state {
             ResponseState::Unlocked { .. } => "unlocked",
             ResponseState::Locked { .. } => "locked",
-            ResponseState::Boxed { .. } => "without a lock of its own",
         };
         f.debug_struct("ResponseFuture").field("state", &state).finish()
     }

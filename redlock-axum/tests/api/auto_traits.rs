@@ -8,8 +8,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::response::Response;
 use redlock_axum::{
-    FencedLock, HeldLock, LockGuard, LockLayer, LockPolicies, LockPolicy, LockRejection,
-    LockService, PolicyError, PolicyService, ResponseFuture, SetupError,
+    FencedLock, HeldLock, LockGuard, LockLayer, LockPolicy, LockRejection, LockService,
+    ResponseFuture, SetupError,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -25,10 +25,10 @@ macro_rules! all {
     };
 }
 
-all!(is_error: LockRejection, PolicyError, SetupError);
+all!(is_error: LockRejection, SetupError);
 // axum demands this of extensions, layers and services.
-all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection);
-all!(is_shared: LockService<Router>, PolicyService<Router>);
+all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicy, LockRejection);
+all!(is_shared: LockService<Router>);
 all!(is_sent: ResponseFuture<Ready<Result<Response, Infallible>>, Infallible>);
 
 /// A handler can await each of these futures.

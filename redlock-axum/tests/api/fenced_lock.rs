@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post as on_post;
-use redlock_axum::{FencedLock, HeldLock, HoldError, LockLayer, LockManager};
+use redlock_axum::{FencedLock, HeldLock, HoldError, LockLayer, LockManager, LockPolicy};
 use tokio::time::timeout;
 
-use crate::support::post;
+use crate::support::{layer, post};
 
 const LONG: Duration = Duration::from_secs(60);
 /// A test fails if it waits for longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn lock(expire: Duration) -> LockLayer {
-    LockLayer::new("order:42").expire(expire).fenced(true).manager(LockManager::in_memory())
+    let policy = LockPolicy::new("order:42").expire(expire).fenced(true);
+    layer(&LockManager::in_memory(), policy)
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get as on_get;
 use axum::{Extension, Router};
-use redlock_axum::{FencedLock, LockLayer, redis_lock};
+use redlock_axum::{FencedLock, LockPolicy, redis_lock};
 use redlock_logs::Logs;
 
-use crate::support::{app, get, memory, until_logged};
+use crate::support::{app, get, layer, memory, until_logged};
 
 /// The key is made before the lock is acquired. The number is 0 then, which is less than the number
 /// of any holder.
@@ -52,7 +52,7 @@ async fn a_handler_gets_the_number_of_its_innermost_lock() {
         .route("/shares-without", on_get(shares_without))
         .route("/another-without", on_get(another_without))
         .route_layer(from_fn(show))
-        .route_layer(LockLayer::new("a").fenced(true));
+        .route_layer(layer(&locks, LockPolicy::new("a").fenced(true)));
     let app = app(router, &locks);
     assert_eq!(get(&app, "/shares").await.body, "a true");
     assert_eq!(get(&app, "/another").await.body, "b true");

@@ -9,9 +9,11 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
-use redlock_axum::{LockError, LockLayer, LockManager, redis_lock};
+use redlock_axum::{LockError, LockManager, redis_lock};
 use tokio::task::yield_now;
 use tower::{Layer, Service, service_fn};
+
+use crate::support::layer;
 
 /// The size of the buffer, and of the parameter.
 const KIBIBYTE: usize = 1024;
@@ -131,7 +133,7 @@ async fn the_future_of_a_layer_contains_the_inner_future_no_more_often() {
         use_buffer().await;
         Ok::<Response, Infallible>("done".into_response())
     });
-    let mut service = LockLayer::new("a").manager(LockManager::in_memory()).layer(inner);
+    let mut service = layer(&LockManager::in_memory(), "a").layer(inner);
     let size = size_of_val(&service.call(Request::new(Body::empty())));
     assert_at_most("a layer", size, 1544);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Extension;
 use axum::extract::State;
-use redlock_axum::{HeldLock, HoldUntil, LockManager, LocksLayer, OnLost};
+use redlock_axum::{HeldLock, HoldUntil, LockManager, OnLost};
 use redlock_logs::Logs;
 use tokio::task::{self, yield_now};
 use tower::ServiceExt;
@@ -218,16 +218,15 @@ async fn the_body_holds_the_lock_until_it_is_dropped(front_end: FrontEnd) {
 async fn detached_is_read_from_a_configuration() {
     use axum::Router;
     use axum::routing::post;
-    use redlock_axum::{LockPolicies, LockPolicy};
+    use redlock_axum::{LockLayer, LockPolicy};
 
     for detached in [true, false] {
         let policy = format!("route = '/'\nkey = '{KEY}'\ndetached = {detached}");
         let policy: LockPolicy = toml::from_str(&policy).unwrap();
         let handler = async |lock: HeldLock| format!("{} {:?}", lock.is_valid(), task::try_id());
         let router = Router::new().route("/", post(handler));
-        let router = router.layer(LockPolicies::new([policy]).unwrap());
         let (locks, _node) = memory().await;
-        let router = router.layer(LocksLayer::new(&locks));
+        let router = router.layer(LockLayer::table(&locks, [policy]).unwrap());
         let request = async move { (task::id(), answer(&router, pay()).await.body) };
         let (of_request, of_handler) = tokio::spawn(request).await.unwrap();
         assert_eq!(of_handler != format!("true {:?}", Some(of_request)), detached);

@@ -24,7 +24,6 @@ on_each_front_end![
     flags_can_be_set_to_false,
     all_options_can_be_set_at_once,
     after_the_shutdown_requests_are_refused_as_unavailable,
-    without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add,
 ];
 
 async fn the_lock_is_held_while_the_handler_runs_and_free_when_the_response_leaves(
@@ -141,13 +140,14 @@ async fn after_the_shutdown_requests_are_refused_as_unavailable(front_end: Front
     assert_eq!(answer.headers["retry-after"], "1");
 }
 
-async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add(
-    front_end: FrontEnd,
-) {
-    let app = app!(front_end, [installed], [], async fn handler() {});
+/// A layer has its manager, and so has a handler with a state that contains it.
+#[tokio::test]
+async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add() {
+    let app = app!(FrontEnd::Attribute, [installed], [], async fn handler() {});
+    let router = (app.build)(&app.locks).with_state(app.locks.clone());
     let logs = Logs::collect();
     until_logged(&logs, "ERROR", ".layer(LocksLayer::new(&locks))", async || {
-        let answer = answer(&app.router.clone().with_state(app.locks.clone()), pay()).await;
+        let answer = answer(&router, pay()).await;
         assert_eq!(answer.status, 500);
         assert!(!answer.body.contains("LocksLayer"), "{}", answer.body);
     })

@@ -1,5 +1,5 @@
-//! The behaviours that all front ends have in common: the attribute on a handler, `LockLayer`, whose key
-//! is made from a template or by a function, and `LockPolicies`. Each behaviour is written once. The path of a test names the front end, as
+//! The behaviours that all front ends have in common: the attribute on a handler, and `LockLayer`, whose policy has a
+//! template or a function, or is a row of a table. Each behaviour is written once. The path of a test names the front end, as
 //! in `lost::layer::a_handler_that_keeps_going_after_a_loss_sends_its_own_response`.
 
 /// Generates a test of each behaviour for each front end, in a module with the name of the front
@@ -9,7 +9,7 @@ macro_rules! on_each_front_end {
         on_each_front_end! { @one attribute: Attribute, $($behaviour)+ }
         on_each_front_end! { @one layer: Layer, $($behaviour)+ }
         on_each_front_end! { @one layer_from_fn: LayerFromFn, $($behaviour)+ }
-        on_each_front_end! { @one policies: Policies, $($behaviour)+ }
+        on_each_front_end! { @one table: Table, $($behaviour)+ }
     };
     (@one $module:ident: $front_end:ident, $($behaviour:ident)+) => {
         mod $module {
@@ -22,7 +22,7 @@ macro_rules! on_each_front_end {
 }
 
 /// Builds an application whose handler for `POST /` is locked by [`KEY`]. The options are written
-/// twice: in the form of the attribute, and in the form of the layer and the policy.
+/// twice: in the form of the attribute, and in the form of the policy.
 macro_rules! app {
     (
         $front_end:expr, [$($options:tt)*], [$($calls:tt)*],
@@ -33,14 +33,9 @@ macro_rules! app {
 
         async fn plain($($parameters)*) $(-> $returned)? $body
 
-        let layer = match $front_end {
-            crate::front_ends::FrontEnd::LayerFromFn => redlock_axum::LockLayer::from_fn(crate::front_ends::key),
-            _ => redlock_axum::LockLayer::new(crate::front_ends::KEY),
-        };
-        let layer = layer$($calls)*;
-        let policy = redlock_axum::LockPolicy::new("/", crate::front_ends::KEY)$($calls)*;
+        let policy = crate::front_ends::policy($front_end)$($calls)*;
         let [attribute, plain] = [axum::routing::post(attribute), axum::routing::post(plain)];
-        crate::front_ends::App::new($front_end, attribute, plain, layer, policy).await
+        crate::front_ends::App::new($front_end, attribute, plain, policy).await
     }};
 }
 
@@ -58,6 +53,7 @@ mod shared;
 mod shared_on;
 pub(crate) mod stage;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -65,9 +61,9 @@ use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
-use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, MemoryNode};
+use redlock_axum::{LockManager, LockPolicy, LocksLayer, MemoryNode};
 
-use crate::support::{Answer, answer, memory, request};
+use crate::support::{Answer, answer, layer, memory, request, table};
 
 /// The key that the macro `app` locks.
 const KEY: &str = "order:4711";
@@ -83,6 +79,14 @@ fn key(parts: &Parts) -> String {
     format!("order:{}", parts.headers["x-order"].to_str().unwrap())
 }
 
+/// Returns a policy that locks [`KEY`].
+fn policy(front_end: FrontEnd) -> LockPolicy {
+    match front_end {
+        FrontEnd::LayerFromFn => LockPolicy::from_fn(key),
+        _ => LockPolicy::new(KEY),
+    }
+}
+
 const SHORT: Duration = Duration::from_millis(100);
 /// A lease that ends while its handler runs. Long enough for an acquisition on a busy machine.
 const LEASE: Duration = Duration::from_millis(400);
@@ -94,13 +98,16 @@ enum FrontEnd {
     Attribute,
     Layer,
     LayerFromFn,
-    Policies,
+    Table,
 }
+
+/// Makes an application whose locks have this manager.
+type Build = dyn Fn(&LockManager) -> Router<LockManager> + Send + Sync;
 
 /// An application with its own node, built by the macro `app`.
 #[derive(Clone)]
 struct App {
-    router: Router<LockManager>,
+    build: Arc<Build>,
     locks: LockManager,
     node: MemoryNode,
 }
@@ -110,18 +117,18 @@ impl App {
         front_end: FrontEnd,
         attribute: MethodRouter<LockManager>,
         plain: MethodRouter<LockManager>,
-        layer: LockLayer,
         policy: LockPolicy,
     ) -> Self {
         let (locks, node) = memory().await;
-        let router = match front_end {
-            FrontEnd::Attribute => Router::new().route("/", attribute),
-            FrontEnd::Layer | FrontEnd::LayerFromFn => Router::new().route("/", plain).layer(layer),
-            FrontEnd::Policies => {
-                Router::new().route("/", plain).layer(LockPolicies::new([policy]).unwrap())
+        let build = move |locks: &LockManager| {
+            let (plain, policy) = (Router::new().route("/", plain.clone()), policy.clone());
+            match front_end {
+                FrontEnd::Attribute => Router::new().route("/", attribute.clone()),
+                FrontEnd::Layer | FrontEnd::LayerFromFn => plain.layer(layer(locks, policy)),
+                FrontEnd::Table => plain.layer(table(locks, [policy.route("/")])),
             }
         };
-        Self { router, locks, node }
+        Self { build: Arc::new(build), locks, node }
     }
 
     /// Uses the node and the manager of another application.
@@ -130,18 +137,22 @@ impl App {
     }
 
     /// Wraps the application that the front end has locked.
-    fn around(self, outer: impl FnOnce(Router<LockManager>) -> Router<LockManager>) -> Self {
-        Self { router: outer(self.router), ..self }
+    fn around<F>(self, outer: F) -> Self
+    where
+        F: Fn(Router<LockManager>, &LockManager) -> Router<LockManager> + Send + Sync + 'static,
+    {
+        let inner = self.build;
+        Self { build: Arc::new(move |locks| outer(inner(locks), locks)), ..self }
     }
 
     /// Adds an extension that the handler can extract, beside the [`MemoryNode`].
     fn with<T: Clone + Send + Sync + 'static>(self, extension: T) -> Self {
-        self.around(|router| router.layer(Extension(extension)))
+        self.around(move |router, _| router.layer(Extension(extension.clone())))
     }
 
     /// Returns the application with its manager.
     fn router(&self) -> Router {
-        let router = self.router.clone().layer(Extension(self.node.clone()));
+        let router = (self.build)(&self.locks).layer(Extension(self.node.clone()));
         router.layer(LocksLayer::new(&self.locks)).with_state(self.locks.clone())
     }
 

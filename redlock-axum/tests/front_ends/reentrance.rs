@@ -2,14 +2,12 @@
 
 use axum::extract::State;
 use axum::{Extension, Router};
-use redlock_axum::{
-    HeldLock, LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection,
-    MemoryNode,
-};
+use redlock_axum::{HeldLock, LockError, LockManager, LockPolicy, LockRejection, MemoryNode};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 
 use super::{FrontEnd, HOUR, KEY, MINUTE};
+use crate::support::{layer, table};
 
 on_each_front_end![
     a_second_lock_of_the_same_key_fails_at_once_and_the_log_names_the_remedy,
@@ -18,11 +16,17 @@ on_each_front_end![
     two_requests_on_one_connection_do_not_share_a_reentrant_lock,
 ];
 
+type Around = fn(Router<LockManager>, &LockManager) -> Router<LockManager>;
+
 /// Ways to put a second lock with the same key around the application.
-const AROUND: [fn(Router<LockManager>) -> Router<LockManager>; 2] = [
-    |router| router.layer(LockLayer::new(KEY).expire(MINUTE)),
-    |router| router.layer(LockPolicies::new([LockPolicy::new("/", KEY).expire(MINUTE)]).unwrap()),
+const AROUND: [Around; 2] = [
+    |router, locks| router.layer(layer(locks, outer())),
+    |router, locks| router.layer(table(locks, [outer().route("/")])),
 ];
+
+fn outer() -> LockPolicy {
+    LockPolicy::new(KEY).expire(MINUTE)
+}
 
 /// The request does not wait for itself, and the log does not blame another holder.
 async fn a_second_lock_of_the_same_key_fails_at_once_and_the_log_names_the_remedy(

@@ -6,14 +6,12 @@ use std::pin::pin;
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
-use redlock_axum::{
-    HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, MemoryNode, redis_lock,
-};
+use redlock_axum::{HeldLock, LockManager, LockPolicy, LocksLayer, MemoryNode, redis_lock};
 use tokio::time::timeout;
 
 use super::SHORT;
 use super::stage::Stage;
-use crate::support::{Answer, answer, eventually, memory, request};
+use crate::support::{Answer, answer, eventually, layer, memory, request, table};
 
 const READERS: [Method; 2] = [Method::GET, Method::HEAD];
 const KEY: &str = "catalogue";
@@ -23,10 +21,10 @@ enum Place {
     Attribute,
     Layer,
     LayerFromFn,
-    Policies,
+    Table,
 }
 
-const PLACES: [Place; 4] = [Place::Attribute, Place::Layer, Place::LayerFromFn, Place::Policies];
+const PLACES: [Place; 4] = [Place::Attribute, Place::Layer, Place::LayerFromFn, Place::Table];
 
 /// Two copies of a service that share a node.
 struct Copies {
@@ -70,14 +68,16 @@ impl Copies {
             let router = match place {
                 Place::Attribute if waits => route(get(read).put(write).delete(write)),
                 Place::Attribute => route(get(try_read).put(try_write).delete(try_write)),
-                Place::Layer => route(plain()).layer(with_wait(LockLayer::new(KEY), waits)),
-                Place::LayerFromFn => {
-                    route(plain()).layer(with_wait(LockLayer::from_fn(|_| KEY), waits))
+                Place::Layer => {
+                    route(plain()).layer(layer(&locks, with_wait(LockPolicy::new(KEY), waits)))
                 }
-                Place::Policies => {
-                    let policy = LockPolicy::new("/", KEY).shared_on(READERS);
-                    let policy = if waits { policy.wait_forever() } else { policy };
-                    route(plain()).layer(LockPolicies::new([policy]).unwrap())
+                Place::LayerFromFn => {
+                    let policy = LockPolicy::from_fn(|_| KEY);
+                    route(plain()).layer(layer(&locks, with_wait(policy, waits)))
+                }
+                Place::Table => {
+                    let policy = with_wait(LockPolicy::new(KEY).route("/"), waits);
+                    route(plain()).layer(table(&locks, [policy]))
                 }
             };
             router.layer(Extension(stage.clone())).layer(LocksLayer::new(&locks))
@@ -96,9 +96,9 @@ fn route(methods: MethodRouter) -> Router {
     Router::new().route("/", methods)
 }
 
-fn with_wait(layer: LockLayer, waits: bool) -> LockLayer {
-    let layer = layer.shared_on(READERS);
-    if waits { layer.wait_forever() } else { layer }
+fn with_wait(policy: LockPolicy, waits: bool) -> LockPolicy {
+    let policy = policy.shared_on(READERS);
+    if waits { policy.wait_forever() } else { policy }
 }
 
 #[tokio::test]

@@ -12,15 +12,13 @@ use http::{Method, Request, StatusCode, header};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{
-    HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, redis_lock,
-};
+use redlock_axum::{HeldLock, LockManager, LockPolicy, LocksLayer, redis_lock};
 use serde::Deserialize;
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
 use crate::requests::{answer, ask, config, encoded, segment};
-use crate::support::{hold, memory, request, text};
+use crate::support::{hold, layer, memory, request, table, text};
 
 #[derive(Debug, Deserialize)]
 struct Item {
@@ -58,23 +56,21 @@ async fn pair(Path((a, b)): Path<(String, String)>, lock: HeldLock) -> String {
 /// Each handler compares the resource of its request with the key that it holds.
 fn shop(locks: &LockManager) -> Router {
     let orders = || Router::new().route("/orders/{id}", post(order));
-    let policies = LockPolicies::new([
-        LockPolicy::new("/pairs/{a}/{b}", "pair:{a}/{b}"),
-        LockPolicy::new("/outer/{tenant}/orders/{id}", "order:{tenant}:{id:u64}"),
-    ]);
+    let policies = [
+        LockPolicy::new("pair:{a}/{b}").route("/pairs/{a}/{b}"),
+        LockPolicy::new("order:{tenant}:{id:u64}").route("/outer/{tenant}/orders/{id}"),
+    ];
+    let order = layer(locks, "order:{tenant}:{id:u64}");
     Router::new()
         .route("/stock", post(stock))
         .route("/loose", post(loose))
-        .route("/files/{*path}", post(file).route_layer(LockLayer::new("file:{path}")))
-        .route("/coupons/{code}", post(coupon).route_layer(LockLayer::new("coupon:{code:lower}")))
+        .route("/files/{*path}", post(file).route_layer(layer(locks, "file:{path}")))
+        .route("/coupons/{code}", post(coupon).route_layer(layer(locks, "coupon:{code:lower}")))
         .route("/pairs/{a}/{b}", post(pair))
-        .nest("/tenants/{tenant}", orders().route_layer(LockLayer::new("order:{tenant}:{id:u64}")))
+        .nest("/tenants/{tenant}", orders().route_layer(order.clone()))
         .nest("/outer/{tenant}", orders())
-        .nest_service(
-            "/service/{tenant}",
-            orders().layer(LockLayer::new("order:{tenant}:{id:u64}")).with_state(locks.clone()),
-        )
-        .layer(policies.unwrap())
+        .nest_service("/service/{tenant}", orders().layer(order).with_state(locks.clone()))
+        .layer(table(locks, policies))
         .layer(LocksLayer::new(locks))
         .with_state(locks.clone())
 }
@@ -258,9 +254,8 @@ async fn no_method_bypasses_the_lock() {
     let (locks, node) = memory().await;
     let seen = node.clone();
     let handler = get(async move || assert!(!seen.is_empty(), "unlocked"));
-    let app = Router::new()
-        .route("/k", handler.route_layer(LockLayer::new("k").methods([Method::GET])))
-        .layer(LocksLayer::new(&locks));
+    let policy = LockPolicy::new("k").methods([Method::GET]);
+    let app = Router::new().route("/k", handler.route_layer(layer(&locks, policy)));
     for (method, expected) in
         [("GET", 200), ("HEAD", 200), ("get", 405), ("POST", 405), ("PROPFIND", 405)]
     {

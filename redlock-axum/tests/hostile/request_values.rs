@@ -10,10 +10,11 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{HeldLock, KeyPart, LockLayer, LockManager, LocksLayer};
+use redlock_axum::{HeldLock, KeyPart, LockManager, LockPolicy};
 use tokio::runtime::Runtime;
 
 use crate::requests::{answer, ask, config, encoded};
+use crate::support::layer;
 use crate::support::{self, memory};
 
 /// Compares the key with the parameters that axum has decoded.
@@ -39,7 +40,7 @@ async fn by_header(headers: HeaderMap, lock: HeldLock) -> String {
 }
 
 fn app(locks: &LockManager) -> Router {
-    let from_fn = LockLayer::from_fn(|parts| {
+    let from_fn = LockPolicy::from_fn(|parts| {
         let texts: Vec<_> = parts.headers.get_all("x-a").iter().collect();
         let text = match texts[..] {
             [text] => std::str::from_utf8(text.as_bytes()).unwrap_or_default(),
@@ -48,10 +49,9 @@ fn app(locks: &LockManager) -> Router {
         format!("h:{}", KeyPart(text.trim_matches([' ', '\t'])))
     });
     Router::new()
-        .route("/query", post(by_query).layer(LockLayer::new("q:{query(a)}/{query(b)}")))
-        .route("/header", post(by_header).layer(LockLayer::new("h:{header(X-A)}")))
-        .route("/from_fn", post(by_header).layer(from_fn))
-        .layer(LocksLayer::new(locks))
+        .route("/query", post(by_query).layer(layer(locks, "q:{query(a)}/{query(b)}")))
+        .route("/header", post(by_header).layer(layer(locks, "h:{header(X-A)}")))
+        .route("/from_fn", post(by_header).layer(layer(locks, from_fn)))
 }
 
 fn query() -> impl Strategy<Value = String> {

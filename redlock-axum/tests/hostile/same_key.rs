@@ -6,14 +6,12 @@ use axum::routing::post;
 use http::StatusCode;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{
-    HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, redis_lock,
-};
+use redlock_axum::{HeldLock, LockManager, LockPolicy, LocksLayer, redis_lock};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 use crate::requests::{PIECES, answer, ask, config, encoded, segment};
-use crate::support::memory;
+use crate::support::{layer, memory, table};
 
 #[redis_lock(key = "order:{id}")]
 async fn number(Path((_, id)): Path<(String, u64)>, lock: HeldLock) -> String {
@@ -95,7 +93,7 @@ fn a_typed_template_is_the_same_in_the_attribute_and_in_the_layer() {
     let runtime = Runtime::new().unwrap();
     let (locks, node) = runtime.block_on(memory());
     let app = OF_TEXT.iter().fold(Router::new(), |router, (kind, attribute, template)| {
-        let layer = post(behind).route_layer(LockLayer::new(template));
+        let layer = post(behind).route_layer(layer(&locks, *template));
         router
             .route(&format!("/attribute/{kind}/{{front}}/{{id}}"), attribute())
             .route(&format!("/layer/{kind}/{{front}}/{{id}}"), layer)
@@ -155,14 +153,11 @@ fn fronts(locks: &LockManager) -> Router {
         let route = |front: &str| format!("/{front}/{kind}/{{front}}/{{id}}");
         router = router
             .route(&route("attribute"), attribute())
-            .route(&route("layer"), post(behind).route_layer(LockLayer::new(template)))
+            .route(&route("layer"), post(behind).route_layer(layer(locks, template)))
             .route(&route("policy"), post(behind));
-        policies.push(LockPolicy::new(route("policy"), template));
+        policies.push(LockPolicy::new(template).route(route("policy")));
     }
-    router
-        .layer(LockPolicies::new(policies).unwrap())
-        .layer(LocksLayer::new(locks))
-        .with_state(locks.clone())
+    router.layer(table(locks, policies)).layer(LocksLayer::new(locks)).with_state(locks.clone())
 }
 
 /// Tries each piece and generated pairs of segments, in all spellings.

@@ -8,16 +8,16 @@ use axum::routing::get;
 use http::request::Parts;
 use http::{Method, Request};
 use redlock_axum::{
-    FencedLock, HeldLock, HoldUntil, IntoLockKey, KeyPart, KeyTemplate, LockKey, LockLayer,
-    LockManager, LocksLayer, OnLost,
+    FencedLock, HeldLock, HoldUntil, IntoLockKey, KeyPart, KeyTemplate, LockKey, LockManager,
+    LockPolicy, OnLost,
 };
 use redlock_logs::Logs;
 
-use crate::support::{answer, hold, memory, post, request, send, text};
+use crate::support::{answer, hold, layer, memory, post, request, send, text};
 
-fn app(layer: LockLayer, locks: &LockManager) -> Router {
+fn app(policy: LockPolicy, locks: &LockManager) -> Router {
     let key = async |lock: HeldLock| lock.keys()[0].to_string();
-    Router::new().route("/", get(key).post(key).route_layer(layer)).layer(LocksLayer::new(locks))
+    Router::new().route("/", get(key).post(key).route_layer(layer(locks, policy)))
 }
 
 fn with_user(user: &str) -> Request<Body> {
@@ -32,7 +32,7 @@ async fn the_function_makes_the_key_from_the_request() {
     }
 
     let (locks, node) = memory().await;
-    let app = app(LockLayer::from_fn(user_key), &locks);
+    let app = app(LockPolicy::from_fn(user_key), &locks);
     let _guard = hold(&locks, "user:ann").await;
     assert_eq!(answer(&app, with_user("ann")).await.status, 409);
     for (user, key) in [("bob", "user:bob"), ("ann:x", "user:ann%3Ax"), ("%", "user:%25")] {
@@ -49,7 +49,7 @@ async fn the_function_makes_the_key_from_the_request() {
 async fn the_function_may_return_a_text_a_key_or_an_error() {
     async fn key<K: IntoLockKey>(key: impl Fn(&Parts) -> K + Send + Sync + 'static) -> String {
         let (locks, _node) = memory().await;
-        text(send(&app(LockLayer::from_fn(key), &locks), Method::POST, "/").await).await
+        text(send(&app(LockPolicy::from_fn(key), &locks), Method::POST, "/").await).await
     }
 
     assert_eq!(key(|_| "import").await, "import");
@@ -64,48 +64,42 @@ async fn a_result_that_is_no_key_refuses_the_request() {
     let (locks, node) = memory().await;
     for (key, status) in [("", 400), ("4711\n", 400), ("redlock:4711", 500)] {
         let logs = Logs::collect();
-        let refusing = app(LockLayer::from_fn(move |_| key), &locks);
+        let refusing = app(LockPolicy::from_fn(move |_| key), &locks);
         let response = send(&refusing, Method::POST, "/").await;
         assert_eq!(response.status(), status, "{key}");
         assert!(!text(response).await.contains("4711"), "{key}");
         assert_eq!(logs.count("ERROR", "begins with `redlock:`"), usize::from(status == 500));
     }
     let template = KeyTemplate::new("import:{n:u64}").unwrap();
-    let layer = LockLayer::from_fn(move |_| template.render([("n", "x")]));
-    let response = send(&app(layer, &locks), Method::POST, "/").await;
+    let policy = LockPolicy::from_fn(move |_| template.render([("n", "x")]));
+    let response = send(&app(policy, &locks), Method::POST, "/").await;
     assert_eq!(response.status(), 400);
     assert!(text(response).await.contains("the parameter n is not a whole number"));
     assert!(node.is_empty());
 }
 
 #[tokio::test]
-async fn the_options_of_a_layer_apply() {
+async fn the_options_of_a_policy_apply() {
     let (locks, node) = memory().await;
-    let layer = || LockLayer::from_fn(|parts| format!("by:{}", parts.method));
+    let policy = || LockPolicy::from_fn(|parts| format!("by:{}", parts.method));
 
-    let only_post = app(layer().methods([Method::POST]), &locks);
+    let only_post = app(policy().methods([Method::POST]), &locks);
     let _guards = [hold(&locks, "by:POST").await, hold(&locks, "by:HEAD").await];
     assert_eq!(post(&only_post, "/").await, 409);
     assert_eq!(send(&only_post, Method::GET, "/").await.status(), 500, "HeldLock without a lock");
-    assert_eq!(send(&app(layer(), &locks), Method::HEAD, "/").await.status(), 409);
+    assert_eq!(send(&app(policy(), &locks), Method::HEAD, "/").await.status(), 409);
 
-    let streaming = layer().hold_until(HoldUntil::EndOfBody).fenced(true);
+    let streaming = policy().hold_until(HoldUntil::EndOfBody).fenced(true);
     let body = async |_: FencedLock| Body::from("streamed");
-    let streaming = Router::new().route("/", get(body)).layer(streaming.manager(locks.clone()));
+    let streaming = Router::new().route("/", get(body)).layer(layer(&locks, streaming));
     let response = send(&streaming, Method::GET, "/").await;
     assert!(node.time_to_live("by:GET").is_some());
     assert_eq!(text(response).await, "streamed");
     assert!(node.time_to_live("by:GET").is_none());
 
-    let aborting = layer().expire(Duration::from_millis(400)).on_lost(OnLost::Abort);
-    let aborting = Router::new().route("/", get(std::future::pending::<()>)).layer(aborting);
-    let response = send(&aborting.layer(LocksLayer::new(&locks)), Method::GET, "/").await;
+    let aborting = policy().expire(Duration::from_millis(400)).on_lost(OnLost::Abort);
+    let aborting =
+        Router::new().route("/", get(std::future::pending::<()>)).layer(layer(&locks, aborting));
+    let response = send(&aborting, Method::GET, "/").await;
     assert_eq!(response.status(), 503);
-}
-
-#[test]
-fn checked_returns_the_mistakes_of_the_options() {
-    let layer = || LockLayer::from_fn(|_| "import");
-    assert!(layer().checked().is_ok());
-    assert!(layer().expire(Duration::ZERO).checked().is_err());
 }

@@ -10,14 +10,16 @@ mod request_values;
 
 use axum::Router;
 use axum::routing::post as on_post;
-use redlock_axum::{LockLayer, LockManager, LocksLayer, MemoryNode};
+use redlock_axum::{LockManager, LockPolicy, MemoryNode};
+
+use crate::support::layer;
 
 /// Returns an application with `/orders/{id}/pay` behind the layer. The handler responds with the
 /// number of keys on the node while it runs.
-fn app(layer: LockLayer, locks: &LockManager, node: &MemoryNode) -> Router {
+fn app(policy: impl Into<LockPolicy>, locks: &LockManager, node: &MemoryNode) -> Router {
     let node = node.clone();
     let pay = move || async move { node.len().to_string() };
     Router::new()
-        .route("/orders/{id}/pay", on_post(pay.clone()).get(pay).route_layer(layer))
-        .layer(LocksLayer::new(locks))
+        .route("/orders/{id}/pay", on_post(pay.clone()).get(pay))
+        .route_layer(layer(locks, policy))
 }

@@ -2,9 +2,9 @@
 
 use axum::Router;
 use axum::routing::{MethodRouter, post as on_post};
-use redlock_axum::{HeldLock, LockLayer, LocksLayer};
+use redlock_axum::HeldLock;
 
-use crate::support::{hold, memory, post};
+use crate::support::{hold, layer, memory, post};
 
 /// Returns a handler that does not run without a lock.
 fn work() -> MethodRouter {
@@ -29,11 +29,10 @@ async fn a_layer_around_nest_service_locks_all_routes_below_it() {
         ),
         ("nest_service in nest", Router::new().nest("/{k}", pay()), "/k/pay", "{k}"),
     ] {
-        for (method, router) in [
-            ("layer", router.clone().layer(LockLayer::new(key))),
-            ("route_layer", router.route_layer(LockLayer::new(key))),
+        for (method, app) in [
+            ("layer", router.clone().layer(layer(&locks, key))),
+            ("route_layer", router.route_layer(layer(&locks, key))),
         ] {
-            let app = router.layer(LocksLayer::new(&locks));
             for end in ["/", "/a", "/a/b", "//"] {
                 let path = format!("{prefix}{end}");
                 assert_eq!(post(&app, &path).await, 200, "{method}, {place}: {path}");
@@ -47,12 +46,11 @@ async fn a_layer_around_nest_service_locks_all_routes_below_it() {
 #[tokio::test]
 async fn a_layer_between_two_nest_services_locks() {
     let (locks, _node) = memory().await;
-    let layered = Router::new().nest_service("/pay", work()).layer(LockLayer::new("{k}"));
-    for (place, router) in [
+    let layered = Router::new().nest_service("/pay", work()).layer(layer(&locks, "{k}"));
+    for (place, app) in [
         ("nest_service", Router::new().nest_service("/{k}", layered.clone())),
         ("nest", Router::new().nest("/{k}", layered)),
     ] {
-        let app = router.layer(LocksLayer::new(&locks));
         let _guard = hold(&locks, "k").await;
         for path in ["/k/pay", "/k/pay/", "/k/pay/a"] {
             assert_eq!(post(&app, path).await, 409, "{place}: {path}");
@@ -63,32 +61,34 @@ async fn a_layer_between_two_nest_services_locks() {
 
 /// A request that no route matches needs no lock to get its 404.
 #[tokio::test]
-async fn a_fallback_is_not_locked_wherever_its_router_is_nested() {
+async fn a_route_layer_does_not_lock_a_fallback_wherever_its_router_is_nested() {
     let (locks, _node) = memory().await;
     let _guard = hold(&locks, "k").await;
     for key in ["k", "{id}"] {
-        let layer = || LockLayer::new(key);
+        let layer = || layer(&locks, key);
         let inner = || {
             let nothing = async || http::StatusCode::NOT_FOUND;
             Router::new().route("/orders/{id}", work()).fallback(nothing)
         };
-        for (place, router, prefix) in [
-            ("in no other", inner().layer(layer()), ""),
-            ("the layer inside", Router::new().nest("/api", inner().layer(layer())), "/api"),
-            ("the layer outside", Router::new().nest("/api", inner()).layer(layer()), "/api"),
+        for (place, app, prefix) in [
+            ("in no other", inner().route_layer(layer()), ""),
+            ("the layer inside", Router::new().nest("/api", inner().route_layer(layer())), "/api"),
+            ("the layer outside", Router::new().nest("/api", inner()).route_layer(layer()), "/api"),
             (
                 "nested twice",
-                Router::new().nest("/a", Router::new().nest("/b", inner().layer(layer()))),
+                Router::new().nest("/a", Router::new().nest("/b", inner().route_layer(layer()))),
                 "/a/b",
             ),
-            ("in a parameter", Router::new().nest("/t/{t}", inner().layer(layer())), "/t/x"),
+            ("in a parameter", Router::new().nest("/t/{t}", inner().route_layer(layer())), "/t/x"),
             (
                 "beside a nest_service",
-                Router::new().nest_service("/{tenant}/files", work()).merge(inner()).layer(layer()),
+                Router::new()
+                    .nest_service("/{tenant}/files", work())
+                    .merge(inner())
+                    .route_layer(layer()),
                 "",
             ),
         ] {
-            let app = router.layer(LocksLayer::new(&locks));
             assert_eq!(post(&app, &format!("{prefix}/orders/k")).await, 409, "{place}, {key}");
             for end in ["/nothing", "/orders/k/nothing", "//orders/k"] {
                 let path = format!("{prefix}{end}");
@@ -104,11 +104,10 @@ async fn a_fallback_inside_of_nest_service_is_locked() {
     let (locks, _node) = memory().await;
     let _guard = hold(&locks, "k").await;
     let inner = || Router::new().route("/orders", work());
-    for (place, router) in [
-        ("outside", Router::new().nest_service("/{k}", inner()).layer(LockLayer::new("{k}"))),
-        ("inside", Router::new().nest_service("/{k}", inner().layer(LockLayer::new("{k}")))),
+    for (place, app) in [
+        ("outside", Router::new().nest_service("/{k}", inner()).layer(layer(&locks, "{k}"))),
+        ("inside", Router::new().nest_service("/{k}", inner().layer(layer(&locks, "{k}")))),
     ] {
-        let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, "/k/nothing").await, 409, "{place}");
         assert_eq!(post(&app, "/j/nothing").await, 404, "{place}");
     }

@@ -5,11 +5,11 @@ use axum::response::IntoResponse;
 use axum::routing::any;
 use axum::{Extension, Router};
 use http::{HeaderValue, Method, Request};
-use redlock_axum::{HeldLock, LockLayer, LockManager, LockService, LocksLayer, SetupError};
+use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicy, LockService};
 use redlock_logs::Logs;
 use tower::ServiceExt;
 
-use crate::support::{Answer, OnlyWhenReady, answer, hold, memory, request};
+use crate::support::{Answer, OnlyWhenReady, answer, hold, layer, memory, request};
 
 #[derive(Clone)]
 struct Claims {
@@ -18,12 +18,12 @@ struct Claims {
 }
 
 /// Returns an application that responds with the key of its lock.
-fn app(layer: LockLayer, locks: &LockManager) -> Router {
+fn app(policy: impl Into<LockPolicy>, locks: &LockManager) -> Router {
+    let layer = layer(locks, policy);
     let key = async |lock: HeldLock| lock.keys()[0].to_string();
     Router::new()
         .route("/", any(key).layer(layer.clone()))
         .nest("/in/{id}", Router::new().route("/{part}", any(key).layer(layer)))
-        .layer(LocksLayer::new(locks))
 }
 
 fn with_headers(headers: &[(&'static str, &[u8])]) -> Request<Body> {
@@ -37,7 +37,7 @@ fn with_headers(headers: &[(&'static str, &[u8])]) -> Request<Body> {
 /// Sends a request to an application with this key. Asserts that a refused request takes no lock.
 async fn ask(template: &str, request: Request<Body>) -> Answer {
     let (locks, node) = memory().await;
-    let answer = answer(&app(LockLayer::new(template), &locks), request).await;
+    let answer = answer(&app(template, &locks), request).await;
     assert!(node.is_empty());
     answer
 }
@@ -173,9 +173,9 @@ async fn a_query_parameter_that_gives_no_value_is_a_bad_request() {
 async fn sources_can_be_combined_with_path_parameters_in_a_nested_router() {
     let (locks, _node) = memory().await;
     let template = "{id}:{part:u64}:{query(q)}:{header(x-user)}:{ext(tenant)}:{id}";
-    let layer = LockLayer::new(template).ext("tenant", |claims: &Claims| claims.tenant.clone());
+    let policy = LockPolicy::new(template).ext("tenant", |claims: &Claims| claims.tenant.clone());
     let claims = Claims { tenant: "a:b".to_owned(), user: 7 };
-    let app = app(layer, &locks).layer(Extension(claims));
+    let app = app(policy, &locks).layer(Extension(claims));
     let request = Request::post("/in/x%2Fy/07?q=1").header("x-user", "ann");
     let answer = answer(&app, request.body(Body::empty()).unwrap()).await;
     assert_eq!(answer.body, "x%2Fy:7:1:ann:a%3Ab:x%2Fy");
@@ -185,11 +185,9 @@ async fn sources_can_be_combined_with_path_parameters_in_a_nested_router() {
 #[tokio::test]
 async fn a_path_parameter_with_the_name_of_a_header_does_not_replace_the_header() {
     let (locks, _node) = memory().await;
-    let layer = LockLayer::new("user:{header(x-user)}:{id}");
+    let policy = LockPolicy::new("user:{header(x-user)}:{id}");
     let key = async |lock: HeldLock| lock.keys()[0].to_string();
-    let app = Router::new()
-        .route("/{header(x-user)}/{id}", any(key).layer(layer))
-        .layer(LocksLayer::new(&locks));
+    let app = Router::new().route("/{header(x-user)}/{id}", any(key).layer(layer(&locks, policy)));
     let request = Request::post("/eve/1").header("x-user", "ann");
     assert_eq!(answer(&app, request.body(Body::empty()).unwrap()).await.body, "user:ann:1");
 }
@@ -197,7 +195,7 @@ async fn a_path_parameter_with_the_name_of_a_header_does_not_replace_the_header(
 #[tokio::test]
 async fn a_key_without_path_parameters_needs_no_router() {
     let (locks, _node) = memory().await;
-    let layer = LockLayer::new("user:{header(x-user)}:{query(q)}").manager(locks.clone());
+    let layer = layer(&locks, "user:{header(x-user)}:{query(q)}");
     let service = LockService::new(OnlyWhenReady::default(), layer);
     let call = || {
         let request = Request::post("/?q=1").header("x-user", "ann").body(Body::empty());
@@ -212,7 +210,7 @@ async fn a_key_without_path_parameters_needs_no_router() {
 #[tokio::test]
 async fn head_has_the_key_of_get() {
     let (locks, _node) = memory().await;
-    let app = app(LockLayer::new("t:{query(t)}").methods([Method::GET]), &locks);
+    let app = app(LockPolicy::new("t:{query(t)}").methods([Method::GET]), &locks);
     let _guard = hold(&locks, "t:1").await;
     for (path, status) in [("/?t=1", 409), ("/?t=2", 200), ("/", 400)] {
         assert_eq!(answer(&app, request(Method::HEAD, path)).await.status, status, "{path}");
@@ -222,12 +220,12 @@ async fn head_has_the_key_of_get() {
 #[tokio::test]
 async fn a_registered_function_takes_its_value_from_an_extension() {
     let (locks, _node) = memory().await;
-    let layer = LockLayer::new("{ext(tenant)}:{ext(user):u64}:{ext(last)}")
+    let policy = LockPolicy::new("{ext(tenant)}:{ext(user):u64}:{ext(last)}")
         .ext("user", |claims: &Claims| claims.user)
         .ext("tenant", |claims: &Claims| claims.tenant.clone())
         .ext("last", |_: &Claims| "first")
         .ext("last", |count: &u8| count + 1);
-    let app = app(layer.checked().unwrap(), &locks).layer(Extension(1_u8));
+    let app = app(policy, &locks).layer(Extension(1_u8));
     for (tenant, status, expected) in [
         ("a:b", 200, "a%3Ab:7:2"),
         ("", 400, "\"detail\":\"a value that identifies the resource is empty\""),
@@ -250,9 +248,10 @@ async fn an_unusable_value_of_an_extension_does_not_show_its_name_to_clients() {
         ("export:{ext(tenant):u64}", "x", "a value that identifies the resource is not a whole"),
         ("{ext(tenant)}:7", "redlock", "a value that identifies the resource has a reserved value"),
     ] {
-        let layer = LockLayer::new(template).ext("tenant", |claims: &Claims| claims.tenant.clone());
+        let policy =
+            LockPolicy::new(template).ext("tenant", |claims: &Claims| claims.tenant.clone());
         let claims = Claims { tenant: tenant.to_owned(), user: 7 };
-        let app = app(layer, &locks).layer(Extension(claims));
+        let app = app(policy, &locks).layer(Extension(claims));
         let answer = answer(&app, request(Method::POST, "/")).await;
         assert_eq!(answer.status, 400, "{template}: {}", answer.body);
         assert!(answer.body.contains(detail), "{template}: {}", answer.body);
@@ -264,12 +263,12 @@ async fn an_unusable_value_of_an_extension_does_not_show_its_name_to_clients() {
 #[tokio::test]
 async fn a_missing_extension_is_a_server_error_and_the_log_names_the_fix() {
     let (locks, node) = memory().await;
-    let layer = LockLayer::new("export:{ext(tenant)}")
+    let policy = LockPolicy::new("export:{ext(tenant)}")
         .ext("tenant", |claims: &Claims| claims.tenant.clone());
     let claims = Claims { tenant: "a".to_owned(), user: 7 };
     // Inside of the lock, where the lock layer does not see the extension.
-    let app = Router::new().route("/", any(|| async {})).layer(Extension(claims)).layer(layer);
-    let app = app.layer(LocksLayer::new(&locks));
+    let app = Router::new().route("/", any(|| async {})).layer(Extension(claims));
+    let app = app.layer(layer(&locks, policy));
 
     let logs = Logs::collect();
     let answer = answer(&app, request(Method::POST, "/")).await;
@@ -281,21 +280,16 @@ async fn a_missing_extension_is_a_server_error_and_the_log_names_the_fix() {
     assert!(node.is_empty());
 }
 
-#[tokio::test]
-async fn an_extension_without_a_function_is_a_mistake_of_the_layer() {
-    let (locks, _node) = memory().await;
-    let layer =
-        || LockLayer::new("export:{ext(tenant)}").ext("user", |claims: &Claims| claims.user);
-    let mistake = layer().checked().unwrap_err();
-    assert!(matches!(&mistake, SetupError::UnregisteredExtension { name, .. } if name == "tenant"));
-    assert!(mistake.to_string().contains(".ext(\"tenant\", |extension: &MyExtension| ..)"));
-    assert!(layer().ext("tenant", |_: &Claims| "a").checked().is_ok());
-
-    let logs = Logs::collect();
-    let claims = Claims { tenant: "a".to_owned(), user: 7 };
-    let app = app(layer(), &locks).layer(Extension(claims));
-    let answer = answer(&app, request(Method::POST, "/")).await;
-    assert_eq!(answer.status, 500);
-    assert!(!answer.body.contains("tenant"), "{}", answer.body);
-    assert_eq!(logs.count("ERROR", &mistake.to_string()), 1);
+#[test]
+fn an_extension_without_a_function_is_a_mistake_of_the_policy() {
+    let locks = LockManager::in_memory();
+    let policy =
+        || LockPolicy::new("export:{ext(tenant)}").ext("user", |claims: &Claims| claims.user);
+    let mistake = LockLayer::new(&locks, policy()).unwrap_err();
+    assert_eq!(
+        mistake.to_string(),
+        "lock policy 1 (export:{ext(tenant)}): the key has the placeholder {ext(tenant)}, but no function is \
+         registered for it; add `.ext(\"tenant\", |extension: &MyExtension| ..)` to the policy"
+    );
+    assert!(LockLayer::new(&locks, policy().ext("tenant", |_: &Claims| "a")).is_ok());
 }

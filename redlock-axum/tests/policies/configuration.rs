@@ -5,31 +5,30 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{any, post as on_post};
 use http::Method;
-use redlock_axum::{FencedLock, HeldLock, LockLayer, LockManager, LockPolicies, LocksLayer};
+use redlock_axum::{FencedLock, HeldLock, LockLayer, LockManager, LockPolicy};
 use serde::Deserialize;
 
 use super::ok;
-use crate::support::{hold, memory, post, send, text};
+use crate::support::{hold, layer, memory, post, send, table, text};
 
 #[derive(Debug, Deserialize)]
 struct Config {
-    locks: LockPolicies,
+    locks: Vec<LockPolicy>,
 }
 
-async fn app(table: LockPolicies) -> (Router, LockManager) {
+async fn app(policies: Vec<LockPolicy>) -> (Router, LockManager) {
     let (locks, node) = memory().await;
     let lease = async move || node.time_to_live("order:7").unwrap().as_millis().to_string();
     let app = Router::new()
         .route("/orders/{id}/pay", on_post(lease).get(ok))
         .route("/stock/{sku}", any(ok))
-        .layer(table)
-        .layer(LocksLayer::new(&locks));
+        .layer(table(&locks, policies));
     (app, locks)
 }
 
 /// Asserts that every field has its effect.
-async fn works(table: LockPolicies) {
-    let (app, locks) = app(table).await;
+async fn works(policies: Vec<LockPolicy>) {
+    let (app, locks) = app(policies).await;
     let lease = text(send(&app, Method::POST, "/orders/7/pay").await).await;
     assert!((1400..=1500).contains(&lease.parse::<u64>().unwrap()), "{lease}");
 
@@ -79,7 +78,7 @@ async fn a_table_is_read_from_toml() {
 
 #[tokio::test]
 async fn a_table_is_read_from_json() {
-    let table = serde_json::from_str(
+    let policies = serde_json::from_str(
         r#"[
             {
                 "methods": ["POST"],
@@ -97,12 +96,12 @@ async fn a_table_is_read_from_json() {
         ]"#,
     )
     .unwrap();
-    works(table).await;
+    works(policies).await;
 }
 
 #[tokio::test]
 async fn the_options_for_holding_a_lock_are_read() {
-    let table: Config = toml::from_str(
+    let config: Config = toml::from_str(
         r#"
         locks = [
             { route = "/waits", key = "waits", wait_time = "forever" },
@@ -133,9 +132,8 @@ async fn the_options_for_holding_a_lock_are_read() {
         .route("/shares", on_post(ok))
         .route("/limits", on_post(ok))
         .route("/reads", on_post(ok).get(ok).put(ok))
-        .layer(table.locks)
-        .route_layer(LockLayer::new("again"))
-        .layer(LocksLayer::new(&locks));
+        .layer(table(&locks, config.locks))
+        .route_layer(layer(&locks, "again"));
 
     let guard = hold(&locks, "waits").await;
     let (waited, released) = tokio::join!(post(&app, "/waits"), guard.release());
@@ -172,16 +170,20 @@ async fn the_options_for_holding_a_lock_are_read() {
 
 #[test]
 fn each_mistake_in_a_file_has_a_clear_message() {
+    let locks = LockManager::in_memory();
     let message = |fields: &str| {
         let text = format!("[[locks]]\nroute = '/a/{{id}}'\nkey = 'a:{{id}}'\n{fields}");
-        toml::from_str::<Config>(&text).unwrap_err().to_string()
+        match toml::from_str::<Config>(&text) {
+            Ok(config) => LockLayer::table(&locks, config.locks).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
     };
     for (fields, part) in [
         ("expires = 5", "unknown field `expires`, expected one of `route`, `key`, `methods`"),
         ("methods = 'PSOT'", "`PSOT` is not a method; the methods are GET, POST, PUT"),
         ("methods = ['post']", "`post` is not a method"),
         ("methods = 5", "expected a method such as \"POST\", or a list of methods"),
-        ("methods = []", "methods is an empty list"),
+        ("methods = []", "methods is an empty list, but must be at least one method"),
         ("expire = 'soon'", "expected a time such as \"500ms\" or \"5s\""),
         ("expire = -1", "expected a time such as"),
         ("expire = 1.5", "expected a time such as"),

@@ -7,11 +7,11 @@ use axum::body::{Body, Bytes};
 use axum::routing::post as on_post;
 use http::{Method, StatusCode};
 use http_body_util::Full;
-use redlock_axum::{HoldUntil, LockPolicy, LockRejection, LocksLayer};
+use redlock_axum::{HoldUntil, LockPolicy, LockRejection};
 use tower::Layer;
 
-use super::{ok, orders, policies};
-use crate::support::{OnlyWhenReady, hold, memory, post, send, text};
+use super::{ok, orders};
+use crate::support::{OnlyWhenReady, hold, memory, post, send, table, text};
 
 #[tokio::test]
 async fn a_policy_applies_its_options() {
@@ -28,14 +28,16 @@ async fn a_policy_applies_its_options() {
         .route("/retry", on_post(ok))
         .route("/wait", on_post(ok))
         .route("/body", on_post(|| async { Body::new(Full::new(Bytes::from("body"))) }))
-        .layer(policies([
-            LockPolicy::new("/lease", "lease").expire(Duration::from_secs(90)),
-            LockPolicy::new("/status", "status").contended_status(StatusCode::LOCKED),
-            LockPolicy::new("/retry", "retry").retry_after_max(Duration::from_secs(20)),
-            LockPolicy::new("/wait", "wait").wait_time(Duration::from_secs(30)),
-            LockPolicy::new("/body", "body").hold_until(HoldUntil::EndOfBody),
-        ]))
-        .layer(LocksLayer::new(&locks));
+        .layer(table(
+            &locks,
+            [
+                LockPolicy::new("lease").route("/lease").expire(Duration::from_secs(90)),
+                LockPolicy::new("status").route("/status").contended_status(StatusCode::LOCKED),
+                LockPolicy::new("retry").route("/retry").retry_after_max(Duration::from_secs(20)),
+                LockPolicy::new("wait").route("/wait").wait_time(Duration::from_secs(30)),
+                LockPolicy::new("body").route("/body").hold_until(HoldUntil::EndOfBody),
+            ],
+        ));
 
     assert_eq!(text(send(&app, Method::POST, "/lease").await).await, "89");
 
@@ -58,10 +60,9 @@ async fn a_policy_applies_its_options() {
 }
 
 #[tokio::test]
-async fn a_table_has_its_own_manager_and_responses() {
+async fn a_table_has_its_own_responses() {
     let (locks, _node) = memory().await;
-    let table = policies([LockPolicy::new("/", "k")])
-        .manager(locks.clone())
+    let table = table(&locks, [LockPolicy::new("k").route("/")])
         .on_reject(|rejection: LockRejection| (StatusCode::IM_A_TEAPOT, rejection.to_string()));
     let app = Router::new().route("/", on_post(ok)).layer(table);
 
@@ -71,27 +72,20 @@ async fn a_table_has_its_own_manager_and_responses() {
     assert!(text(response).await.contains("another request is being processed"));
 }
 
-#[tokio::test]
-async fn a_table_without_a_manager_refuses() {
-    let app = Router::new().route("/", on_post(ok)).layer(policies([LockPolicy::new("/", "k")]));
-    assert_eq!(post(&app, "/").await, 500);
-}
-
 /// tower's contract: a service may be called only after `poll_ready` of the same instance.
 #[tokio::test]
 async fn only_the_instance_that_was_polled_ready_is_called() {
     let (locks, _node) = memory().await;
-    let table = policies([LockPolicy::new("/", "k").methods([Method::POST])]);
-    let app = Router::new()
-        .route_service("/", table.layer(OnlyWhenReady::default()))
-        .layer(LocksLayer::new(&locks));
+    let table = table(&locks, [LockPolicy::new("k").route("/").methods([Method::POST])]);
+    let app = Router::new().route_service("/", table.layer(OnlyWhenReady::default()));
     assert_eq!(post(&app, "/").await, 200);
     assert_eq!(send(&app, Method::GET, "/").await.status(), 200);
 }
 
 #[test]
-fn a_policy_displays_its_methods_and_route() {
+fn a_policy_displays_its_methods_and_its_route_or_key() {
     let policy = orders().methods([Method::GET, Method::POST]);
-    assert_eq!(policy.to_string(), "GET,POST /orders/{id}");
-    assert_eq!((policy.route(), policy.key()), ("/orders/{id}", "order:{id:u64}"));
+    assert_eq!(policy.to_string(), "GET, POST /orders/{id}");
+    assert_eq!(LockPolicy::new("order:{id}").to_string(), "order:{id}");
+    assert_eq!(LockPolicy::from_fn(|_| "k").to_string(), "from_fn");
 }

@@ -3,11 +3,11 @@
 use axum::Router;
 use axum::routing::{any, get, post as on_post};
 use http::Method;
-use redlock_axum::{LockPolicies, LockPolicy, LocksLayer};
+use redlock_axum::LockPolicy;
 use redlock_logs::Logs;
 
-use super::{ok, orders, policies};
-use crate::support::{hold, memory, post, send, text};
+use super::{ok, orders};
+use crate::support::{hold, memory, post, send, table, text};
 
 #[tokio::test]
 async fn each_route_is_locked_by_its_own_policy() {
@@ -16,11 +16,13 @@ async fn each_route_is_locked_by_its_own_policy() {
         .route("/orders/{id}/pay", on_post(ok))
         .route("/stock/{sku}", on_post(ok).get(ok))
         .route("/health", get(ok))
-        .layer(policies([
-            LockPolicy::new("/orders/{id}/pay", "order:{id:u64}"),
-            LockPolicy::new("/stock/{sku}", "stock:{sku}").methods([Method::POST]),
-        ]))
-        .layer(LocksLayer::new(&locks));
+        .layer(table(
+            &locks,
+            [
+                LockPolicy::new("order:{id:u64}").route("/orders/{id}/pay"),
+                LockPolicy::new("stock:{sku}").route("/stock/{sku}").methods([Method::POST]),
+            ],
+        ));
 
     let _order = hold(&locks, "order:42").await;
     let _stock = hold(&locks, "stock:shoe").await;
@@ -36,13 +38,13 @@ async fn each_route_is_locked_by_its_own_policy() {
 #[tokio::test]
 async fn methods_of_one_route_can_have_different_keys() {
     let (locks, _node) = memory().await;
-    let app = Router::new()
-        .route("/{id}", any(ok))
-        .route_layer(policies([
-            LockPolicy::new("/{id}", "write:{id}").methods([Method::PUT, Method::DELETE]),
-            LockPolicy::new("/{id}", "append:{id}").methods([Method::POST]),
-        ]))
-        .layer(LocksLayer::new(&locks));
+    let app = Router::new().route("/{id}", any(ok)).route_layer(table(
+        &locks,
+        [
+            LockPolicy::new("write:{id}").route("/{id}").methods([Method::PUT, Method::DELETE]),
+            LockPolicy::new("append:{id}").route("/{id}").methods([Method::POST]),
+        ],
+    ));
 
     let _write = hold(&locks, "write:1").await;
     assert_eq!(send(&app, Method::PUT, "/1").await.status(), 409);
@@ -55,15 +57,15 @@ async fn methods_of_one_route_can_have_different_keys() {
 #[tokio::test]
 async fn the_policy_for_get_applies_to_head_unless_head_has_its_own() {
     let (locks, _node) = memory().await;
-    let get_policy = || LockPolicy::new("/", "get").methods([Method::GET]);
-    let app = |table: LockPolicies| {
-        Router::new().route("/", get(ok)).layer(table).layer(LocksLayer::new(&locks))
+    let get_policy = || LockPolicy::new("get").route("/").methods([Method::GET]);
+    let app = |policies: Vec<LockPolicy>| {
+        Router::new().route("/", get(ok)).layer(table(&locks, policies))
     };
 
     let guard = hold(&locks, "get").await;
-    let shared = app(policies([get_policy()]));
+    let shared = app(vec![get_policy()]);
     assert_eq!(send(&shared, Method::HEAD, "/").await.status(), 409);
-    let own = app(policies([get_policy(), LockPolicy::new("/", "head").methods([Method::HEAD])]));
+    let own = app(vec![get_policy(), LockPolicy::new("head").route("/").methods([Method::HEAD])]);
     assert_eq!(send(&own, Method::HEAD, "/").await.status(), 200);
 
     guard.release().await.unwrap();
@@ -76,14 +78,14 @@ async fn the_policy_for_get_applies_to_head_unless_head_has_its_own() {
 async fn a_nested_route_is_found_by_its_whole_pattern_wherever_the_layer_is() {
     let (locks, _node) = memory().await;
     let _guard = hold(&locks, "order:7").await;
-    let table = || policies([LockPolicy::new("/api/{tenant}/orders/{id}", "order:{id}")]);
+    let policy = || LockPolicy::new("order:{id}").route("/api/{tenant}/orders/{id}");
+    let table = || table(&locks, [policy()]);
     let inner = || Router::new().route("/orders/{id}", on_post(ok));
-    for (place, router) in [
+    for (place, app) in [
         ("outside", Router::new().nest("/api/{tenant}", inner()).layer(table())),
         ("inside", Router::new().nest("/api/{tenant}", inner().route_layer(table()))),
         ("nest_service", Router::new().nest_service("/api/{tenant}", inner().layer(table()))),
     ] {
-        let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, "/api/acme/orders/7").await, 409, "{place}");
         assert_eq!(post(&app, "/api/acme/orders/8").await, 200, "{place}");
     }
@@ -102,8 +104,7 @@ async fn a_policy_matches_every_kind_of_pattern_that_axum_accepts() {
     ] {
         let app = Router::new()
             .route(route, on_post(ok))
-            .layer(policies([LockPolicy::new(route, "k")]))
-            .layer(LocksLayer::new(&locks));
+            .layer(table(&locks, [LockPolicy::new("k").route(route)]));
         assert_eq!(post(&app, path).await, 409, "{route}");
     }
 }
@@ -115,8 +116,7 @@ async fn the_names_of_parameters_matter_only_in_the_key() {
     let app = |key| {
         Router::new()
             .route("/orders/{order_id}", on_post(ok))
-            .layer(policies([LockPolicy::new("/orders/{id}", key)]))
-            .layer(LocksLayer::new(&locks))
+            .layer(table(&locks, [LockPolicy::new(key).route("/orders/{id}")]))
     };
 
     let _held = hold(&locks, "orders").await;
@@ -133,8 +133,7 @@ async fn a_more_specific_route_without_a_policy_is_served_unlocked() {
     let app = Router::new()
         .route("/orders/{id}", on_post(ok))
         .route("/orders/search", on_post(async move || seen.len().to_string()))
-        .layer(policies([orders()]))
-        .layer(LocksLayer::new(&locks));
+        .layer(table(&locks, [orders()]));
 
     let response = send(&app, Method::POST, "/orders/search").await;
     assert_eq!(response.status(), 200);

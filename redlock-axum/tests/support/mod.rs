@@ -14,7 +14,9 @@ use axum::response::Response;
 use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use redlock_axum::{LockError, LockGuard, LockManager, LocksLayer, MemoryNode};
+use redlock_axum::{
+    LockError, LockGuard, LockLayer, LockManager, LockPolicy, LocksLayer, MemoryNode,
+};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt};
@@ -36,6 +38,19 @@ pub(crate) fn app(router: Router<LockManager>, locks: &LockManager) -> Router {
 /// as an extension.
 pub(crate) fn installed(router: Router, locks: &LockManager) -> Router {
     router.layer(Extension(locks.clone())).layer(LocksLayer::new(locks))
+}
+
+/// Returns a layer with one policy.
+pub(crate) fn layer(locks: &LockManager, policy: impl Into<LockPolicy>) -> LockLayer {
+    LockLayer::new(locks, policy).unwrap()
+}
+
+/// Returns a layer with a table of policies.
+pub(crate) fn table(
+    locks: &LockManager,
+    policies: impl IntoIterator<Item = LockPolicy>,
+) -> LockLayer {
+    LockLayer::table(locks, policies).unwrap()
 }
 
 /// Acquires a key with a lease that no test outlives.

@@ -74,6 +74,18 @@ impl LockRequest {
 
     crate::lock_option_setters!(self => self.options; self);
 
+    /// Checks the key and the options without acquiring the lock, for example when a service starts. Sends nothing to the
+    /// nodes.
+    ///
+    /// # Errors
+    ///
+    /// The [`LockError::InvalidKey`] or [`LockError::InvalidOption`] with which [`acquire`](Self::acquire) would fail: for
+    /// an option that is out of its range, conflicts with another option, or is not supported by the manager or one of its
+    /// nodes.
+    pub fn check(&self) -> Result<(), LockError> {
+        Acquisition::new(self.clone()).map(drop)
+    }
+
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time).
     ///
     /// # Errors
@@ -359,6 +371,23 @@ mod tests {
         }
         let shortest = bounded(Duration::from_nanos(1)).try_acquire().await.unwrap();
         shortest.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_check_finds_the_mistakes_of_an_acquisition_and_acquires_nothing() {
+        let locks = LockManager::in_memory();
+        for request in [
+            locks.lock("a").expire(Duration::ZERO),
+            locks.lock("a").shared(true).permits(2),
+            locks.lock("redlock:a"),
+            locks.lock_all([""; 0]),
+        ] {
+            let refusal = request.check().unwrap_err().to_string();
+            assert_eq!(refusal, request.try_acquire().await.unwrap_err().to_string());
+        }
+        let request = locks.lock("a");
+        request.check().unwrap();
+        request.try_acquire().await.unwrap();
     }
 
     /// `redlock-axum` computes the `Retry-After` header from the rest of the lease.

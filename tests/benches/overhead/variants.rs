@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
-use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
+use redlock_axum::{LockLayer, LockManager, LockPolicy, redis_lock};
 use tokio::runtime::Runtime;
 use tower::{Service, ServiceExt};
 
@@ -61,14 +61,14 @@ impl Variant {
     }
 }
 
-/// Returns the bare route, the lock in the handler, the attribute, the layer, the policies, and the bare route behind
+/// Returns the bare route, the lock in the handler, the attribute, the layer, a table, and the bare route behind
 /// an empty middleware.
 pub(crate) fn variants() -> [Variant; 6] {
     let locks = LockManager::in_memory();
     let route = |handler| Router::new().route(ROUTE, handler);
-    let policies = LockPolicies::new([LockPolicy::new(ROUTE, "order:{id:u64}").expire(LEASE)]);
-    let policies = policies.expect("a policy").manager(locks.clone());
-    let layer = LockLayer::new("order:{id:u64}").expire(LEASE).manager(locks.clone());
+    let policy = LockPolicy::new("order:{id:u64}").expire(LEASE);
+    let layer = LockLayer::new(&locks, policy.clone()).expect("a policy");
+    let table = LockLayer::table(&locks, [policy.route(ROUTE)]).expect("a table");
     let empty = tower::util::MapRequestLayer::new(|request: Request<Body>| request);
     let hand = locks.clone();
     let hand = move |Path(id): Path<u64>| by_hand(hand.clone(), id);
@@ -77,7 +77,7 @@ pub(crate) fn variants() -> [Variant; 6] {
         Variant::new("lock in the handler", route(post(hand))),
         Variant::new("attribute", Router::new().route(ROUTE, post(attribute)).with_state(locks)),
         Variant::new("layer", route(post(bare).route_layer(layer))),
-        Variant::new("policies", route(post(bare)).layer(policies)),
+        Variant::new("table", route(post(bare)).layer(table)),
         Variant::new("empty middleware", route(post(bare).route_layer(empty))),
     ]
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::routing::post;
-use redlock_axum::{HeldLock, LockLayer, LockManager, LocksLayer, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicy, LocksLayer, redis_lock};
 use redlock_tests::History;
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -68,7 +68,7 @@ async fn layered(
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
-    let mut layer = LockLayer::new("order:{id:u64}");
+    let mut policy = LockPolicy::new("order:{id:u64}");
     // With hundreds of requests at once on few cores, a slow reply is not a failure, nor is a slow connection.
     let mut builder =
         LockManager::builder().node_timeout(NODE_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         builder = builder.node_timeout(timeout);
     }
     if let Some(lease) = duration("LEASE_MS")? {
-        layer = layer.expire(lease);
+        policy = policy.expire(lease);
         builder = builder.expire(lease).node_timeout(NODE_TIMEOUT.min(lease / 2));
     }
     if let Some(longest_lease) = duration("RESTART_GUARD_MS")? {
@@ -85,13 +85,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let urls = std::env::var("REDIS_URLS")?;
     let locks = builder.urls(urls.split(',')).connect().await?;
     let history = History::at(std::env::var("HISTORY")?);
-    let waiting = layer.clone().wait_time(WAIT);
+    let waiting = policy.clone().wait_time(WAIT);
     let fenced = waiting.clone().fenced(true);
+    let layer = |policy| LockLayer::new(&locks, policy);
     let app = Router::new()
         .route("/attribute/{id}", post(attribute))
-        .route("/layer/{id}", post(layered).route_layer(layer))
-        .route("/waiting/{id}", post(layered).route_layer(waiting))
-        .route("/fenced/{id}", post(layered).route_layer(fenced))
+        .route("/layer/{id}", post(layered).route_layer(layer(policy)?))
+        .route("/waiting/{id}", post(layered).route_layer(layer(waiting)?))
+        .route("/fenced/{id}", post(layered).route_layer(layer(fenced)?))
         .layer(LocksLayer::new(&locks))
         .with_state(history);
     let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;

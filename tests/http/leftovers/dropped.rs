@@ -10,11 +10,11 @@ use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use futures_util::stream;
-use redlock_axum::{HoldUntil, LockLayer, LockManager, LocksLayer, OnLost, redis_lock};
+use redlock_axum::{HoldUntil, LockManager, OnLost, redis_lock};
 use redlock_tests::{Moment, Nodes, Traces, drop_after, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
-use super::{KEY, layer, policies};
+use super::{KEY, layer, policy};
 use crate::{LONG, SOON};
 
 const BRIEF: Duration = Duration::from_millis(40);
@@ -73,12 +73,10 @@ handlers_with_several_keys! {
     several_fenced: [expire = "5m", fenced, wait_time = "5m", on_lost = abort],
 }
 
-fn by(layer: LockLayer) -> MethodRouter<LockManager> {
-    post(handler).route_layer(layer)
-}
-
-fn routes() -> Vec<(&'static str, MethodRouter<LockManager>)> {
-    let until_end = || layer().hold_until(HoldUntil::EndOfBody);
+fn routes(locks: &LockManager) -> Vec<(&'static str, MethodRouter<LockManager>)> {
+    let around = |inner: MethodRouter<_>, policy| inner.route_layer(layer(locks, policy));
+    let by = |policy| around(post(handler), policy);
+    let until_end = || policy().hold_until(HoldUntil::EndOfBody);
     vec![
         ("attribute", post(plain)),
         ("attribute, renewed", post(renewed)),
@@ -86,24 +84,24 @@ fn routes() -> Vec<(&'static str, MethodRouter<LockManager>)> {
         ("attribute, kept", post(kept)),
         ("attribute, fenced", post(fenced)),
         ("attribute, aborted", post(aborted)),
-        ("attribute, inside of a layer", post(shared).route_layer(layer())),
+        ("attribute, inside of a layer", around(post(shared), policy())),
         ("several keys", post(several)),
         ("several keys, renewed", post(several_renewed)),
         ("several keys, fenced", post(several_fenced)),
-        ("layer", by(layer())),
-        ("layer, renewed", by(layer().renew(true).max_hold(LONG).wait_time(LONG))),
-        ("layer, min held", by(layer().min_hold(BRIEF))),
-        ("layer, kept", by(layer().expire(BRIEF).keep(true))),
-        ("layer, fenced", by(layer().fenced(true).wait_forever())),
-        ("layer, aborted", by(layer().on_lost(OnLost::Abort))),
-        ("layer, inside of a layer", by(layer().reentrant(true)).route_layer(layer())),
+        ("layer", by(policy())),
+        ("layer, renewed", by(policy().renew(true).max_hold(LONG).wait_time(LONG))),
+        ("layer, min held", by(policy().min_hold(BRIEF))),
+        ("layer, kept", by(policy().expire(BRIEF).keep(true))),
+        ("layer, fenced", by(policy().fenced(true).wait_forever())),
+        ("layer, aborted", by(policy().on_lost(OnLost::Abort))),
+        ("layer, inside of a layer", around(by(policy().reentrant(true)), policy())),
         ("body", by(until_end())),
         ("body, renewed", by(until_end().renew(true))),
         ("body, min held", by(until_end().min_hold(BRIEF))),
         ("body, kept", by(until_end().expire(BRIEF).keep(true))),
         ("body, fenced", by(until_end().fenced(true))),
         ("body, aborted", by(until_end().on_lost(OnLost::Abort))),
-        ("policy", post(handler)),
+        ("policy with a route", by(policy().route("/{id}"))),
     ]
 }
 
@@ -118,13 +116,11 @@ async fn every_request_at_every_poll(nodes: Nodes) {
     let mut traces = Traces::look(&nodes).await;
     // The keys of a set lie in different slots of a cluster.
     let has_sets = !matches!(nodes, Nodes::Cluster(_));
-    for (name, method) in routes() {
+    for (name, method) in routes(&locks) {
         if name.starts_with("several") && !has_sets {
             continue;
         }
-        let app = Router::new().route("/{id}", method);
-        let app = if name == "policy" { app.layer(policies("/{id}")) } else { app };
-        let app = app.layer(LocksLayer::new(&locks)).with_state(locks.clone());
+        let app = Router::new().route("/{id}", method).with_state(locks.clone());
         for moment in [Moment::AtOnce, Moment::WhenWoken] {
             for polls in 0.. {
                 let request = Request::post("/42").body(Body::from("body")).unwrap();

@@ -13,7 +13,7 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use axum::{Json, Router};
-use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, redis_lock};
+use redlock_axum::{LockLayer, LockManager, LockPolicy, LocksLayer, redis_lock};
 use redlock_tests::{Nodes, eventually};
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -28,12 +28,12 @@ const FRONTS: [&str; 3] = ["/attribute/42", "/layer/42", "/policy/42"];
 /// The front ends, and the attribute with several keys.
 const ALL: [&str; 4] = ["/attribute/42", "/layer/42", "/policy/42", "/several/42"];
 
-fn layer() -> LockLayer {
-    LockLayer::new("order:{id:u64}").expire(LONG)
+fn policy() -> LockPolicy {
+    LockPolicy::new("order:{id:u64}").expire(LONG)
 }
 
-fn policies(route: &str) -> LockPolicies {
-    LockPolicies::new([LockPolicy::new(route, "order:{id:u64}").expire(LONG)]).unwrap()
+fn layer(locks: &LockManager, policy: LockPolicy) -> LockLayer {
+    LockLayer::new(locks, policy).unwrap()
 }
 
 /// The routes of [`FRONTS`].
@@ -47,9 +47,9 @@ where
 {
     Router::new()
         .route("/attribute/{id}", attribute)
-        .route("/layer/{id}", plain.clone().route_layer(layer()))
+        .route("/layer/{id}", plain.clone().route_layer(layer(locks, policy())))
         .route("/policy/{id}", plain)
-        .layer(policies("/policy/{id}"))
+        .layer(layer(locks, policy().route("/policy/{id}")))
         .layer(LocksLayer::new(locks))
 }
 

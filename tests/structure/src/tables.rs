@@ -32,7 +32,7 @@ const OF_LOCK: &str = "redlock-core/src/options/table.rs";
 /// Where the code lists other names of options: a file, and the name of a constant, a function or a macro.
 const OF_ATTRIBUTE: [Source; 1] = [("redlock-axum/src/attribute/options.rs", "unknown_argument")];
 /// The fields of a policy, with a line `name: type,` for each one.
-const OF_POLICY: &str = "redlock-axum/src/policy/de.rs";
+const OF_POLICY: &str = "redlock-axum/src/layer/de.rs";
 
 type Source = (&'static str, &'static str);
 /// The names in a table, each with its default, if it has one.

@@ -7,7 +7,8 @@ use http::{Method, StatusCode};
 use redlock_core::__private::{ConfigValue, read_option};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
-use super::{LockPolicies, LockPolicy};
+use super::LockPolicy;
+use super::methods::Methods;
 use crate::options::HoldUntil;
 
 /// The HTTP methods that axum can route.
@@ -27,12 +28,12 @@ macro_rules! define_fields {
     ($($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {
         /// The fields of a policy. `serde(flatten)` would ignore a misspelt field, and its errors have no column.
         #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields, expecting = "a lock policy, with at least a `route` and a `key`")]
+        #[serde(deny_unknown_fields, expecting = "a lock policy, with at least a `key`")]
         pub(super) struct PolicyFields {
-            route: String,
+            route: Option<String>,
             key: String,
-            methods: Option<MethodList>,
-            shared_on: Option<MethodList>,
+            methods: Option<Methods>,
+            shared_on: Option<Methods>,
             #[serde(default, deserialize_with = "read_option")]
             contended_status: Option<Status>,
             #[serde(default, deserialize_with = "read_option")]
@@ -49,14 +50,11 @@ macro_rules! define_fields {
 
         impl From<PolicyFields> for LockPolicy {
             fn from(fields: PolicyFields) -> Self {
-                let mut policy = Self::new(fields.route, fields.key);
-                $(policy.options.lock.$name = fields.$name;)*
-                if let Some(MethodList(methods)) = fields.methods {
-                    policy = policy.methods(methods);
-                }
-                if let Some(MethodList(methods)) = fields.shared_on {
-                    policy = policy.shared_on(methods);
-                }
+                let mut policy = Self::new(fields.key);
+                policy.route = fields.route;
+                policy.methods = fields.methods;
+                policy.shared_on = fields.shared_on;
+                $(policy.lock.$name = fields.$name;)*
                 if let Some(Status(status)) = fields.contended_status {
                     policy = policy.contended_status(status);
                 }
@@ -76,36 +74,27 @@ macro_rules! define_fields {
 }
 redlock_core::lock_options!([define_fields] {});
 
-impl<'de> Deserialize<'de> for LockPolicies {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let policies = Vec::<LockPolicy>::deserialize(deserializer)?;
-        Self::new(policies).map_err(de::Error::custom)
-    }
-}
-
-struct MethodList(Vec<Method>);
-
-impl<'de> Deserialize<'de> for MethodList {
+impl<'de> Deserialize<'de> for Methods {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MethodsVisitor;
 
         impl<'de> Visitor<'de> for MethodsVisitor {
-            type Value = MethodList;
+            type Value = Methods;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a method such as \"POST\", or a list of methods")
             }
 
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<MethodList, E> {
-                Ok(MethodList(vec![method(name)?]))
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Methods, E> {
+                Ok(Methods::new([method(name)?]))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<MethodList, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Methods, A::Error> {
                 let mut methods = Vec::new();
                 while let Some(name) = names.next_element::<String>()? {
                     methods.push(method(&name)?);
                 }
-                Ok(MethodList(methods))
+                Ok(Methods::new(methods))
             }
         }
 
