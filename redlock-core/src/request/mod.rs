@@ -387,7 +387,7 @@ mod tests {
         }
         let request = locks.lock("a");
         request.check().unwrap();
-        request.try_acquire().await.unwrap();
+        drop(request.try_acquire().await.unwrap());
     }
 
     /// `redlock-axum` computes the `Retry-After` header from the rest of the lease.
