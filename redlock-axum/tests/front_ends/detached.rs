@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Extension;
 use axum::extract::State;
+use http::StatusCode;
 use redlock_axum::{HeldLock, HoldUntil, LockManager, OnLost};
 use redlock_logs::Logs;
 use tokio::task::{self, yield_now};
@@ -52,7 +53,8 @@ async fn leave(app: &App, stage: &Stage) {
 async fn a_client_that_leaves_is_charged_once_and_its_lock_is_released(front_end: FrontEnd) {
     let (stage, bank) = (Stage::new(), Bank::default());
     let app = app!(
-        front_end, [detached], [.detached(true)],
+        front_end, [detached, contended_status = 423],
+        [.detached(true).contended_status(StatusCode::LOCKED)],
         async fn handler(Extension(stage): Extension<Stage>, Extension(bank): Extension<Bank>) {
             stage.enter().await;
             bank.charge();
@@ -61,7 +63,7 @@ async fn a_client_that_leaves_is_charged_once_and_its_lock_is_released(front_end
     let app = app.with(stage.clone()).with(bank.clone());
     leave(&app, &stage).await;
     // The client tries again while its first payment runs.
-    assert_eq!(app.post().await.status, 409);
+    assert_eq!(app.post().await.status, StatusCode::LOCKED);
     assert_eq!(bank.charges(), 0);
     stage.leave(1);
     eventually("the lock is free", || app.node.is_empty()).await;
@@ -203,7 +205,7 @@ async fn the_body_holds_the_lock_until_it_is_dropped(front_end: FrontEnd) {
     let app = app.with(stage.clone());
     stage.leave(1);
     let response = app.router().oneshot(pay()).await.unwrap();
-    assert!(!app.node.is_empty());
+    assert_eq!(app.post().await.status, 409);
     drop(response);
     eventually("the lock is free", || app.node.is_empty()).await;
     // Nobody reads this response.
