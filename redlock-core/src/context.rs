@@ -39,7 +39,7 @@ impl Context {
     pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
         check_expire("expire", expire)?;
         self.leases.check(expire)?;
-        check_restart_guard(expire, self.restart_guard)
+        check_restart_guard(expire, "", self.restart_guard)
     }
 
     /// Refuses options of the manager that a node does not support.
@@ -187,15 +187,16 @@ fn has_hash_tag(prefix: &str) -> bool {
 }
 
 /// Refuses a lease that is longer than the restart guard covers. A restarted server that has forgotten such a
-/// lease would vote again before the lease is over.
+/// lease would vote again before the lease is over. `origin` follows the lease in the message.
 pub(crate) fn check_restart_guard(
     expire: Duration,
+    origin: &str,
     guard: Option<Duration>,
 ) -> Result<(), InvalidOption> {
     match guard {
         Some(longest) if expire > longest => {
             let allowed = format!("at most {longest:?}, the longest lease of the restart_guard");
-            Err(InvalidOption::new("expire", format!("{expire:?}"), allowed))
+            Err(InvalidOption::new("expire", format!("{expire:?}{origin}"), allowed))
         }
         _ => Ok(()),
     }

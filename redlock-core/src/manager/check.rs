@@ -20,7 +20,8 @@ impl LockManagerBuilder {
             return Err(InvalidOption::new("nodes", nodes, allowed).into());
         }
         config.check_ranges()?;
-        check_restart_guard(expire, config.restart_guard)?;
+        let origin = if config.expire.is_none() { " by default" } else { "" };
+        check_restart_guard(expire, origin, config.restart_guard)?;
         if let (Some(margin), None) = (config.failover_margin, config.restart_guard) {
             let allowed = "set together with restart_guard";
             return Err(

@@ -244,7 +244,7 @@ async fn a_lease_that_is_longer_than_the_guard_is_an_error() {
     let error = builder().connect().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "expire is 30s, but must be at most 5s, the longest lease of the restart_guard"
+        "expire is 30s by default, but must be at most 5s, the longest lease of the restart_guard"
     );
     let error = builder().restart_guard(Duration::ZERO).connect().await.unwrap_err();
     assert!(matches!(error, ConnectError::InvalidOption(_)), "{error}");

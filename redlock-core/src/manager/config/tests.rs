@@ -273,7 +273,7 @@ async fn settings_are_checked_by_connect() {
     let error = config.connect().await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "expire is 30s, but must be at most 1s, the longest lease of the restart_guard"
+        "expire is 30s by default, but must be at most 1s, the longest lease of the restart_guard"
     );
     config.restart_guard = None;
     config.failover_margin = Some(SECOND);
