@@ -150,9 +150,13 @@ impl SentinelGroup {
         let Some(old) = &before.master else { return };
         if has_promoted {
             telemetry::promoted(node);
+            let remedy = match self.settings.node.restart_guard {
+                Some(_) => "it grants no locks until they have ended",
+                None => "set restart_guard",
+            };
             log_limited!(
                 limit, "promotion", node, warn, %node, %master, former = %old.address,
-                "a server was promoted, which may not know all locks that are held; see restart_guard"
+                "a server was promoted, which may not know all locks that are held; {remedy}"
             );
         }
         match (old.is_kept, is_kept) {

@@ -77,12 +77,14 @@ async fn the_host_that_a_sentinel_names_cannot_forge_lines_of_the_log() {
 }
 
 fn group(sentinels: &str) -> Arc<SentinelGroup> {
+    guarded_group(sentinels, None)
+}
+
+fn guarded_group(sentinels: &str, restart_guard: Option<Duration>) -> Arc<SentinelGroup> {
     let url = RedisUrl::parse(&format!("redis+sentinel://{sentinels}/shop")).unwrap();
     let Servers::Sentinel { sentinels, service, login } = &url.servers else { panic!("{url:?}") };
-    let settings = ServerSettings {
-        voter: url.name().into(),
-        ..ServerSettings::for_tests(NodeSettings::for_tests(MINUTE))
-    };
+    let node = NodeSettings { restart_guard, ..NodeSettings::for_tests(MINUTE) };
+    let settings = ServerSettings { voter: url.name().into(), ..ServerSettings::for_tests(node) };
     Arc::new(SentinelGroup::new(&url, sentinels, service, login, &Arc::new(settings)))
 }
 
@@ -126,6 +128,23 @@ fn op(action: Action) -> Op {
     let key = LockKey::new("order:42").unwrap();
     let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
     Op::new(&spec, Token::random(Dialect::Plain), action)
+}
+
+/// An operator who has set the guard must not be sent to its page.
+#[tokio::test]
+async fn the_log_line_of_a_promotion_says_whether_a_guard_is_missing() {
+    for (guard, remedy) in [
+        (None, "; set restart_guard"),
+        (Some(MINUTE), "; it grants no locks until they have ended"),
+    ] {
+        let logs = Logs::collect();
+        let group = guarded_group("s1,s2,s3", guard);
+        for epoch in [1, 2] {
+            (0..3).for_each(|index| name(&group, index, 6379 + epoch, epoch.into()));
+        }
+        assert_eq!(logs.count("WARN", remedy), 1, "{:?}", logs.lines());
+        assert_eq!(logs.count("WARN", "a server was promoted"), 1);
+    }
 }
 
 /// Otherwise one sentinel that is listed twice would be a majority of three.
