@@ -27,7 +27,7 @@ use crate::key::{KeyError, LockKey};
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the waiting time, if any, is over.
-    #[error("the lock is held by another holder{}", for_remaining(*.remaining))]
+    #[error("{}", contention(*.remaining, .votes))]
     #[non_exhaustive]
     Contended {
         /// The key of the lock.
@@ -37,8 +37,8 @@ pub enum LockError {
         /// and all of them release these nodes.
         remaining: Option<Duration>,
         /// The vote of each node. Empty if the votes did not decide: another caller of this
-        /// manager holds the lock, a [fair](crate::LockRequest::fair) caller is first, or the waiting time ended before
-        /// this caller's turn.
+        /// manager holds the lock (then there is a `remaining`), a [fair](crate::LockRequest::fair) caller is first, or
+        /// the waiting time ended before this caller's turn. The message says which.
         votes: Votes,
     },
     /// No quorum of nodes replied in time. Another caller may or may not hold the lock.
@@ -196,6 +196,13 @@ impl LockError {
     }
 }
 
-fn for_remaining(remaining: Option<Duration>) -> String {
-    remaining.map_or_else(String::new, |remaining| format!(" for {remaining:?}"))
+/// Returns the message of a contended lock.
+fn contention(remaining: Option<Duration>, votes: &Votes) -> String {
+    let holder = match (votes.is_empty(), remaining) {
+        (true, None) => return "other callers wait for the lock, and come first".to_owned(),
+        (true, Some(_)) => "another caller of this process",
+        (false, _) => "another holder",
+    };
+    let time = remaining.map_or_else(String::new, |remaining| format!(" for {remaining:?}"));
+    format!("the lock is held by {holder}{time}")
 }

@@ -95,6 +95,7 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// The future may be dropped at any point. A lock that it acquired is released in the background.
+    #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn try_acquire(mut self) -> Result<LockGuard, LockError> {
         self.options.wait_time = None;
         self.acquire().await
@@ -159,6 +160,7 @@ impl LockRequest {
     ///
     /// The future may be dropped at any point. The caller then leaves the queue, and a lock that it
     /// acquired is released in the background.
+    #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let mut timer = AcquisitionTimer::start();
         let acquisition =
@@ -395,11 +397,17 @@ mod tests {
     async fn the_error_of_a_waiter_has_the_rest_of_the_lease_of_a_local_holder() {
         let (locks, minute) = (LockManager::in_memory(), Duration::from_secs(60));
         let _held = locks.lock("a").expire(minute).try_acquire().await.unwrap();
-        let error = locks.lock("a").wait_time(Duration::from_millis(5)).acquire().await;
-        let Err(LockError::Contended { remaining: Some(remaining), votes, .. }) = error else {
-            panic!("{error:?}");
-        };
-        assert!(votes.is_empty(), "the nodes were asked: {votes}");
-        assert!((minute / 2..=minute).contains(&remaining), "{remaining:?}");
+        for request in [locks.lock("a").wait_time(Duration::from_millis(5)), locks.lock("a")] {
+            let error = request.acquire().await.unwrap_err();
+            let LockError::Contended { remaining: Some(remaining), votes, .. } = &error else {
+                panic!("{error:?}");
+            };
+            assert!(votes.is_empty(), "the nodes were asked: {votes}");
+            assert!((minute / 2..=minute).contains(remaining), "{remaining:?}");
+            let text = error.diagnostics().to_string();
+            let begin = "the lock is held by another caller of this process for ";
+            assert!(text.starts_with(begin), "{text}");
+            assert!(text.ends_with("; lock a; no node was asked"), "{text}");
+        }
     }
 }

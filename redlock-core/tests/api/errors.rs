@@ -72,6 +72,8 @@ fn errors_of_one_lock() -> Vec<(Box<dyn Error>, &'static str, String)> {
     rows![
         LockError::contended(key(), Some(SECOND), votes()) => "the lock is held by another holder for 1s",
         LockError::contended(key(), None, votes()) => "the lock is held by another holder",
+        LockError::contended(key(), Some(SECOND), Votes::default()) => "the lock is held by another caller of this process for 1s",
+        LockError::contended(key(), None, Votes::default()) => "other callers wait for the lock, and come first",
         LockError::unavailable(key(), votes()) => "no quorum of nodes answered",
         LockError::timed_out(key(), 2 * SECOND, SECOND, votes()) => "within its lease of 1s (waited 2s)",
         LockError::foreign_key(key(), votes()) => "is not a lock of this dialect",

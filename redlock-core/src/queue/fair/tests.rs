@@ -130,6 +130,7 @@ async fn a_fair_try_does_not_overtake_the_queue() {
     for locks in [&here, &there] {
         let refused = locks.lock("a").fair(true).try_acquire().await.unwrap_err();
         assert!(refused.is_contended(), "{refused}");
+        assert_eq!(refused.to_string(), "other callers wait for the lock, and come first");
         // A caller that is not fair does overtake.
         locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
     }
