@@ -8,6 +8,8 @@ use futures_util::FutureExt;
 use redlock_logs::Logs;
 use tokio::time::sleep;
 
+#[cfg(feature = "redis")]
+use crate::ConnectError;
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
@@ -98,5 +100,17 @@ async fn an_even_number_of_nodes_is_reported() {
             usize::from(count % 2 == 0),
             "{count}"
         );
+    }
+}
+
+/// A set of keys in several slots fails at its first request, after the deployment was green.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_cluster_says_at_connect_that_a_set_needs_a_hash_tag() {
+    let logs = Logs::collect();
+    for (url, count) in [("redis://127.0.0.1:1", 0), ("redis-cluster://127.0.0.1:1", 1)] {
+        let connect = LockManager::connect([url]).await;
+        assert!(matches!(connect, Err(ConnectError::Unavailable { .. })), "{connect:?}");
+        assert_eq!(logs.count("INFO", "common hash tag, as in {shop}:sku:7"), count, "{url}");
     }
 }

@@ -150,6 +150,13 @@ impl Node for RedisNode {
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(options) = self.options.lock().take() else { return };
         let RedisOptions { url, endpoint, registry, cluster_refresh, is_only_node } = options;
+        if self.is_cluster {
+            tracing::info!(
+                node = %self.name,
+                "a Redis Cluster locks several keys at once only in one slot: give the keys of a set a common hash tag, \
+                 as in {{shop}}:sku:7, or the manager a prefix with one"
+            );
+        }
         let settings = ServerSettings {
             voter: Arc::clone(&self.name),
             node: settings.clone(),
@@ -212,6 +219,12 @@ impl Node for RedisNode {
 
     fn status(&self) -> StatusReceiver {
         self.status.subscribe()
+    }
+
+    /// A cluster grants locks as long as one of its masters does.
+    fn is_granting(&self) -> bool {
+        let is_open = |server: &Arc<Server>| server.gate.check_grants().is_ok();
+        self.started().is_ok_and(|shared| shared.map.masters().iter().any(is_open))
     }
 
     /// A caller of a cluster waits for one master, and this method does not know for which. So the node is silent for a
