@@ -150,6 +150,13 @@ impl Ballot {
         up >= quorum(self.nodes.len())
     }
 
+    /// Returns whether a quorum of nodes is up and grants locks, as far as this process knows.
+    pub(crate) fn is_granting(&self) -> bool {
+        let nodes = self.nodes.iter().zip(&*self.statuses);
+        let granting = nodes.filter(|(node, status)| status.get().is_up() && node.is_granting());
+        granting.count() >= quorum(self.nodes.len())
+    }
+
     /// Resolves as soon as the nodes' statuses report a quorum of nodes as up.
     pub(crate) async fn quorum_recovered(&self) {
         let recovered: FuturesUnordered<_> =

@@ -137,8 +137,25 @@ impl LockManager {
 
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
     /// readiness probe. Sends nothing to the nodes.
+    ///
+    /// Available nodes extend and release locks. For up to the
+    /// [`restart_guard`](LockManagerBuilder::restart_guard) after a restart, they may grant none: see
+    /// [`is_granting`](Self::is_granting).
     pub fn is_available(&self) -> bool {
         !self.context.ballot.home.has_ended() && self.context.ballot.has_quorum()
+    }
+
+    /// Returns whether the manager can acquire locks, as far as this process knows: whether a quorum of nodes is available
+    /// and grants locks. Sends nothing to the nodes.
+    ///
+    /// False while every acquisition fails: [`is_available`](Self::is_available) is false, the
+    /// [`restart_guard`](LockManagerBuilder::restart_guard) keeps too many nodes from granting locks, or the manager was
+    /// shut down. A Redis Cluster counts as long as one of its masters grants locks.
+    ///
+    /// A service that cannot work without new locks may report it as not ready then. Its running requests
+    /// keep their locks.
+    pub fn is_granting(&self) -> bool {
+        self.context.ballot.home.check_open().is_ok() && self.context.ballot.is_granting()
     }
 
     /// Waits until a quorum of nodes is available, as far as this process knows. Returns at once if it

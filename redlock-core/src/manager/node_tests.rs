@@ -46,6 +46,30 @@ async fn a_node_that_never_decides_whether_it_is_up_does_not_delay_a_start_forev
     assert_eq!(vote, Some(&Vote::Failed(NodeError::NoReply(waited))));
 }
 
+/// The restart guard keeps nodes from granting locks, although they are up.
+#[tokio::test]
+async fn a_manager_is_granting_while_a_quorum_of_its_nodes_is() {
+    for (granting, up, expected) in
+        [(3, 3, true), (2, 3, true), (1, 3, false), (3, 2, true), (2, 1, false)]
+    {
+        let mut builder = LockManager::builder();
+        let mut statuses = Vec::new();
+        for index in 0..3 {
+            let (mut node, _) = DeferringNode::new();
+            node.is_granting = index < granting;
+            statuses.push(node.status.clone());
+            builder = builder.node(node);
+        }
+        let locks = builder.connect().await.unwrap();
+        let down = NodeStatus::Down(NodeError::NotConnected("refused".into()));
+        statuses[..3 - up].iter().for_each(|status| status.send(down.clone()));
+        assert_eq!(locks.is_granting(), expected, "{granting} grant, {up} are up");
+        assert_eq!(locks.is_available(), up >= 2);
+        locks.shutdown().await;
+        assert!(!locks.is_granting());
+    }
+}
+
 /// Its vote would count twice.
 #[tokio::test]
 async fn a_store_that_is_added_twice_is_noticed_by_its_id() {

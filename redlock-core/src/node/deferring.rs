@@ -19,6 +19,7 @@ pub(crate) struct DeferringNode {
     pub(crate) capabilities: Capabilities,
     sent: mpsc::UnboundedSender<Sent>,
     pub(crate) status: StatusSender,
+    pub(crate) is_granting: bool,
 }
 
 /// An operation that is on its way to the store.
@@ -36,7 +37,7 @@ impl DeferringNode {
         let (fencing, defaults) = (Fencing::Quorum, Capabilities::default());
         let capabilities = Capabilities { fencing, ordered: false, ..defaults };
         let (store, status) = (MemoryNode::new(), StatusSender::new(NodeStatus::Up));
-        (Self { store, capabilities, sent, status }, operations)
+        (Self { store, capabilities, sent, status, is_granting: true }, operations)
     }
 }
 
@@ -87,5 +88,9 @@ impl Node for DeferringNode {
 
     fn status(&self) -> StatusReceiver {
         self.status.subscribe()
+    }
+
+    fn is_granting(&self) -> bool {
+        self.is_granting
     }
 }

@@ -362,6 +362,15 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// [`LockManager::is_available`](crate::LockManager::is_available) reports the status. Acquisitions do not read it.
     fn status(&self) -> StatusReceiver;
 
+    /// Returns whether the node grants locks while it is [`Up`](NodeStatus::Up). False as long as a rule, such as the
+    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard), keeps it from granting any lock.
+    ///
+    /// [`LockManager::is_granting`](crate::LockManager::is_granting) reports it. Acquisitions do not read it. The provided
+    /// method returns true.
+    fn is_granting(&self) -> bool {
+        true
+    }
+
     /// Returns whether the node owes a reply and has been silent for at least `limit`. The caller has waited
     /// for its reply for the time `waited`.
     ///

@@ -78,6 +78,7 @@ impl<N: Node> Node for Ordered<N> {
         fn queue(&self, op: QueueOp) -> QueueFuture;
         fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription;
         fn status(&self) -> StatusReceiver;
+        fn is_granting(&self) -> bool;
         fn silence(&self, limit: Duration, waited: Duration) -> Silence;
     }
 

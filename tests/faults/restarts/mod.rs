@@ -96,6 +96,7 @@ async fn connect_succeeds_on_freshly_started_servers_that_grant_no_lock_yet() {
     let started = Instant::now();
     let servers = Servers::start(3).await;
     let locks = builder(servers.urls()).restart_guard(LONG).connect().await.unwrap();
+    assert!(locks.is_available() && !locks.is_granting());
     let error = locks.lock(KEY).wait_time(SOON).acquire().await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
     let NodeError::Restarted { ago: Some(ago), votes_in, .. } = restarted(&error)[0] else {
@@ -107,7 +108,9 @@ async fn connect_succeeds_on_freshly_started_servers_that_grant_no_lock_yet() {
     assert!(diagnostics.contains(&words), "{diagnostics}");
     assert_eq!(logs.count("WARN", "and is quarantined"), 3);
 
-    granted(&guarded(&servers).await, KEY).await.release().await.unwrap();
+    let shorter = guarded(&servers).await;
+    granted(&shorter, KEY).await.release().await.unwrap();
+    assert!(shorter.is_granting() && !locks.is_granting());
     assert!(started.elapsed() > LEASE, "{:?}", started.elapsed());
 }
 

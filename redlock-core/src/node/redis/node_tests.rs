@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::RedisNode;
-use super::played_node::{HELD, LEASE, PlayedNode, RELEASE, spec};
+use super::played_node::{self, HELD, LEASE, PlayedCluster, PlayedNode, RELEASE, spec};
 use super::server::gate::Closures;
 use super::server::played_server::serve;
 use crate::error::{NodeError, Vote};
@@ -195,6 +195,26 @@ async fn a_grant_does_not_count_if_a_step_is_noticed_before_its_reply() {
         let acquire = node.call(op(HELD));
         let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));
         assert_eq!(reply.vote == Vote::Granted, granted, "{reply:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_granting_while_one_of_its_masters_is() {
+    let node = played_node::node("redis://a:1");
+    assert!(!node.is_granting(), "it has not been started");
+    let played = PlayedNode::new(LEASE);
+    assert!(played.node.is_granting());
+    played.owner().gate.close(Closures::after_restart(LEASE, None, None));
+    assert!(!played.node.is_granting());
+    tokio::time::advance(LEASE).await;
+    assert!(played.node.is_granting());
+
+    let cluster = PlayedCluster::new();
+    cluster.shared.map.insert_owner(0, "b:2");
+    for is_granting in [true, false] {
+        let number = usize::from(!is_granting);
+        cluster.master(number).gate.close(Closures::after_restart(LEASE, None, None));
+        assert_eq!(cluster.node.is_granting(), is_granting);
     }
 }
 
