@@ -1,34 +1,34 @@
 //! The arguments of the attribute. An argument that is not listed here is an option, which `redlock-axum` knows.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
-use syn::{
-    Expr, ExprLit, ExprPath, ExprUnary, Lit, LitInt, Path, Token, UnOp, parenthesized, token,
-};
+use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, Path, Token, UnOp, parenthesized, token};
 
 use crate::hygiene::{mixed_span, span_at, with_span};
 use crate::key::{Key, ungrouped};
 
-/// The arguments, after they have been checked.
+/// The arguments.
+#[derive(Default)]
 pub(crate) struct Arguments {
-    pub(crate) key: Key,
+    places: BTreeMap<String, Span>,
+    key: Option<Key>,
     pub(crate) options: Vec<OptionArgument>,
     pub(crate) time_unit: Option<TimeUnit>,
     pub(crate) manager: Option<Expr>,
-    /// Whether a handler uses the manager that a layer has installed.
-    pub(crate) installed: bool,
+    /// Set if a handler uses the manager that a layer has installed.
+    pub(crate) installed: Option<Span>,
+    pub(crate) fenced: Option<Span>,
+    /// Set if the work runs in a task of its own.
+    pub(crate) detached: Option<Span>,
     pub(crate) on_reject: Option<Expr>,
-    pub(crate) error: Option<ExprPath>,
+    pub(crate) error: Option<Expr>,
     /// The value that a function returns, as `Ok`, while another holder has the lock.
     pub(crate) skip: Option<Skip>,
-    pub(crate) fenced: bool,
-    /// The place of `detached`, if the work runs in a task of its own.
-    pub(crate) detached: Option<Span>,
     pub(crate) crate_path: Option<Path>,
     /// Whether the compiler has expanded all other attributes of the function.
     pub(crate) last: bool,
@@ -100,10 +100,6 @@ impl OptionValue {
             )),
         }
     }
-
-    fn is_false(&self) -> bool {
-        matches!(self, Self::Constant(Expr::Lit(ExprLit { lit: Lit::Bool(flag), .. })) if !flag.value)
-    }
 }
 
 /// Returns whether the name is written as a word of the attribute, not as a constant.
@@ -146,165 +142,122 @@ impl OptionArgument {
     }
 }
 
-/// The arguments as they were written.
-#[derive(Default)]
-struct Parsed {
-    seen: BTreeSet<String>,
-    key: Option<Key>,
-    options: Vec<OptionArgument>,
-    time_unit: Option<TimeUnit>,
-    manager: Option<Expr>,
-    installed: Option<OptionArgument>,
-    on_reject: Option<(Span, Expr)>,
-    error: Option<(Span, Expr)>,
-    skip: Option<(Span, Skip)>,
-    crate_path: Option<Path>,
-    last: bool,
-}
-
-impl Arguments {
-    /// Returns whether the work is stopped when the lock is lost.
-    pub(crate) fn aborts(&self) -> bool {
-        aborts(&self.options)
-    }
-}
-
-fn aborts(options: &[OptionArgument]) -> bool {
-    let is_abort =
-        |value: &OptionValue| matches!(value, OptionValue::Word(word) if word == "abort");
-    options.iter().any(|option| option.name == "on_lost" && is_abort(&option.value))
-}
-
 impl Parse for Arguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let mut parsed = Parsed::default();
+        let mut arguments = Self::default();
         while !input.is_empty() {
-            parsed.argument(input)?;
+            arguments.argument(input)?;
             if !input.is_empty() && input.parse::<Token![,]>().is_err() {
                 return Err(input.error("expected a comma before the next argument"));
             }
         }
-        parsed.check()
+        arguments.check()?;
+        Ok(arguments)
     }
 }
 
-impl Parsed {
+impl Arguments {
+    pub(crate) fn key(&self) -> syn::Result<&Key> {
+        let message = "the lock needs a key: `#[redis_lock(key = \"order:{id}\")]`";
+        self.key.as_ref().ok_or_else(|| syn::Error::new(Span::call_site(), message))
+    }
+
+    /// Returns whether the work is stopped when the lock is lost.
+    pub(crate) fn aborts(&self) -> bool {
+        let is_abort =
+            |value: &OptionValue| matches!(value, OptionValue::Word(word) if word == "abort");
+        self.options.iter().any(|option| option.name == "on_lost" && is_abort(&option.value))
+    }
+
     fn argument(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
             return Err(input.error("expected an argument such as `key = \"order:{id}\"`"));
         }
         let name = input.call(Ident::parse_any)?;
-        if !self.seen.insert(name.to_string()) {
-            return Err(syn::Error::new(name.span(), format!("`{name}` is given twice")));
+        let error = |message: String| Err(syn::Error::new(name.span(), message));
+        if self.places.insert(name.to_string(), name.span()).is_some() {
+            return error(format!("`{name}` is given twice"));
         }
         match name.to_string().as_str() {
             "key" | "keys" if self.key.is_some() => {
-                return Err(syn::Error::new(
-                    name.span(),
-                    "`key` and `keys` both name what the lock is for; leave out one of them",
-                ));
+                let message =
+                    "`key` and `keys` both name what the lock is for; leave out one of them";
+                return error(message.to_owned());
             }
             "key" | "keys" => self.key = Some(key(input, &name)?),
             "time_unit" => self.time_unit = Some(time_unit(value(input, &name)?)?),
             "manager" => self.manager = Some(value(input, &name)?),
-            "installed" => {
-                let value = OptionValue::parse(&name, input)?;
-                self.installed = Some(OptionArgument { name, value });
-            }
-            "on_reject" => self.on_reject = Some((name.span(), value(input, &name)?)),
-            "error" => self.error = Some((name.span(), value(input, &name)?)),
-            "skip" if input.peek(Token![=]) => {
-                self.skip = Some((name.span(), Skip::Value(value(input, &name)?)));
-            }
-            "skip" => self.skip = Some((name.span(), Skip::None)),
+            "installed" => self.installed = place(&name, &OptionValue::parse(&name, input)?)?,
+            "on_reject" => self.on_reject = Some(value(input, &name)?),
+            "error" => self.error = Some(value(input, &name)?),
+            "skip" if input.peek(Token![=]) => self.skip = Some(Skip::Value(value(input, &name)?)),
+            "skip" => self.skip = Some(Skip::None),
             "crate" => {
                 equals(input, &name)?;
                 self.crate_path = Some(input.call(Path::parse_mod_style)?);
             }
             "__last" => self.last = true,
-            foreign => {
-                if let Some(known) = known_as(foreign) {
-                    let message =
-                        format!("unknown argument `{foreign}`; this library calls it `{known}`");
-                    return Err(syn::Error::new(name.span(), message));
+            text => {
+                if let Some(known) = known_as(text) {
+                    return error(format!(
+                        "unknown argument `{text}`; this library calls it `{known}`"
+                    ));
                 }
                 let value = OptionValue::parse(&name, input)?;
+                match text {
+                    "fenced" => self.fenced = place(&name, &value)?,
+                    "detached" => self.detached = place(&name, &value)?,
+                    _ => {}
+                }
                 self.options.push(OptionArgument { name, value });
             }
         }
         Ok(())
     }
 
-    fn check(self) -> syn::Result<Arguments> {
-        let Self {
-            key,
-            options,
-            time_unit,
-            manager,
-            installed,
-            on_reject,
-            error,
-            skip,
-            crate_path,
-            last,
-            ..
-        } = self;
-        let key = key.ok_or_else(|| {
-            syn::Error::new(
-                Span::call_site(),
-                "the lock needs a key: `#[redis_lock(key = \"order:{id}\")]`",
-            )
-        })?;
-        let installed = installed.as_ref().map(is_set).transpose()?.flatten();
-        let is_function = manager.is_some();
-        // Arguments of handlers beside `manager`, and arguments of functions without it.
-        let misplaced = [
-            (
-                on_reject.as_ref().map(|(span, _)| *span).filter(|_| is_function),
-                "`on_reject` is for handlers, which respond to a refused request; a function with `manager` returns an error",
-            ),
-            (
-                installed.filter(|_| is_function),
-                "`installed` is for handlers, and `manager` is for functions; leave out one of them",
-            ),
-            (
-                error.as_ref().map(|(span, _)| *span).filter(|_| !is_function),
-                "`error` is for functions with `manager`, which return an error; a handler has `on_reject`, a function from \
-                 `LockRejection` to the response",
-            ),
-            (
-                skip.as_ref().map(|(span, _)| *span).filter(|_| !is_function),
-                "`skip` needs `manager`: without it the function is a handler, which answers 409 while another holder has \
-                 the lock",
-            ),
-        ];
-        for (span, message) in misplaced {
-            if let Some(span) = span {
-                return Err(syn::Error::new(span, message));
+    fn check(&self) -> syn::Result<()> {
+        self.key()?;
+        let misplaced = if self.manager.is_some() {
+            [
+                (
+                    "on_reject",
+                    "`on_reject` is for handlers, which respond to a refused request; a function with `manager` returns an error",
+                ),
+                (
+                    "installed",
+                    "`installed` is for handlers, and `manager` is for functions; leave out one of them",
+                ),
+            ]
+        } else {
+            [
+                (
+                    "error",
+                    "`error` is for functions with `manager`, which return an error; a handler has `on_reject`, a function from `LockRejection` to the response",
+                ),
+                (
+                    "skip",
+                    "`skip` needs `manager`: without it the function is a handler, which answers 409 while another holder has the lock",
+                ),
+            ]
+        };
+        for (name, message) in misplaced {
+            if let Some(place) = self.places.get(name) {
+                return Err(syn::Error::new(*place, message));
             }
         }
-        let set = |name: &str| {
-            let argument = options.iter().find(|argument| argument.name == name);
-            argument.map(is_set).transpose().map(Option::flatten)
+        let Some(error) = self.error.as_ref().map(ungrouped) else { return Ok(()) };
+        let message = match error {
+            Expr::Path(_) => return Ok(()),
+            _ if self.aborts() => {
+                "with `on_lost = abort`, `error` must be the path of a function from `RunError` to the function's own error, \
+                 such as `ShopError::from_run`"
+            }
+            _ => {
+                "`error` must be the path of a function from `LockError` to the function's own error, such as \
+                 `ShopError::from_lock`"
+            }
         };
-        let (fenced, detached) = (set("fenced")?.is_some(), set("detached")?);
-        let error = error.map(|(_, path)| error_path(&path, aborts(&options))).transpose()?;
-        let on_reject = on_reject.map(|(_, function)| function);
-        let (installed, skip) = (installed.is_some(), skip.map(|(_, skip)| skip));
-        Ok(Arguments {
-            key,
-            options,
-            time_unit,
-            manager,
-            installed,
-            on_reject,
-            error,
-            skip,
-            fenced,
-            detached,
-            crate_path,
-            last,
-        })
+        Err(syn::Error::new_spanned(error, message))
     }
 }
 
@@ -337,13 +290,13 @@ fn value(input: ParseStream<'_>, name: &Ident) -> syn::Result<Expr> {
 }
 
 /// Returns the place of a flag that is set. It selects code of the attribute, so it cannot be a constant.
-fn is_set(OptionArgument { name, value }: &OptionArgument) -> syn::Result<Option<Span>> {
+fn place(name: &Ident, value: &OptionValue) -> syn::Result<Option<Span>> {
     match value {
-        OptionValue::Constant(Expr::Lit(ExprLit { lit: Lit::Bool(_), .. })) => {
-            Ok((!value.is_false()).then(|| name.span()))
-        }
         OptionValue::Flag => Ok(Some(name.span())),
-        OptionValue::Word(_) | OptionValue::Constant(_) => Err(syn::Error::new(
+        OptionValue::Constant(Expr::Lit(ExprLit { lit: Lit::Bool(flag), .. })) => {
+            Ok(flag.value.then(|| name.span()))
+        }
+        _ => Err(syn::Error::new(
             name.span(),
             format!("`{name}` is `true` or `false`, and `{name}` alone is `true`"),
         )),
@@ -376,22 +329,6 @@ fn time_unit(value: Expr) -> syn::Result<TimeUnit> {
         }
     };
     Ok(TimeUnit { span: mixed_span().located_at(value.span()), milliseconds })
-}
-
-fn error_path(value: &Expr, aborts: bool) -> syn::Result<ExprPath> {
-    match ungrouped(value) {
-        Expr::Path(path) => Ok(path.clone()),
-        other if aborts => Err(syn::Error::new_spanned(
-            other,
-            "with `on_lost = abort`, `error` must be the path of a function from `RunError` to the function's own error, \
-             such as `ShopError::from_run`",
-        )),
-        other => Err(syn::Error::new_spanned(
-            other,
-            "`error` must be the path of a function from `LockError` to the function's own error, such as \
-             `ShopError::from_lock`",
-        )),
-    }
 }
 
 /// Returns the name of an argument for its name in the Spring annotation and in other lock libraries.
@@ -521,13 +458,13 @@ mod tests {
     fn words_and_flags_select_the_code() {
         let parse = |tokens| syn::parse2::<Arguments>(quote!(key = "a", #tokens)).unwrap();
         let all = parse(quote!(fenced, detached = true, on_lost = abort, installed));
-        assert!(all.fenced && all.detached.is_some() && all.aborts() && all.installed);
+        assert!(all.fenced.and(all.detached).and(all.installed).is_some() && all.aborts());
         let none = parse(quote!(
             fenced = false,
             detached = false,
             on_lost = keep_going,
             installed = false
         ));
-        assert!(!none.fenced && none.detached.is_none() && !none.aborts() && !none.installed);
+        assert!(none.fenced.or(none.detached).or(none.installed).is_none() && !none.aborts());
     }
 }

@@ -18,7 +18,7 @@ use syn::{
 use crate::arguments::{Arguments, OptionArgument, Skip};
 use crate::function::Function;
 use crate::hygiene::{braced, local, mixed_span, span_at, with_span};
-use crate::key::collect_names;
+use crate::key::{Key, collect_names};
 use crate::parameters::Parameters;
 
 /// Expands the attribute on an item.
@@ -36,7 +36,7 @@ pub(crate) fn expand(written: &TokenStream, item: &TokenStream) -> TokenStream {
 fn try_expand(written: &TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let arguments: Arguments = syn::parse2(written.clone())?;
     let function: Function = syn::parse2(item)?;
-    let expansion = Expansion::new(&arguments, &function);
+    let expansion = Expansion::new(&arguments, &function)?;
     expansion.check()?;
     let expanded = expansion.function()?;
     if arguments.last || function.attributes.is_empty() {
@@ -48,6 +48,7 @@ fn try_expand(written: &TokenStream, item: TokenStream) -> syn::Result<TokenStre
 /// One use of the attribute.
 struct Expansion<'a> {
     arguments: &'a Arguments,
+    key: &'a Key,
     function: &'a Function,
     parameters: Parameters<'a>,
     /// `redlock_axum::__private`.
@@ -55,17 +56,18 @@ struct Expansion<'a> {
 }
 
 impl<'a> Expansion<'a> {
-    fn new(arguments: &'a Arguments, function: &'a Function) -> Self {
+    fn new(arguments: &'a Arguments, function: &'a Function) -> syn::Result<Self> {
         let root = &arguments.crate_path;
         let root = root.as_ref().map_or_else(|| quote!(::redlock_axum), ToTokens::to_token_stream);
         let mut referenced = BTreeSet::new();
-        arguments.key.collect_names(&mut referenced);
+        let key = arguments.key()?;
+        key.collect_names(&mut referenced);
         collect_names(&arguments.manager, &mut referenced);
         if let Some(Skip::Value(value)) = &arguments.skip {
             collect_names(value, &mut referenced);
         }
         let parameters = Parameters::new(function.parameters(), referenced);
-        Self { parameters, arguments, function, private: quote!(#root::__private) }
+        Ok(Self { arguments, key, function, parameters, private: quote!(#root::__private) })
     }
 
     /// Checks the rules that concern both the function and the arguments.
@@ -165,8 +167,10 @@ impl<'a> Expansion<'a> {
             })
             .collect();
         if arguments.manager.is_none() {
-            let (lock, fenced, installed) = (local("lock"), arguments.fenced, arguments.installed);
-            let extractor = if installed { quote!(#fenced, true) } else { quote!(#fenced) };
+            let (lock, fenced, installed) =
+                (local("lock"), arguments.fenced.is_some(), arguments.installed);
+            let extractor =
+                if installed.is_some() { quote!(#fenced, true) } else { quote!(#fenced) };
             let extractor = quote!(#private::HandlerLock<#extractor>);
             let with_lock = match self.parameters.iter().next() {
                 Some(first) => {
@@ -188,7 +192,7 @@ impl<'a> Expansion<'a> {
         let Self { private, arguments, .. } = self;
         let [lock, key] = ["lock", "key"].map(local);
         let (moved, references) = (self.parameters.moved(), self.parameters.references());
-        let made = arguments.key.code(private, &self.parameters)?;
+        let made = self.key.code(private, &self.parameters)?;
         let (output_type, refuse) = (self.output_type(), self.refuse());
         let (statements, options) = self.options();
         let respond = with_span(self.output_span(), quote!(#private::IntoResponse::into_response));
@@ -215,7 +219,7 @@ impl<'a> Expansion<'a> {
         let Self { private, arguments, .. } = self;
         let [request, error] = ["request", "error"].map(local);
         let (moved, references) = (self.parameters.moved(), self.parameters.references());
-        let (manager, key) = (&arguments.manager, arguments.key.code(private, &self.parameters)?);
+        let (manager, key) = (&arguments.manager, self.key.code(private, &self.parameters)?);
         let made = quote_spanned!(span_at(manager)=> #private::request(&#manager, { #key }));
         let (statements, options) = self.options();
         let convert = match &arguments.error {
@@ -273,7 +277,7 @@ impl<'a> Expansion<'a> {
     /// checks each of them at its place.
     fn options(&self) -> (TokenStream, TokenStream) {
         let Self { private, arguments, .. } = self;
-        let form = match (arguments.manager.is_some(), arguments.key.is_list()) {
+        let form = match (arguments.manager.is_some(), self.key.is_list()) {
             (false, false) => quote!(Handler),
             (false, true) => quote!(HandlerOfKeys),
             (true, false) => quote!(Function),
