@@ -216,11 +216,11 @@ pub use redlock_core::Credentials;
 pub use redlock_core::TlsOptions;
 #[doc(inline)]
 pub use redlock_core::{
-    ConfigError, ConnectError, Dialect, FencingToken, ForeignKind, HoldError, IntoLockKey,
-    InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey,
-    LockManager, LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest, LockState, Lost,
-    LostError, MemoryNode, NodeError, NodeUrl, OnLost, ReleaseError, RunError, Scoped,
-    TemplateError, Vote, Votes, WaitTime, scope,
+    ConfigError, ConnectError, Dialect, FencingToken, ForeignKind, HoldError, InvalidOption,
+    KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey, LockManager,
+    LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest, LockState, Lost, LostError,
+    MemoryNode, NodeError, NodeUrl, OnLost, ReleaseError, RunError, Scoped, TemplateError, Vote,
+    Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

@@ -157,7 +157,7 @@ pub use error::{
 };
 pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};
-pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
+pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use node::memory::MemoryNode;

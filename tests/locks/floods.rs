@@ -238,7 +238,7 @@ fn locks_keep_little_memory_of_megabyte_values() {
         runtime.block_on(async {
             for number in 0..3 {
                 let name = format!("{}%{number}", "x".repeat(1024 * 1024));
-                let key = template.render([("name", name.as_str())]);
+                let key = template.render([("name", name.as_str())]).unwrap();
                 guards.push(locks.lock(key).expire(LONG).try_acquire().await.unwrap());
             }
         });

@@ -13,7 +13,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
-use redlock_core::{IntoLockKey, KeyError, KeyTemplate, LockKey};
+use redlock_core::{KeyError, KeyTemplate, LockKey};
 
 use crate::error::PolicyMistake;
 use crate::rejection::LockRejection;
@@ -65,13 +65,10 @@ impl KeySource {
         Self { text: template.into(), function: None }
     }
 
-    pub(super) fn from_fn<F, K>(key: F) -> Self
-    where
-        F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: IntoLockKey,
-    {
-        let function = move |parts: &Parts| key(parts).into_lock_key();
-        Self { text: "from_fn".into(), function: Some(Arc::new(function)) }
+    pub(super) fn from_fn(
+        key: impl Fn(&Parts) -> Result<LockKey, KeyError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { text: "from_fn".into(), function: Some(Arc::new(key)) }
     }
 }
 

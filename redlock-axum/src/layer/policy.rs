@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
-use redlock_core::{Dialect, IntoLockKey, InvalidOption, LockManager, LockOptions};
+use redlock_core::{Dialect, InvalidOption, KeyError, LockKey, LockManager, LockOptions};
 
 use super::key::{ExtensionFunction, ExtensionFunctions, KeySource, PolicyKey};
 use super::methods::Methods;
@@ -78,10 +78,9 @@ impl LockPolicy {
 
     /// Creates a policy whose key is the result of a function.
     ///
-    /// For keys that no template describes. The function gets the request without its body. The policy passes
-    /// the result on as it is: wrap each value that a client writes in a [`KeyPart`](crate::KeyPart), which
-    /// escapes it. A result that is no key is a [`KeyError`](crate::KeyError) and refuses the request: an empty
-    /// part with 400, a key that begins with `redlock:` with 500.
+    /// For keys that no template describes. The function gets the request without its body. Wrap each value that a
+    /// client writes in a [`KeyPart`](crate::KeyPart), which escapes it. An error refuses the request: an empty part with
+    /// 400, a key that begins with `redlock:` with 500.
     ///
     /// The path parameters are not among the [`Parts`]; take them with a placeholder of a template.
     ///
@@ -89,22 +88,20 @@ impl LockPolicy {
     ///
     /// ```
     /// use http::request::Parts;
-    /// use redlock_axum::{KeyPart, LockPolicy};
+    /// use redlock_axum::{KeyError, KeyPart, LockKey, LockPolicy};
     ///
     /// /// Returns the key of a user. Without the header, the part is empty, which is answered with 400.
-    /// fn user_key(parts: &Parts) -> String {
+    /// fn user_key(parts: &Parts) -> Result<LockKey, KeyError> {
     ///     let user = parts.headers.get("x-user").and_then(|user| user.to_str().ok());
-    ///     format!("user:{}", KeyPart(user.unwrap_or_default()))
+    ///     LockKey::new(format!("user:{}", KeyPart(user.unwrap_or_default())))
     /// }
     ///
     /// let policy = LockPolicy::from_fn(user_key);
-    /// let by_method = LockPolicy::from_fn(|parts: &Parts| format!("import:{}", parts.method));
+    /// let by_method = LockPolicy::from_fn(|parts| LockKey::new(format!("import:{}", parts.method)));
     /// ```
-    pub fn from_fn<F, K>(key: F) -> Self
-    where
-        F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: IntoLockKey,
-    {
+    pub fn from_fn(
+        key: impl Fn(&Parts) -> Result<LockKey, KeyError> + Send + Sync + 'static,
+    ) -> Self {
         Self::with_key(KeySource::from_fn(key))
     }
 

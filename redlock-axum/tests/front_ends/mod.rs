@@ -61,7 +61,7 @@ use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
-use redlock_axum::{LockManager, LockPolicy, LocksLayer, MemoryNode};
+use redlock_axum::{KeyError, LockKey, LockManager, LockPolicy, LocksLayer, MemoryNode};
 
 use crate::support::{Answer, answer, layer, memory, request, table};
 
@@ -75,8 +75,8 @@ fn pay() -> Request<Body> {
     request
 }
 
-fn key(parts: &Parts) -> String {
-    format!("order:{}", parts.headers["x-order"].to_str().unwrap())
+fn key(parts: &Parts) -> Result<LockKey, KeyError> {
+    LockKey::new(format!("order:{}", parts.headers["x-order"].to_str().unwrap()))
 }
 
 /// Returns a policy that locks [`KEY`].

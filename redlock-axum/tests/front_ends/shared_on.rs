@@ -6,7 +6,9 @@ use std::pin::pin;
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
-use redlock_axum::{HeldLock, LockManager, LockPolicy, LocksLayer, MemoryNode, redis_lock};
+use redlock_axum::{
+    HeldLock, LockKey, LockManager, LockPolicy, LocksLayer, MemoryNode, redis_lock,
+};
 use tokio::time::timeout;
 
 use super::SHORT;
@@ -72,7 +74,7 @@ impl Copies {
                     route(plain()).layer(layer(&locks, with_wait(LockPolicy::new(KEY), waits)))
                 }
                 Place::LayerFromFn => {
-                    let policy = LockPolicy::from_fn(|_| KEY);
+                    let policy = LockPolicy::from_fn(|_| LockKey::new(KEY));
                     route(plain()).layer(layer(&locks, with_wait(policy, waits)))
                 }
                 Place::Table => {

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{HeldLock, KeyPart, LockManager, LockPolicy};
+use redlock_axum::{HeldLock, KeyPart, LockKey, LockManager, LockPolicy};
 use tokio::runtime::Runtime;
 
 use crate::requests::{answer, ask, config, encoded};
@@ -46,7 +46,7 @@ fn app(locks: &LockManager) -> Router {
             [text] => std::str::from_utf8(text.as_bytes()).unwrap_or_default(),
             _ => "",
         };
-        format!("h:{}", KeyPart(text.trim_matches([' ', '\t'])))
+        LockKey::new(format!("h:{}", KeyPart(text.trim_matches([' ', '\t']))))
     });
     Router::new()
         .route("/query", post(by_query).layer(layer(locks, "q:{query(a)}/{query(b)}")))

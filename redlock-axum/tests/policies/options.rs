@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::routing::post as on_post;
 use http::{Method, StatusCode};
 use http_body_util::Full;
-use redlock_axum::{HoldUntil, LockPolicy, LockRejection};
+use redlock_axum::{HoldUntil, LockKey, LockPolicy, LockRejection};
 use tower::Layer;
 
 use super::{ok, orders};
@@ -87,5 +87,5 @@ fn a_policy_displays_its_methods_and_its_route_or_key() {
     let policy = orders().methods([Method::GET, Method::POST]);
     assert_eq!(policy.to_string(), "GET, POST /orders/{id}");
     assert_eq!(LockPolicy::new("order:{id}").to_string(), "order:{id}");
-    assert_eq!(LockPolicy::from_fn(|_| "k").to_string(), "from_fn");
+    assert_eq!(LockPolicy::from_fn(|_| LockKey::new("k")).to_string(), "from_fn");
 }

@@ -2,7 +2,6 @@
 
 mod builder;
 mod error;
-mod into_lock_key;
 mod part;
 mod placeholder;
 #[cfg(feature = "serde")]
@@ -21,7 +20,6 @@ use smol_str::{SmolStr, format_smolstr};
 
 pub use builder::{KeyBuilder, KeyValue, PlaceholderKind};
 pub use error::KeyError;
-pub use into_lock_key::IntoLockKey;
 pub use part::KeyPart;
 pub use template::{KeyTemplate, TemplateError};
 

@@ -3,7 +3,7 @@
 use std::slice;
 use std::sync::Arc;
 
-use crate::key::{IntoLockKey, KeyError, LockKey};
+use crate::key::{KeyError, LockKey};
 use crate::validity::MAX_KEYS;
 
 /// The keys of a lock: at least one, sorted and different. Most locks have one key, which is stored without an
@@ -25,10 +25,12 @@ impl Keys {
     ///
     /// The error of the first invalid key, with its position; [`KeyError::NoKeys`] and
     /// [`KeyError::TooManyKeys`].
-    pub fn collect(keys: impl IntoIterator<Item = impl IntoLockKey>) -> Result<Self, KeyError> {
+    pub fn collect(
+        keys: impl IntoIterator<Item = Result<LockKey, KeyError>>,
+    ) -> Result<Self, KeyError> {
         let mut all: Vec<LockKey> = Vec::new();
         for (index, key) in keys.into_iter().enumerate() {
-            let key = key.into_lock_key().map_err(|error| KeyError::in_list(index, error))?;
+            let key = key.map_err(|error| KeyError::in_list(index, error))?;
             let Err(place) = all.binary_search(&key) else { continue };
             if all.len() == MAX_KEYS {
                 return Err(KeyError::TooManyKeys);
@@ -74,6 +76,10 @@ impl From<LockKey> for Keys {
 mod tests {
     use super::*;
 
+    fn collect(keys: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Keys, KeyError> {
+        Keys::collect(keys.into_iter().map(LockKey::new))
+    }
+
     #[test]
     fn each_key_gets_the_prefix() {
         let names = |keys: &Keys| {
@@ -81,48 +87,48 @@ mod tests {
         };
         let one = Keys::from(LockKey::new("a").unwrap()).with_prefix("shop:");
         assert_eq!((names(&one), one.first().as_str()), (vec!["shop:a".to_owned()], "a"));
-        let several = Keys::collect(["b", "a"]).unwrap();
+        let several = collect(["b", "a"]).unwrap();
         assert_eq!(names(&several.with_prefix("shop:")), ["shop:a", "shop:b"]);
         assert_eq!(several.with_prefix("shop:"), several, "the prefix is no part of the keys");
     }
 
     #[test]
     fn keys_are_sorted_and_different() {
-        let keys = Keys::collect(["b", "c", "a", "b"]).unwrap();
+        let keys = collect(["b", "c", "a", "b"]).unwrap();
         let texts: Vec<_> = keys.as_slice().iter().map(LockKey::as_str).collect();
         assert_eq!(texts, ["a", "b", "c"]);
         assert_eq!(keys.first().as_str(), "a");
-        assert_eq!(Keys::collect(["a", "a"]).unwrap(), Keys::One(LockKey::new("a").unwrap()));
+        assert_eq!(collect(["a", "a"]).unwrap(), Keys::One(LockKey::new("a").unwrap()));
     }
 
     #[test]
     fn a_list_has_from_1_to_64_different_keys() {
-        let error = Keys::collect([""; 0]).unwrap_err();
+        let error = collect([""; 0]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the list of lock keys has 0 keys, but must have from 1 to 64 different keys"
         );
         let keys = |count: usize| (0..count).map(|number| format!("key:{number}"));
         let twice = keys(MAX_KEYS).chain(keys(MAX_KEYS));
-        assert_eq!(Keys::collect(twice).unwrap().as_slice().len(), MAX_KEYS);
-        let error = Keys::collect(keys(MAX_KEYS + 1)).unwrap_err();
+        assert_eq!(collect(twice).unwrap().as_slice().len(), MAX_KEYS);
+        let error = collect(keys(MAX_KEYS + 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the list of lock keys has more than 64 different keys, but must have from 1 to 64 different keys"
         );
         // A list without an end is not read without an end.
         let endless = (0..).map(|number: u64| format!("key:{number}"));
-        assert_eq!(Keys::collect(endless), Err(KeyError::TooManyKeys));
+        assert_eq!(collect(endless), Err(KeyError::TooManyKeys));
     }
 
     #[test]
     fn an_invalid_member_is_named_by_its_position() {
-        let error = Keys::collect(["a", "redlock:b", "c"]).unwrap_err();
+        let error = collect(["a", "redlock:b", "c"]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "key 2 of the list: the lock key begins with `redlock:`, which is reserved"
         );
-        let error = Keys::collect(["a", "b", ""]).unwrap_err();
+        let error = collect(["a", "b", ""]).unwrap_err();
         assert_eq!(error.to_string(), "key 3 of the list: the lock key is empty");
     }
 }

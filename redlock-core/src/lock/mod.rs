@@ -104,7 +104,11 @@ mod tests {
     use super::*;
 
     fn spec(keys: &[&str]) -> LockSpec {
-        LockSpec::new(Keys::collect(keys).unwrap(), Mode::Exclusive, Dialect::Plain)
+        LockSpec::new(
+            Keys::collect(keys.iter().map(LockKey::new)).unwrap(),
+            Mode::Exclusive,
+            Dialect::Plain,
+        )
     }
 
     /// The spec is copied for each operation on each node.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::clock::SystemClock;
 use crate::context::Context;
-use crate::key::{IntoLockKey, KeyError};
+use crate::key::{KeyError, LockKey};
 use crate::lease::HoldState;
 use crate::lock::Keys;
 use crate::log_limit::LogLimit;
@@ -83,13 +83,13 @@ impl LockManager {
         Self::builder().build(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
     }
 
-    /// Returns a request for the lock of a key.
+    /// Returns a request for the lock of a key: a text, or a [`LockKey`](crate::LockKey).
     ///
     /// An invalid key is reported by the acquisition, as
     /// [`LockError::InvalidKey`](crate::LockError::InvalidKey). See
     /// [`LockKey::new`](crate::LockKey::new).
-    pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.context), key.into_lock_key().map(Keys::from))
+    pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.context), LockKey::new(key).map(Keys::from))
     }
 
     /// Returns a request for one lock of several keys: the holder gets all of them or none. For work on
@@ -131,8 +131,11 @@ impl LockManager {
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
-    pub fn lock_all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.context), Keys::collect(keys))
+    pub fn lock_all(&self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> LockRequest {
+        LockRequest::new(
+            Arc::clone(&self.context),
+            Keys::collect(keys.into_iter().map(LockKey::new)),
+        )
     }
 
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a

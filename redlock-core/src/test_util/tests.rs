@@ -341,7 +341,11 @@ async fn a_node_gives_readers_the_turn_for_which_they_ask() {
     let test = TestLocks::new(1);
     let node = &test.nodes()[0];
     let one = op(ACQUIRE).spec;
-    let set = LockSpec::new(Keys::collect(["a", "b"]).unwrap(), Mode::Exclusive, Dialect::Plain);
+    let set = LockSpec::new(
+        Keys::collect(["a", "b"].map(LockKey::new)).unwrap(),
+        Mode::Exclusive,
+        Dialect::Plain,
+    );
     for (asks, exclusive) in [(false, &one), (true, &one), (false, &set), (true, &set)] {
         let acquire = Op::new(exclusive, Token::random(Dialect::Plain), ACQUIRE);
         let release = Op::new(exclusive, acquire.token, RELEASE);
