@@ -111,6 +111,22 @@ async fn requests_that_lock_their_own_key_again_share_a_line_per_second() {
     flood(&app, 500, "ERROR", "is already held by the same request").await;
 }
 
+/// The diagnostics of these events differ by the key.
+#[tokio::test]
+async fn requests_with_an_invalid_option_share_a_line_per_second() {
+    async fn pay(
+        Path(id): Path<u64>,
+        State(locks): State<LockManager>,
+    ) -> Result<(), LockRejection> {
+        let guard = locks.lock(format!("order:{id}")).expire(Duration::ZERO).try_acquire().await?;
+        unreachable!("got {guard:?}");
+    }
+
+    let (locks, _node) = memory().await;
+    let app = Router::new().route("/{id}", on_post(pay)).with_state(locks);
+    flood(&app, 500, "ERROR", "expire is 0ns, but must be").await;
+}
+
 #[tokio::test]
 async fn requests_that_are_aborted_share_a_line_per_second() {
     let (locks, _node) = memory().await;

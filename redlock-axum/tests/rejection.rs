@@ -216,6 +216,8 @@ async fn a_second_acquisition_by_the_same_request_is_a_500_and_the_log_says_what
         assert_eq!(problem(error.clone().into()).await, internal_server_error());
     })
     .await;
+    // For logs in JSON.
+    assert!(logs.count("ERROR", " lock=\"order:4711\"") > 0, "{:?}", logs.lines());
 }
 
 #[tokio::test]

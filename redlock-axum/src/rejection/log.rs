@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use redlock_core::__private::LogLimit;
-use redlock_core::{LockError, log_limited};
+use redlock_core::{LockError, LockKey, log_limited};
 
 use super::{LockRejection, RejectionCause, RejectionKind};
 
@@ -18,7 +18,8 @@ impl LockRejection {
         }
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
         let diagnostics = self.diagnostics();
-        let lock = self.place.as_ref().map(|place| &*place.lock);
+        let template = self.place.as_ref().map(|place| &*place.lock);
+        let lock = template.or_else(|| self.key().map(LockKey::as_str));
         let route = self.place.as_ref().and_then(|place| Some(place.route.as_ref()?.as_str()));
         match self.kind() {
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
@@ -73,7 +74,16 @@ impl LockRejection {
                 ("foreign key", LogLimit::failed_node(votes).to_owned())
             }
             // Several routes may have the same mistake.
+            RejectionCause::Lock(error) => ("mistake", format!("{:?}: {error}", self.place)),
             _ => ("mistake", format!("{:?}: {}", self.place, self.diagnostics())),
+        }
+    }
+
+    fn key(&self) -> Option<&LockKey> {
+        match &self.cause {
+            RejectionCause::Lock(error) => error.key(),
+            RejectionCause::Lost(error) => Some(error.key()),
+            RejectionCause::UnusableValue { .. } | RejectionCause::Misconfigured(_) => None,
         }
     }
 

@@ -99,7 +99,7 @@ impl Ballot {
         }
         if self.home.has_ended() {
             tracing::warn!(
-                key = %attempt.key(),
+                lock = %attempt.key(),
                 "the Tokio runtime of a manager has ended, so a lock is not released; it ends with its lease"
             );
             return;
@@ -178,7 +178,7 @@ impl Drop for Unconfirmed {
     fn drop(&mut self) {
         if !self.has_ended {
             tracing::debug!(
-                key = %self.attempt.key(),
+                lock = %self.attempt.key(),
                 "a release was abandoned before all nodes confirmed it; on the others, the lock may last until its lease ends"
             );
         }
@@ -239,7 +239,7 @@ impl NodeRelease {
                 return false;
             }
             tracing::debug!(
-                key = %attempt.key(), node = %self.node.name(), %error,
+                lock = %attempt.key(), node = %self.node.name(), %error,
                 "a release was not confirmed; retrying"
             );
             let (status, is_sent) =

@@ -166,7 +166,8 @@ impl LockError {
         Self::TooManyWaiters { key, limit }
     }
 
-    /// Returns the key of the lock; `None` if the key or an option was invalid, or the manager was shut down.
+    /// Returns the key of the lock; `None` if the key was invalid, the manager was shut down, or the error of an option
+    /// does not come from an acquisition.
     pub fn key(&self) -> Option<&LockKey> {
         self.key_and_votes().0
     }
@@ -183,9 +184,8 @@ impl LockError {
             | Self::TimedOut { key, votes, .. }
             | Self::ForeignKey { key, votes } => (Some(key), Some(votes)),
             Self::AlreadyHeld { key } | Self::TooManyWaiters { key, .. } => (Some(key), None),
-            Self::InvalidKey(_) | Self::InvalidOption(_) | Self::ShutDown | Self::RuntimeEnded => {
-                (None, None)
-            }
+            Self::InvalidOption(error) => (error.key(), None),
+            Self::InvalidKey(_) | Self::ShutDown | Self::RuntimeEnded => (None, None),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{NodeError, Vote, Votes};
+use crate::key::LockKey;
 
 /// The error of an option that is out of its range, or cannot be combined with another option.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +11,8 @@ use super::{NodeError, Vote, Votes};
 pub struct InvalidOption {
     option: &'static str,
     message: String,
+    /// The key of the lock that was requested.
+    key: Option<LockKey>,
 }
 
 impl InvalidOption {
@@ -29,12 +32,21 @@ impl InvalidOption {
         value: impl std::fmt::Display,
         allowed: impl std::fmt::Display,
     ) -> Self {
-        Self { option, message: format!("{option} is {value}, but must be {allowed}") }
+        Self::conflict(option, format!("{option} is {value}, but must be {allowed}"))
     }
 
     /// Makes the error of an option that cannot be combined with another one. `message` names both.
     pub(crate) fn conflict(option: &'static str, message: impl Into<String>) -> Self {
-        Self { option, message: message.into() }
+        Self { option, message: message.into(), key: None }
+    }
+
+    /// Adds the key of the lock that was requested.
+    pub(crate) fn of_lock(self, key: &LockKey) -> Self {
+        Self { key: Some(key.clone()), ..self }
+    }
+
+    pub(super) fn key(&self) -> Option<&LockKey> {
+        self.key.as_ref()
     }
 
     /// Returns the name of the option.

@@ -259,9 +259,9 @@ impl Held {
         // Each loss emits one event. When thousands of locks are lost at once, a single warning represents them.
         let key = self.attempt.key();
         if let Some(suppressed) = self.log_limit.admit("lost", "") {
-            tracing::warn!(%key, found, reason, suppressed, "a lock was lost");
+            tracing::warn!(lock = %key, found, reason, suppressed, "a lock was lost");
         } else {
-            tracing::debug!(%key, found, reason, "a lock was lost");
+            tracing::debug!(lock = %key, found, reason, "a lock was lost");
         }
     }
 

@@ -42,7 +42,7 @@ async fn thousands_of_locks_that_are_lost_at_once_share_a_warning() {
     drop((held, one));
     assert_eq!(logs.count("WARN", "a lock was lost"), 2, "one of each manager");
     assert_eq!(logs.count("DEBUG", "a lock was lost"), LOCKS - 1);
-    assert_eq!(logs.count("WARN", "key=of another manager"), 1);
+    assert_eq!(logs.count("WARN", "lock=of another manager"), 1);
 
     sleep(SECOND).await;
     let late = locks.lock("late").expire(SECOND).try_acquire().await.unwrap();
@@ -51,9 +51,9 @@ async fn thousands_of_locks_that_are_lost_at_once_share_a_warning() {
     let line = format!("suppressed={}", LOCKS - 1);
     assert_eq!(logs.count("WARN", "a lock was lost"), 3);
     assert_eq!(logs.count("WARN", &line), 1, "{line}");
-    let lines = logs.lines().into_iter().filter(|line| line.contains("key=order:"));
+    let lines = logs.lines().into_iter().filter(|line| line.contains("lock=order:"));
     let lost =
-        lines.filter_map(|line| Some(line.split_once("key=")?.1.split_once(' ')?.0.to_owned()));
+        lines.filter_map(|line| Some(line.split_once("lock=")?.1.split_once(' ')?.0.to_owned()));
     let lost: Vec<_> = lost.collect();
     assert_eq!((lost.len(), lost.iter().collect::<HashSet<_>>().len()), (LOCKS, LOCKS));
 }

@@ -62,7 +62,7 @@ impl Place<'_> {
     ) -> Result<(), LockError> {
         while let Some(present) = pause {
             let wake = self.sleep_once(&present, deadline).await;
-            tracing::trace!(key = %self.key(), pause = ?present, ?wake, "a waiter wakes");
+            tracing::trace!(lock = %self.key(), pause = ?present, ?wake, "a waiter wakes");
             pause = self.woken(present, wake, deadline)?;
         }
         Ok(())

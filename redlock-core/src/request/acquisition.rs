@@ -35,10 +35,14 @@ impl Acquisition {
     /// Checks the options and the key of a request.
     pub(super) fn new(request: LockRequest) -> Result<Self, LockError> {
         let LockRequest { context, keys, options } = request;
-        let options = options.resolve(&context)?;
+        let options = options.resolve(&context).map_err(|error| match &keys {
+            Ok(keys) => error.of_lock(keys.first()),
+            Err(_) => error,
+        })?;
         let keys = keys?.with_prefix(&context.prefix);
         let spec = LockSpec::new(keys, options.mode, options.dialect);
-        context.check_lock(&spec, options.fair, options.fenced)?;
+        let checked = context.check_lock(&spec, options.fair, options.fenced);
+        checked.map_err(|error| error.of_lock(spec.key()))?;
         Ok(Self { context, spec, options })
     }
 

@@ -358,7 +358,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::LockManager;
+    use crate::clock::SystemClock;
+    use crate::{LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
     #[tokio::test]
     async fn a_max_hold_of_zero_is_an_invalid_option() {
@@ -368,6 +369,8 @@ mod tests {
             let error = request.clone().try_acquire().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
             assert_eq!(error.to_string(), "max_hold is 0ns, but must be longer than zero");
+            let diagnostics = "max_hold is 0ns, but must be longer than zero; lock a";
+            assert_eq!(error.diagnostics().to_string(), diagnostics);
             let error = request.fenced(true).acquire().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
         }
@@ -390,6 +393,15 @@ mod tests {
         let request = locks.lock("a");
         request.check().unwrap();
         drop(request.try_acquire().await.unwrap());
+    }
+
+    /// Of many routes, the key shows which one has the option.
+    #[tokio::test]
+    async fn the_error_of_an_option_that_the_manager_lacks_has_the_key() {
+        let nodes = [(); 2].map(|()| Arc::new(MemoryNode::new()) as _);
+        let locks = LockManagerBuilder::with_nodes(nodes.into(), Arc::new(SystemClock));
+        let error = locks.lock("a").permits(3).try_acquire().await.unwrap_err();
+        assert_eq!(error.key().map(LockKey::as_str), Some("a"), "{error:?}");
     }
 
     /// `redlock-axum` computes the `Retry-After` header from the rest of the lease.
