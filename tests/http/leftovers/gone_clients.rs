@@ -4,16 +4,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::routing::post;
 use redlock_axum::redis_lock;
 use redlock_tests::{Nodes, eventually};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
-use super::{ALL, FRONTS, KEY, Service, three_fronts};
+use super::{ALL, FRONTS, KEY, Service, layer, policy, three_fronts};
 use crate::{LONG, SOON};
 
 async fn serve(router: Router) -> SocketAddr {
@@ -150,4 +152,43 @@ async fn no_lock_is_left_after_a_disconnect_with_an_unread_body() {
         assert_eq!(ended().await, Ended::Returned, "{front}");
         nodes.become_empty().await;
     }
+}
+
+/// The client leaves in the middle of its payment, and tries again.
+#[tokio::test]
+async fn a_detached_handler_goes_on_under_its_lock_after_a_disconnect() {
+    let nodes = Nodes::redis(3).await;
+    let locks = nodes.manager().await;
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let (left, mut leaves) = mpsc::unbounded_channel();
+    let work = Unread { entered: Arc::default(), may_return: Arc::default(), ended };
+    let detached = layer(&locks, policy().detached(true));
+    let router = Router::new().route("/{id}", post(unread_plain).route_layer(detached)).layer(
+        middleware::from_fn(move |request: Request, next: Next| {
+            let request_of_client = Run(left.clone(), Ended::Dropped);
+            async move {
+                let _request_of_client = request_of_client;
+                next.run(request).await
+            }
+        }),
+    );
+    let address = serve(router.with_state(work.clone())).await;
+    let (client, url) = (reqwest::Client::new(), format!("http://{address}/42"));
+
+    {
+        let mut gone = Box::pin(client.post(&url).send());
+        tokio::select! {
+            response = &mut gone => panic!("{response:?}"),
+            () = work.entered.notified() => {}
+        }
+    }
+    timeout(SOON, leaves.recv()).await.unwrap().unwrap();
+    nodes.all_hold(KEY).await;
+    let again = client.post(&url).send().await.unwrap();
+    assert_eq!(again.status(), StatusCode::CONFLICT);
+    ends.try_recv().unwrap_err();
+    work.may_return.notify_one();
+    assert_eq!(timeout(SOON, ends.recv()).await.unwrap(), Some(Ended::Returned));
+    nodes.become_empty().await;
+    ends.try_recv().unwrap_err();
 }
