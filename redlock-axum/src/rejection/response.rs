@@ -96,7 +96,9 @@ impl LockRejection {
 fn key_detail(error: &KeyError) -> String {
     match error.of_key() {
         KeyError::NoKeys => "the list of the resources is empty".to_owned(),
-        KeyError::TooManyKeys => "the list of the resources is too long".to_owned(),
+        KeyError::TooManyKeys => {
+            "the list of the resources has more than 64 different entries".to_owned()
+        }
         KeyError::EmptyPart { name: Some(name), .. } => {
             format!("{} is empty", ValueSource::of(name))
         }

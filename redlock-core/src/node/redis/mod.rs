@@ -140,7 +140,7 @@ impl Node for RedisNode {
         other.map_or(Ok(()), |other| {
             let allowed = format!(
                 "in one slot of the Redis Cluster {}; a common hash tag puts them there, as in {{tag}}:{first} and \
-                 {{tag}}:{other}, or in the prefix of the manager",
+                 {{tag}}:{other} (in a template: {{{{tag}}}}), or in the prefix of the manager",
                 self.name
             );
             Err(InvalidOption::new("keys", format!("{first:?} and {other:?}"), allowed))
@@ -154,7 +154,7 @@ impl Node for RedisNode {
             tracing::info!(
                 node = %self.name,
                 "a Redis Cluster locks several keys at once only in one slot: give the keys of a set a common hash tag, \
-                 as in {{shop}}:sku:7, or the manager a prefix with one"
+                 as in {{shop}}:sku:7 (in a template: {{{{shop}}}}), or the manager a prefix with one"
             );
         }
         let settings = ServerSettings {
