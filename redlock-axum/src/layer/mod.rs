@@ -227,17 +227,16 @@ impl LockLayer {
 
     /// Returns the lock of a request and its place, or `None` if the request has no policy.
     fn lock(&self, parts: &mut Parts) -> Result<Option<(RequestLock, LockPlace)>, LockRejection> {
-        let limit = self.locks.log_limit();
-        let policy = self.table.select(parts).map_err(|refusal| refusal.with_log_limit(limit))?;
-        let Some(policy) = policy else { return Ok(None) };
+        let Some(policy) = self.table.select(parts)? else { return Ok(None) };
         let place = policy.place(parts);
         match policy.request(&self.locks, parts) {
             Ok(lock) => Ok(Some((lock, place))),
-            Err(refusal) => Err(refusal.with_log_limit(limit).at(place)),
+            Err(refusal) => Err(refusal.at(place)),
         }
     }
 
     fn reject(&self, rejection: LockRejection) -> Response {
+        let rejection = rejection.with_log_limit(self.locks.log_limit());
         match &self.on_reject {
             None => rejection.into_response(),
             Some(on_reject) => rejection.respond_by(|rejection| on_reject(rejection)),

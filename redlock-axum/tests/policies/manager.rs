@@ -45,6 +45,16 @@ async fn a_lease_that_is_longer_than_the_restart_guard_is_a_mistake() {
     let _ = table(&locks, [policy(MINUTE).route("/{id}")]);
 }
 
+#[tokio::test]
+async fn a_lease_that_is_longer_than_a_node_grants_is_a_mistake() {
+    let node = VotingNode::new(|| redlock_axum::Vote::Granted).longest_lease(MINUTE);
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    assert_eq!(
+        mistake(&locks, LockPolicy::new("b:{id}").expire(2 * MINUTE)),
+        "expire is 120s, but must be from 10ms to 60s, the leases that all nodes grant"
+    );
+}
+
 /// The node has no capability.
 #[tokio::test]
 async fn an_option_that_a_node_does_not_support_is_a_mistake() {

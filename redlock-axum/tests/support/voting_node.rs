@@ -14,12 +14,21 @@ use redlock_axum::{LockError, LockManager, Vote};
 pub(crate) struct VotingNode {
     name: Arc<str>,
     vote: fn() -> Vote,
+    capabilities: Capabilities,
     status: StatusSender,
 }
 
 impl VotingNode {
     pub(crate) fn new(vote: fn() -> Vote) -> Self {
-        Self { name: "voting".into(), vote, status: StatusSender::new(NodeStatus::Up) }
+        let capabilities = Capabilities::default();
+        let status = StatusSender::new(NodeStatus::Up);
+        Self { name: "voting".into(), vote, capabilities, status }
+    }
+
+    /// Sets the longest lease that the node grants.
+    pub(crate) fn longest_lease(mut self, longest_lease: Duration) -> Self {
+        self.capabilities.longest_lease = longest_lease;
+        self
     }
 
     /// Returns the error of an acquisition whose only node this is.
@@ -35,7 +44,7 @@ impl Node for VotingNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        self.capabilities.clone()
     }
 
     fn call(&self, _: Op) -> ReplyFuture {
