@@ -26,8 +26,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use redlock_axum::{
-    LockError, LockLayer, LockManager, LockPolicy, LockRejection, LocksLayer, SetupError,
-    redis_lock,
+    LockError, LockLayer, LockManager, LockPolicy, LockRejection, SetupError, redis_lock,
 };
 use serde::Serialize;
 
@@ -99,16 +98,14 @@ impl IntoResponse for ShopError {
 }
 
 fn app(locks: LockManager) -> Result<Router, SetupError> {
+    let lease = Duration::from_secs(10);
     // `{code:lower}`: SUMMER and summer are the same coupon, so they have the same lock.
-    let one_claim = LockLayer::new(&locks, "coupon:{code:lower}")?;
+    let one_claim = LockLayer::new(&locks, LockPolicy::new("coupon:{code:lower}").expire(lease))?;
 
     // The key differs from the key of `Shop::reserve`: a request that holds a key cannot lock it
     // again.
-    let reserve_policy = LockPolicy::new("reserve:{sku}")
-        .route("/stock/{sku}/reserve")
-        .methods([Method::POST])
-        .expire(Duration::from_secs(10));
-    let table = LockLayer::table(&locks, [reserve_policy])?;
+    let policy = LockPolicy::new("reserve:{sku}").route("/stock/{sku}/reserve");
+    let table = LockLayer::table(&locks, [policy.methods([Method::POST]).expire(lease)])?;
 
     Ok(Router::new()
         .route("/index", get(index))
@@ -116,8 +113,6 @@ fn app(locks: LockManager) -> Result<Router, SetupError> {
         .route("/coupons/{code}/claim", post(claim).route_layer(one_claim))
         .route("/stock/{sku}/reserve", post(reserve))
         .layer(table)
-        // This line makes each request one holder, which never waits for itself.
-        .layer(LocksLayer::new(&locks))
         // The attribute takes the manager from the state.
         .with_state(Shop { locks }))
 }

@@ -22,7 +22,7 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use redlock_axum::{LockGuard, LockManager, LockRejection, LocksLayer};
+use redlock_axum::{LockGuard, LockManager, LockRejection};
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -82,7 +82,6 @@ async fn main() -> ExitCode {
         let jobs = TaskTracker::new();
         let app = Router::new()
             .route("/settlements", post(begin_settlement))
-            .layer(LocksLayer::new(&locks))
             .with_state(App { locks: locks.clone(), jobs: jobs.clone() });
         // At its end it releases the lock of a running job. For the job, the lock is lost, so that it stops.
         server::serve(app, &locks).await?;

@@ -19,7 +19,7 @@ pub(crate) async fn connect() -> Result<LockManager, Box<dyn Error>> {
 /// The file with the policies. A real service has more fields than this.
 #[derive(Deserialize)]
 struct File {
-    locks: Vec<LockPolicy>,
+    policies: Vec<LockPolicy>,
 }
 
 /// Reads the file that `POLICIES` names.
@@ -32,5 +32,5 @@ pub(crate) fn read_policies() -> Result<Vec<LockPolicy>, Box<dyn Error>> {
 
 pub(crate) fn parse_policies(text: &str) -> Result<Vec<LockPolicy>, toml::de::Error> {
     let file: File = toml::from_str(text)?;
-    Ok(file.locks)
+    Ok(file.policies)
 }

@@ -11,7 +11,7 @@
 //! | `main.rs` | start and shutdown |
 //! | `config.rs` | the lock manager from environment variables, the policies from `policies.toml` |
 //! | `shop.rs` | the state, and methods that lock: `manager = self.locks`, `skip`, `keep` |
-//! | `routes.rs` | handlers: some are locked by the attribute, one by a policy |
+//! | `routes.rs` | handlers: some are locked by the attribute, some by a policy |
 //! | `error.rs` | the service's own error, which is also the response to a refused lock |
 //! | `stock.rs` | stands in for the database |
 //! | `tests.rs` | tests without a server |

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::{StreamExt, stream};
-use redlock_axum::{HeldLock, LockLayer, LockPolicy, LocksLayer, SetupError, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockPolicy, SetupError, redis_lock};
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
@@ -20,19 +20,19 @@ const ARTICLE: &str = "/articles/{sku}";
 const ORDERS: &str = "/articles/{sku}/orders";
 const REFILL: &str = "/articles/{sku}/refill";
 const EXPORT: &str = "/export";
+const REPORT: &str = "/reports/{name}";
 
 pub(crate) fn app(shop: Shop, policies: Vec<LockPolicy>) -> Result<Router, SetupError> {
-    let policies = LockLayer::table(&shop.locks, policies)?;
+    let policies = LockLayer::table(&shop.locks, policies)?.on_reject(ShopError::from);
     // A policy for a route that does not exist would lock nothing.
-    policies.check_routes([ARTICLE, ORDERS, REFILL, EXPORT])?;
+    policies.check_routes([ARTICLE, ORDERS, REFILL, EXPORT, REPORT])?;
     Ok(Router::new()
         .route(ARTICLE, get(show).put(change))
         .route(ORDERS, post(order))
         .route(REFILL, post(refill))
         .route(EXPORT, get(export))
-        .layer(policies.on_reject(ShopError::from))
-        // The last layer, so that it reaches all routes. It makes each request one holder.
-        .layer(LocksLayer::new(&shop.locks))
+        .route(REPORT, post(report))
+        .layer(policies) // after the last route, so that it reaches all of them
         .with_state(shop))
 }
 
@@ -49,8 +49,9 @@ async fn show(
 /// up to half a second, and are then refused with `ShopError::Lock`, because of its
 /// `From<LockRejection>`.
 ///
-/// The lease of 30 s is renewed while the customer pays. If the lock is lost nevertheless, another customer may be buying, so the handler is stopped before it writes.
-#[redis_lock(key = "stock:{sku:lower}", wait_time = "500ms", on_lost = abort)]
+/// If the customer leaves in the middle of the payment, the order goes on to its end, because it is `detached`. If the lock
+/// is lost, another customer may be buying, so the handler is stopped before it writes.
+#[redis_lock(key = "stock:{sku:lower}", wait_time = "500ms", detached, on_lost = abort)]
 async fn order(
     State(stock): State<Stock>,
     Path(sku): Path<String>,
@@ -106,6 +107,11 @@ async fn export(State(stock): State<Stock>, Query(work): Query<Work>) -> Result<
         }
     });
     Ok(Body::from_stream(lines))
+}
+
+/// Sends a report. `policies.toml` locks this route.
+async fn report(Path(name): Path<String>) -> String {
+    format!("the {name} report is sent\n")
 }
 
 #[derive(Debug, Serialize)]

@@ -132,6 +132,53 @@ async fn an_order_that_takes_longer_than_its_lease_keeps_its_lock() {
 }
 
 #[tokio::test]
+async fn an_order_goes_on_when_its_customer_leaves() {
+    let (test, stock) = (TestLocks::new(1), Stock::new());
+    let app = app(test.manager(), &stock);
+
+    let customer = {
+        let app = app.clone();
+        tokio::spawn(async move { send(&app, "POST", "/articles/shoe/orders?hold_ms=2000").await })
+    };
+    test.clock().advance(Duration::from_secs(1)).await;
+    customer.abort();
+    assert!(customer.await.unwrap_err().is_cancelled());
+    assert_eq!(send(&app, "POST", "/articles/shoe/orders").await.status(), 409);
+    test.clock().advance(Duration::from_secs(2)).await;
+    assert_eq!(stock.read("shoe"), Some(FULL - 1));
+    assert!(test.nodes()[0].is_empty());
+}
+
+/// The other copy has crashed: nobody renews or releases its lock.
+#[tokio::test]
+async fn an_article_is_free_when_the_lease_of_a_crashed_copy_is_over() {
+    let test = TestLocks::new(1);
+    let app = app(test.manager(), &Stock::new());
+    let other_copy = test.builder().connect().await.unwrap();
+    other_copy.lock("stock:shoe").acquire().await.unwrap().keep_until_expiry();
+
+    test.clock().advance(Duration::from_secs(27)).await;
+    let response = send(&app, "POST", "/articles/shoe/orders").await;
+    assert_eq!(response.status(), 409);
+    assert_eq!(response.headers()["retry-after"], "3");
+    test.clock().advance(Duration::from_secs(3)).await;
+    assert_eq!(send(&app, "POST", "/articles/shoe/orders").await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_report_is_sent_once_in_ten_minutes() {
+    let test = TestLocks::new(1);
+    let app = app(test.manager(), &Stock::new());
+    assert_eq!(send(&app, "POST", "/reports/daily").await.status(), 200);
+    test.clock().advance(Duration::from_secs(60)).await;
+    let response = send(&app, "POST", "/reports/daily").await;
+    assert_eq!(response.status(), 409);
+    assert_eq!(response.headers()["retry-after"], "540");
+    test.clock().advance(Duration::from_secs(540)).await;
+    assert_eq!(send(&app, "POST", "/reports/daily").await.status(), 200);
+}
+
+#[tokio::test]
 async fn an_order_that_loses_its_lock_is_stopped_and_sells_nothing() {
     let (test, stock) = (TestLocks::new(1), Stock::new());
     let app = app(test.manager(), &stock);
@@ -210,7 +257,8 @@ async fn a_change_by_hand_sets_the_stock() {
 async fn a_change_is_refused_if_its_policy_is_missing() {
     let stock = Stock::new();
     let shop = Shop { locks: LockManager::in_memory(), stock: stock.clone() };
-    let app = routes::app(shop, Vec::new()).unwrap();
+    let reports = parse_policies(include_str!("policies.toml")).unwrap().split_off(1);
+    let app = routes::app(shop, reports).unwrap();
     assert_eq!(send(&app, "PUT", "/articles/shoe?left=3").await.status(), 500);
     assert_eq!(stock.read("shoe"), Some(FULL));
 }

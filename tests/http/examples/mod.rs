@@ -2,8 +2,8 @@
 //! output with the text. More tests of `index` are in `http/services.rs`, of `fencing` in `interop/postgres.rs`,
 //! and of Redisson itself in `interop/redisson.rs`.
 
+mod modes;
 mod renewal;
-mod shared;
 mod shop;
 mod walkthrough;
 
@@ -21,19 +21,6 @@ const OTHER: &str = "127.0.0.1:3001";
 async fn the_example_index_answers_as_its_readme_says() {
     let walkthrough = Walkthrough::run("index").await.unwrap();
     walkthrough.ends_with(&["index", r#"{"order":42,"paid":true}"#]).await;
-}
-
-#[tokio::test]
-async fn the_example_policies_answers_as_its_readme_says() {
-    let walkthrough = Walkthrough::run("policies").await.unwrap();
-    walkthrough.ends_with(&["order 42 is paid", "the stock of shoe is changed"]).await;
-}
-
-#[tokio::test]
-async fn the_example_cart_answers_as_its_readme_says() {
-    let walkthrough = Walkthrough::run("cart").await.unwrap();
-    walkthrough.promises("5 articles are ordered");
-    walkthrough.ends_with(&["5 articles are ordered"]).await;
 }
 
 #[tokio::test]
@@ -58,12 +45,6 @@ async fn the_example_redisson_answers_as_its_readme_says() {
     walkthrough.ends_with(&["withdrawn from account 42"]).await;
 }
 
-#[tokio::test]
-async fn the_example_testing_answers_as_its_readme_says() {
-    let walkthrough = Walkthrough::run("testing").await.unwrap();
-    walkthrough.ends_with(&["the report is sent"]).await;
-}
-
 /// Runs an example that must end, and returns its output. Another process may have its port, so that it ends even if it
 /// accepts its settings.
 fn run(name: &str, settings: &[(&str, &str)]) -> Output {
@@ -84,29 +65,6 @@ fn mistake(name: &str, settings: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_example_policies_prints_the_mistake_in_its_file() {
-    let policies = include_str!("../../../examples/policies.toml");
-    for (from, to, message) in [
-        (
-            "/orders/{id}/pay",
-            "/order/{id}/pay",
-            "shop.toml: lock policy 1 (/order/{id}/pay): the application has no such route",
-        ),
-        ("wait_time", "wait_tme", "unknown field `wait_tme`"),
-        ("{id:u64}", "{number}", "the key has the placeholder {number}, but the route has {id}"),
-        // A file without a mistake is accepted.
-        ("30s", "30s", "in use"),
-    ] {
-        assert!(policies.contains(from), "{from}");
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("shop.toml");
-        std::fs::write(&file, policies.replace(from, to)).unwrap();
-        let error = mistake("policies", &[("POLICIES", file.to_str().unwrap())]);
-        assert!(error.contains(message), "{error}");
-    }
-}
-
-#[test]
 fn the_examples_print_which_server_they_need() {
     for (name, message) in
         [("redisson", "REDIS_URLS is not set"), ("fencing", "DATABASE_URL is not set")]
@@ -121,11 +79,9 @@ fn the_examples_print_which_server_they_need() {
 #[tokio::test]
 async fn the_examples_accept_a_password_with_a_comma() {
     let redis = RedisServer::options().password("half,other-half").start().await;
-    let environment = [
-        ("REDIS_URLS", format!("redis://:half,other-half@127.0.0.1:{}", redis.port())),
-        ("POLICIES", concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/policies.toml").to_owned()),
-    ];
-    for name in ["index", "policies", "cart", "catalogue", "exports", "renewal", "redisson"] {
+    let environment =
+        [("REDIS_URLS", format!("redis://:half,other-half@127.0.0.1:{}", redis.port()))];
+    for name in ["index", "modes", "renewal", "redisson"] {
         // Ends with a panic if the program does not connect.
         start(name, &environment).await;
     }

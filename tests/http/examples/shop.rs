@@ -71,3 +71,30 @@ fn the_example_shop_prints_the_mistake_in_its_settings() {
         assert!(error.starts_with(message), "{error}");
     }
 }
+
+#[test]
+fn the_example_shop_prints_the_mistake_in_its_policies() {
+    let policies = include_str!("../../../examples/shop/policies.toml");
+    for (from, to, message) in [
+        (
+            "/articles/{sku}",
+            "/article/{sku}",
+            "lock policy 1 (/article/{sku}): the application has no such route",
+        ),
+        ("wait_time", "wait_tme", "unknown field `wait_tme`"),
+        (
+            "{sku:lower}",
+            "{number}",
+            "the key has the placeholder {number}, but the route has {sku}",
+        ),
+        // A file without a mistake is accepted.
+        ("10m", "10m", "in use"),
+    ] {
+        assert!(policies.contains(from), "{from}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("shop.toml");
+        std::fs::write(&file, policies.replace(from, to)).unwrap();
+        let error = mistake("shop", &[("POLICIES", file.to_str().unwrap())]);
+        assert!(error.contains(message), "{error}");
+    }
+}
