@@ -1,6 +1,6 @@
 //! Tables in documents and manifests that are complete:
 //!
-//! * the tables of options have a row for each option that exists, and for no other;
+//! * the table of options has a row for each option that exists, and for no other;
 //! * the table of features of a crate has a row for each stable feature, with its default;
 //! * docs.rs documents every stable feature of a published crate. A manifest lists them by name, because
 //!   `all-features = true` would include the unstable ones.
@@ -24,8 +24,6 @@ const FEATURES: &str = "| feature | default |";
 
 /// The table with all options.
 const ALL: &str = "redlock-axum/docs/options.md";
-/// The table with the arguments of the attribute, and its heading.
-const ARGUMENTS: (&str, &str) = ("README.md", "\n## The attribute\n");
 
 /// The table of the options of a lock, with a line `name: type,` for each option.
 const OF_LOCK: &str = "redlock-core/src/options/table.rs";
@@ -51,17 +49,12 @@ fn read(path: &str) -> Result<String, String> {
 }
 
 fn check_options() -> Result<Vec<String>, String> {
-    let mut arguments = fields(&read(OF_LOCK)?);
+    let mut all = fields(&read(OF_LOCK)?);
     for source in OF_ATTRIBUTE {
-        arguments.extend(options_in(source)?);
+        all.extend(options_in(source)?);
     }
-    let mut all = arguments.clone();
     all.extend(fields(&read(OF_POLICY)?));
-    let (readme, heading) = ARGUMENTS;
-    let mut findings = differences(ALL, "option", &all, &options(&read(ALL)?));
-    let of_attribute = options(section(&read(readme)?, heading));
-    findings.extend(differences(readme, "option", &arguments, &of_attribute));
-    Ok(findings)
+    Ok(differences(ALL, "option", &all, &options(&read(ALL)?)))
 }
 
 fn options_in((path, item): Source) -> Result<Rows, String> {
@@ -105,12 +98,6 @@ pub(crate) fn names(code: &str, item: &str) -> Rows {
         }
     }
     names
-}
-
-/// Returns the part of the text below the heading.
-pub(crate) fn section<'a>(text: &'a str, heading: &str) -> &'a str {
-    let section = text.split_once(heading).map_or("", |(_, section)| section);
-    section.split_once("\n## ").map_or(section, |(section, _)| section)
 }
 
 /// Returns the options in the first column of the tables: the first word of each code span.

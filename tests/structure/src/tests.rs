@@ -2,7 +2,7 @@
 
 use crate::circles::Graph;
 use crate::code::SourceFile;
-use crate::tables::{differences, feature_rows, features, fields, names, options, section};
+use crate::tables::{differences, feature_rows, features, fields, names, options};
 use crate::tree::Tree;
 use crate::{papers, patterns, types};
 
@@ -93,12 +93,7 @@ fn feature_tables(text: &str) -> Vec<String> {
 fn option_tables(text: &str) -> Vec<String> {
     let [(_, code), (_, page)] = files(text)[..] else { panic!("{text}") };
     let listed = ["OPTIONS", "known"].into_iter().flat_map(|item| names(code, item));
-    differences(
-        "a.md",
-        "option",
-        &listed.chain(fields(code)).collect(),
-        &options(section(page, "## B\n")),
-    )
+    differences("a.md", "option", &listed.chain(fields(code)).collect(), &options(page))
 }
 
 fn papers(text: &str) -> Vec<String> {
