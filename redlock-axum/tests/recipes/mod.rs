@@ -2,21 +2,26 @@
 
 mod at_most_n_holders;
 mod cached_catalogue;
+mod demanded_lock;
+mod idempotent_payment;
+mod job;
 mod middleware;
 mod readiness;
 mod several_locks;
-mod spawned_work;
-mod tenant_exports;
+mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
-const FILES: [&str; 7] = [
+/// In the order of the page.
+const FILES: [&str; 9] = [
+    include_str!("idempotent_payment.rs"),
+    include_str!("demanded_lock.rs"),
+    include_str!("job.rs"),
     include_str!("several_locks.rs"),
     include_str!("cached_catalogue.rs"),
-    include_str!("tenant_exports.rs"),
     include_str!("middleware.rs"),
-    include_str!("spawned_work.rs"),
-    include_str!("readiness.rs"),
+    include_str!("two_managers.rs"),
     include_str!("at_most_n_holders.rs"),
+    include_str!("readiness.rs"),
 ];
 
 #[test]

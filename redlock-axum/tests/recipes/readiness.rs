@@ -5,7 +5,7 @@ use axum::routing::get;
 use redlock_axum::LockManager;
 
 async fn ready(State(locks): State<LockManager>) -> StatusCode {
-    if locks.is_available() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    if locks.is_granting() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 fn app(locks: LockManager) -> Router {
