@@ -50,8 +50,8 @@
 //! The attribute takes the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). A layer never sees
 //! the state: the application passes the manager to its constructor.
 //!
-//! Each of them locks exclusively, or [shares](guide::shared) the lock among readers, or has [permits](guide::permits)
-//! for a number of holders.
+//! Each of them locks exclusively, or [shares](guide::modes#readers-and-writers) the lock among readers, or has
+//! [permits](guide::modes#permits) for a number of holders.
 //!
 //! The [`guide`] describes the guarantees and the effect of each fault, the use in production, other
 //! languages, and how to test an application.

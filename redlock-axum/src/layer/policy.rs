@@ -180,8 +180,8 @@ impl LockPolicy {
     /// an exclusive lock for every method.
     ///
     /// GET includes HEAD, because axum answers HEAD with the handler for GET. Cannot be combined with
-    /// [`shared`](Self::shared), [`permits`](Self::permits) or [`fenced`](Self::fenced). The page
-    /// [`shared`](crate::guide::shared) of the guide has the rules of shared locks.
+    /// [`shared`](Self::shared), [`permits`](Self::permits) or [`fenced`](Self::fenced). The guide has the
+    /// [rules of shared locks](crate::guide::modes#readers-and-writers).
     pub fn shared_on(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.shared_on = Some(Methods::new(methods));
         self

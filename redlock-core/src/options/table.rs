@@ -58,20 +58,20 @@ macro_rules! lock_options {
         /// [exclusive](crate::node::Mode) holder. The callers that read a resource share its lock, and the callers that
         /// write to it lock it exclusively.
         ///
-        /// The page [Shared locks] of the guide has the rules. Cannot be combined with
+        /// [Readers and writers] of the guide has the rules. Cannot be combined with
         /// [`permits`](method@Self::permits), with [`fenced`](method@Self::fenced), or with the dialect
         /// [`Redisson`](crate::Dialect::Redisson). Defaults to `false`.
         ///
-        /// [Shared locks]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/shared/index.html
+        /// [Readers and writers]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/modes/index.html#readers-and-writers
         shared: bool,
         /// Sets the highest number of callers that may hold the lock at the same time: from 1 to 1000.
         ///
-        /// Each caller compares the number of present holders with its own `permits`. The page [Permits] of the guide
+        /// Each caller compares the number of present holders with its own `permits`. [Permits] of the guide
         /// has the rules. Requires a manager with a single node. Cannot be combined with
         /// [`shared`](method@Self::shared), with [`fenced`](method@Self::fenced), or with the dialect
         /// [`Redisson`](crate::Dialect::Redisson). Defaults to an exclusive lock.
         ///
-        /// [Permits]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/permits/index.html
+        /// [Permits]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/modes/index.html#permits
         permits: u32,
         /// Sets whether the caller waits in a fair queue: in order of arrival between processes.
         ///
