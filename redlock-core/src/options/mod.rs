@@ -88,14 +88,12 @@ crate::lock_options!([define_options] {
         ///
         /// # Adding an option
         ///
-        /// 1. Its row in `redlock-core/src/options/table.rs`. Request, layer, policies and configurations then have the
+        /// 1. Its row in `redlock-core/src/options/table.rs`. Request, attribute, policies and configurations then have the
         ///    option. A new type of value implements `ConfigValue` in `options/de.rs`.
         /// 2. Its rule in `redlock-core/src/options/rules.rs`, and its effect in the code that reads `ResolvedOptions`. An
         ///    option that the nodes store also goes through `ballot/attempt.rs`, `node/` and `wire.md`, and into the rules of
         ///    `queue/hand_over.rs`, because a hand-over leaves the lock on the nodes as it is.
-        /// 3. The argument of the attribute: a line in `LOCK_OPTIONS` in `redlock-macros/src/options.rs`.
-        /// 4. A row in `redlock-axum/docs/options.md` and in the README's table of the attribute, which
-        ///    `cargo run -p redlock-structure` demands.
+        /// 3. A row in `redlock-axum/docs/options.md`, which `cargo run -p redlock-structure` demands.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         #[cfg_attr(
             feature = "serde",
