@@ -19,6 +19,10 @@ use redlock_axum::{LockManager, redis_lock};
 #[redis_lock(key = "seats:{seats}")]
 async fn list(Json(seats): Json<Vec<String>>) {}
 
+// A reference to a parameter that is a reference already.
+#[redis_lock(keys("seat:{}", &seats))]
+async fn reference(Json(seats): Json<Vec<String>>) {}
+
 // `debug_handler` above: it does not see the parameter that the lock adds.
 #[debug_handler]
 #[redis_lock(key = "a")]
