@@ -8,7 +8,7 @@ pub use crate::attribute::handler::HandlerLock;
 pub use crate::attribute::options::{Form, Options, assert_valid, options};
 pub use crate::attribute::refusal::{ByConversion, ByDefault, Output, refuse_by};
 pub use axum::response::{IntoResponse, Response};
-pub use redlock_core::__private::{KeyBuilder, Keys, PlaceholderKind};
+pub use redlock_core::__private::{KeyBuilder, Keys, PlaceholderKind as Kind};
 pub use redlock_core::{LockError, LockKey, RunError};
 pub use redlock_macros::redis_lock;
 

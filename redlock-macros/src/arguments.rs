@@ -188,6 +188,7 @@ impl Arguments {
             "time_unit" => self.time_unit = Some(time_unit(value(input, &name)?)?),
             "manager" => self.manager = Some(value(input, &name)?),
             "installed" => self.installed = place(&name, &OptionValue::parse(&name, input)?)?,
+            "detached" => self.detached = place(&name, &OptionValue::parse(&name, input)?)?,
             "on_reject" => self.on_reject = Some(value(input, &name)?),
             "error" => self.error = Some(value(input, &name)?),
             "skip" if input.peek(Token![=]) => self.skip = Some(Skip::Value(value(input, &name)?)),
@@ -204,10 +205,8 @@ impl Arguments {
                     ));
                 }
                 let value = OptionValue::parse(&name, input)?;
-                match text {
-                    "fenced" => self.fenced = place(&name, &value)?,
-                    "detached" => self.detached = place(&name, &value)?,
-                    _ => {}
+                if text == "fenced" {
+                    self.fenced = place(&name, &value)?;
                 }
                 self.options.push(OptionArgument { name, value });
             }

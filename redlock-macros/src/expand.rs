@@ -52,6 +52,8 @@ struct Expansion<'a> {
     function: &'a Function,
     parameters: Parameters<'a>,
     /// `redlock_axum::__private`.
+    path: TokenStream,
+    /// The name of this path in the generated code.
     private: TokenStream,
 }
 
@@ -67,7 +69,8 @@ impl<'a> Expansion<'a> {
             collect_names(value, &mut referenced);
         }
         let parameters = Parameters::new(function.parameters(), referenced);
-        Ok(Self { arguments, key, function, parameters, private: quote!(#root::__private) })
+        let (path, private) = (quote!(#root::__private), quote!(__redis_lock));
+        Ok(Self { arguments, key, function, parameters, path, private })
     }
 
     /// Checks the rules that concern both the function and the arguments.
@@ -114,7 +117,7 @@ impl<'a> Expansion<'a> {
     /// A handler without parameters gets one. Otherwise `#[debug_handler]`, which calls the handler with the number of
     /// parameters that it sees, would call it without the lock.
     fn after_the_other_attributes(&self, written: &TokenStream) -> TokenStream {
-        let Self { private, arguments, .. } = self;
+        let Self { path, arguments, .. } = self;
         let Function { attributes, visibility, signature, inner_attributes, body, brace, .. } =
             self.function;
         let mut signature = signature.clone();
@@ -122,7 +125,7 @@ impl<'a> Expansion<'a> {
             signature.inputs.push(parse_quote!(_: ()));
         }
         let block = braced(brace.join(), quote!(#(#inner_attributes)* #body));
-        quote!(#(#attributes)* #[#private::redis_lock(__last, #written)] #visibility #signature #block)
+        quote!(#(#attributes)* #[#path::redis_lock(__last, #written)] #visibility #signature #block)
     }
 
     fn function(&self) -> syn::Result<TokenStream> {
@@ -135,7 +138,8 @@ impl<'a> Expansion<'a> {
             self.function_of_manager()?
         };
         // The block ends before the await, so that the future does not store what only the block borrows.
-        let body = quote_spanned!(mixed_span()=> { #future }.await);
+        let (path, private) = (&self.path, &self.private);
+        let body = quote_spanned!(mixed_span()=> { use #path as #private; #future }.await);
         let body = match returned_future {
             None => body,
             Some(returned) => {
@@ -155,7 +159,7 @@ impl<'a> Expansion<'a> {
     /// Returns the signature of the generated function, with the same types. In a handler, the first parameter becomes a
     /// pair with the hidden extractor, so that the number of parameters does not change.
     fn signature(&self) -> Signature {
-        let Self { private, arguments, .. } = self;
+        let Self { path, arguments, .. } = self;
         let mut signature = self.function.signature.clone();
         let receiver = signature.receiver().cloned().map(FnArg::Receiver);
         let mut parameters: Vec<FnArg> = self
@@ -171,7 +175,7 @@ impl<'a> Expansion<'a> {
                 (local("lock"), arguments.fenced.is_some(), arguments.installed);
             let extractor =
                 if installed.is_some() { quote!(#fenced, true) } else { quote!(#fenced) };
-            let extractor = quote!(#private::HandlerLock<#extractor>);
+            let extractor = quote!(#path::HandlerLock<#extractor>);
             let with_lock = match self.parameters.iter().next() {
                 Some(first) => {
                     let (name, ty) = (&first.name, first.ty);
@@ -181,7 +185,7 @@ impl<'a> Expansion<'a> {
             };
             parameters.splice(..parameters.len().min(1), [with_lock]);
             let span = signature.output.span();
-            signature.output = parse_quote_spanned!(span=> -> #private::Response);
+            signature.output = parse_quote_spanned!(span=> -> #path::Response);
         }
         signature.inputs = receiver.into_iter().chain(parameters).collect();
         signature
@@ -286,6 +290,9 @@ impl<'a> Expansion<'a> {
         let unit = arguments.time_unit.as_ref().map_or(1000, |unit| unit.milliseconds);
         let options = arguments.options.iter().map(|argument| argument.code(private));
         let made = quote!(#private::options(#private::Form::#form, #unit, &[#(#options),*]));
+        if arguments.options.is_empty() && arguments.time_unit.is_none() {
+            return (TokenStream::new(), made);
+        }
         let mut checks: Vec<(Span, TokenStream)> = Vec::new();
         for argument in &arguments.options {
             let name = argument.name.unraw().to_string();

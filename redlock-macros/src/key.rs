@@ -298,9 +298,7 @@ impl Template {
             let kind = Ident::new(kind, span_at(literal));
             let span =
                 position.map_or(span_at(literal), |position| span_at(&values[position].value));
-            calls.push(
-                quote_spanned!(span=> .part(#name, #private::PlaceholderKind::#kind, &#value)),
-            );
+            calls.push(quote_spanned!(span=> .part(#name, #private::Kind::#kind, &#value)));
         }
         // Each value is evaluated once, however often it is used.
         let values = values.iter().enumerate().map(|(position, TemplateValue { value, .. })| {

@@ -142,9 +142,6 @@ impl Options {
             self.has_unit = true;
         }
         redlock_core::lock_options!([set_option] { [self, name, value, unit] });
-        if is_same(name, "detached") {
-            return set_http_option!(self.detached: bool, value, unit);
-        }
         let is_status = is_same(name, "contended_status");
         let is_retry = is_same(name, "retry_after_max");
         let is_hold = is_same(name, "hold_until");
