@@ -151,7 +151,7 @@ impl Key {
         parameters: &Parameters<'_>,
     ) -> syn::Result<TokenStream> {
         let made = match self {
-            Self::Template(template) => return template.code(private, parameters, None),
+            Self::Template(template) => template.code(private, parameters, None)?,
             Self::Expression(value) => {
                 let key = with_span(span_at(value), quote!(#private::key));
                 quote_spanned!(span_at(value)=> #key(&#value))
@@ -161,10 +161,7 @@ impl Key {
                 quote!(#keys(#value))
             }
             Self::EachItem(template) => {
-                let (item, items) = (local("item"), &template.values[0].value);
-                let key = template.code(private, parameters, Some(&item))?;
-                let keys = with_span(span_at(items), quote!(#private::keys));
-                quote!(#keys(#items, |#item| { #key }))
+                template.code(private, parameters, Some(&template.values[0].value))?
             }
         };
         // As the tail of a block, the value would keep its temporaries for longer than the block's variables.
@@ -250,12 +247,13 @@ impl Template {
         })
     }
 
-    /// Returns the code that builds the key. `item` takes the place of the first value.
+    /// Returns the expression that builds the key, or a key of each item of `items`, which takes the place of the first
+    /// value.
     fn code(
         &self,
         private: &TokenStream,
         parameters: &Parameters<'_>,
-        item: Option<&Ident>,
+        items: Option<&Expr>,
     ) -> syn::Result<TokenStream> {
         let Self { literal, pieces, values } = self;
         let mut calls = Vec::new();
@@ -300,17 +298,23 @@ impl Template {
                 position.map_or(span_at(literal), |position| span_at(&values[position].value));
             calls.push(quote_spanned!(span=> .part(#name, #private::Kind::#kind, &#value)));
         }
-        // Each value is evaluated once, however often it is used.
-        let values = values.iter().enumerate().map(|(position, TemplateValue { value, .. })| {
-            let name = local(format_args!("value{position}"));
-            if let Some(item) = item.filter(|_| position == 0) {
-                quote!(let #name = &#item;)
-            } else {
-                quote_spanned!(span_at(value)=> let #name = &#value;)
-            }
-        });
-        let builder = quote!(#private::KeyBuilder::new() #(#calls)* .finish());
-        Ok(quote!(#(#values)* #builder))
+        let mut key = quote!(#private::KeyBuilder::new() #(#calls)* .finish());
+        if let Some(items) = items {
+            let (keys, item) = (with_span(span_at(items), quote!(#private::keys)), local("value0"));
+            key = quote!(#keys(#items, |#item| #key));
+        }
+        // Each value is evaluated once, however often it is used. In a `match`, unlike in a `let`, a value may borrow
+        // from a temporary, such as a guard.
+        let values = values.iter().enumerate().skip(usize::from(items.is_some()));
+        let (names, values): (Vec<_>, Vec<_>) = values
+            .map(|(position, TemplateValue { value, .. })| {
+                (local(format_args!("value{position}")), quote_spanned!(span_at(value)=> &#value))
+            })
+            .unzip();
+        if values.is_empty() {
+            return Ok(key);
+        }
+        Ok(quote_spanned!(mixed_span()=> match (#(#values,)*) { (#(#names,)*) => #key }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The forms of `key`, and how values are encoded in the key.
 
+use std::sync::Mutex;
+
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -288,4 +290,17 @@ mod typed {
         let app = app(Router::new().route("/{id}", on_get(typed_value)), &locks);
         assert_eq!(get(&app, "/042").await.body, "42 order:42");
     }
+}
+
+/// A value may borrow from a temporary, as in `format!`.
+#[tokio::test]
+async fn a_value_may_borrow_from_a_guard() {
+    #[redis_lock(key("sku:{}", name.lock().unwrap().as_str()), manager = locks)]
+    async fn guarded(locks: &LockManager, name: Mutex<String>) -> Result<String, LockError> {
+        assert!(is_held_by_caller(locks, "sku:a").await);
+        Ok(name.into_inner().unwrap())
+    }
+
+    let (locks, _) = memory().await;
+    assert_eq!(guarded(&locks, Mutex::new("a".into())).await.unwrap(), "a");
 }

@@ -1,5 +1,6 @@
 //! The forms of `keys`: a lock of several keys.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use axum::extract::Path;
@@ -173,4 +174,20 @@ async fn a_function_locks_all_keys_of_its_parameter() {
     assert_eq!(reserve_or_skip(&locks, skus.to_vec()).await.unwrap(), 0);
     let error = reserve(&locks, &[]).await.unwrap_err();
     assert!(matches!(error, LockError::InvalidKey(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_value_that_all_keys_share_is_evaluated_once() {
+    fn shop(calls: &Cell<u8>) -> u8 {
+        calls.replace(calls.get() + 1)
+    }
+
+    #[redis_lock(keys("{shop}:{}", [7, 8], shop = shop(calls)), manager = locks)]
+    async fn reserve(locks: &LockManager, calls: &Cell<u8>) -> Result<u8, LockError> {
+        assert!(is_held_by_caller(locks, "0:7").await && is_held_by_caller(locks, "0:8").await);
+        Ok(calls.get())
+    }
+
+    let (locks, _) = memory().await;
+    assert_eq!(reserve(&locks, &Cell::new(0)).await.unwrap(), 1);
 }
