@@ -16,7 +16,7 @@ use syn::{
 };
 
 use crate::arguments::{Arguments, OptionArgument, Skip};
-use crate::function::Function;
+use crate::function::{Function, ungrouped};
 use crate::hygiene::{braced, local, mixed_span, span_at, with_span};
 use crate::key::{Key, collect_names};
 use crate::parameters::Parameters;
@@ -77,6 +77,7 @@ impl<'a> Expansion<'a> {
     fn check(&self) -> syn::Result<()> {
         let Self { arguments, function, .. } = self;
         let signature = &function.signature;
+        self.parameters.check()?;
         let is_second = |attribute: &&Attribute| {
             attribute.path().segments.last().is_some_and(|last| last.ident == "redis_lock")
         };
@@ -295,7 +296,7 @@ impl<'a> Expansion<'a> {
         }
         let mut checks: Vec<(Span, TokenStream)> = Vec::new();
         for argument in &arguments.options {
-            let name = argument.name.unraw().to_string();
+            let name = argument.name.to_string();
             checks.push((argument.span(), quote!(#name)));
         }
         if let Some(unit) = &arguments.time_unit {
@@ -386,18 +387,21 @@ impl<'a> Expansion<'a> {
         })
     }
 
-    /// Returns a function that mentions the output of a handler, if that contains an `impl Trait`: the generated
-    /// signature does not mention it, so that the compiler would report unused imports.
+    /// Returns a function that mentions each `impl Trait` in the output of a handler: the generated code does not mention
+    /// them elsewhere, so that the compiler would report unused imports.
     fn output_type(&self) -> Option<TokenStream> {
-        let mut ty = self.function.output();
-        if !contains_impl(&ty) {
-            return None;
+        let mut found = impls(&self.function.output());
+        for ty in &mut found {
+            WithoutCaptures.visit_type_mut(ty);
         }
-        WithoutCaptures.visit_type_mut(&mut ty);
         let name = local("output_type");
         let (generics, _, clause) = self.function.signature.generics.split_for_impl();
         let generics = self.function.signature.generics.lt_token.map(|_| generics);
-        Some(quote_spanned!(mixed_span()=> fn #name #generics(_: #ty) #clause {}))
+        let function = quote_spanned!(mixed_span()=> fn #name #generics(#(_: #found),*) #clause {});
+        let mut names = BTreeSet::new();
+        collect_names(&function, &mut names);
+        // A function inside of another one has no `Self`.
+        (!found.is_empty() && !names.contains("Self")).then_some(function)
     }
 
     /// Returns an expression for the function that makes the response to a request that was refused or stopped.
@@ -407,7 +411,7 @@ impl<'a> Expansion<'a> {
             let rejection = local("rejection");
             return quote_spanned!(span_at(on_reject)=> |#rejection| #private::refuse_by(#rejection, #on_reject));
         }
-        let output = conversion_type(self.function.output());
+        let output = conversion_type(&self.function.output());
         quote_spanned! {mixed_span()=> {
             use #private::{ByConversion as _, ByDefault as _};
             (&&#private::Output::<#output>::new()).refuse()
@@ -427,25 +431,26 @@ impl<'a> Expansion<'a> {
 /// Replaces each `impl Trait` by `_`, because only a signature can contain it.
 fn without_impl(ty: &Type) -> Type {
     let mut ty = ty.clone();
-    ReplaceImpl { found: false }.visit_type_mut(&mut ty);
+    ReplaceImpl::default().visit_type_mut(&mut ty);
     ty
 }
 
-fn contains_impl(ty: &Type) -> bool {
-    let mut replace = ReplaceImpl { found: false };
+/// Returns each `impl Trait` in a type.
+fn impls(ty: &Type) -> Vec<Type> {
+    let mut replace = ReplaceImpl::default();
     replace.visit_type_mut(&mut ty.clone());
     replace.found
 }
 
+#[derive(Default)]
 struct ReplaceImpl {
-    found: bool,
+    found: Vec<Type>,
 }
 
 impl VisitMut for ReplaceImpl {
     fn visit_type_mut(&mut self, ty: &mut Type) {
         if matches!(ty, Type::ImplTrait(_)) {
-            *ty = parse_quote!(_);
-            self.found = true;
+            self.found.push(std::mem::replace(ty, parse_quote!(_)));
         }
         visit_mut::visit_type_mut(self, ty);
     }
@@ -465,20 +470,21 @@ impl VisitMut for WithoutCaptures {
 
 /// Returns the type that selects the conversion of a refusal. An argument of the type that contains an `impl Trait`
 /// becomes `()`, because only the type of the error matters.
-fn conversion_type(mut ty: Type) -> Type {
+fn conversion_type(ty: &Type) -> Type {
+    let mut ty = ungrouped(ty).clone();
     if let Type::Path(path) = &mut ty
         && let Some(last) = path.path.segments.last_mut()
         && let PathArguments::AngleBracketed(of) = &mut last.arguments
     {
         for argument in &mut of.args {
             if let GenericArgument::Type(ty) = argument
-                && contains_impl(ty)
+                && !impls(ty).is_empty()
             {
                 *ty = parse_quote!(());
             }
         }
     }
-    if contains_impl(&ty) { parse_quote!(()) } else { ty }
+    if impls(&ty).is_empty() { ty } else { parse_quote!(()) }
 }
 
 #[cfg(test)]
@@ -514,11 +520,12 @@ mod tests {
             ("Result<Page<impl Copy>, Error>", "Result<Page<_>,Error>", "Result<(),Error>"),
             ("(u8, &[impl Copy])", "(u8,&[_])", "()"),
             ("impl IntoResponse", "_", "()"),
+            ("(Result<impl Into<u8>, Error>)", "(Result<_,Error>)", "Result<(),Error>"),
             ("Box<dyn Fn() -> u8>", "Box<dynFn()->u8>", "Box<dynFn()->u8>"),
         ] {
             let ty: Type = syn::parse_str(written).unwrap();
             assert_eq!(print(without_impl(&ty)), inferred, "{written}");
-            assert_eq!(print(conversion_type(ty)), converted, "{written}");
+            assert_eq!(print(conversion_type(&ty)), converted, "{written}");
         }
     }
 
@@ -551,6 +558,11 @@ mod tests {
                 "no parameter binds `b`: they bind `c`; only",
             ),
             ("key = \"{B:lower}\"", "async fn f() {}", "`B` is a constant, which has no type"),
+            (
+                HANDLER,
+                "async fn f(A(b): A, c: C, D((_, b)): D) {}",
+                "`b` is bound by two parameters",
+            ),
             ("key = \"'a' + #b\"", "async fn f() {}", "`'a' + #b` is an expression of Spring"),
         ] {
             let (arguments, code) = (arguments.parse().unwrap(), item.parse().unwrap());

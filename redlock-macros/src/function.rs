@@ -6,7 +6,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{
     Attribute, FnArg, GenericArgument, PatType, PathArguments, PathSegment, ReturnType, Safety,
-    Signature, Token, Type, TypeParamBound, Visibility, braced, parse_quote,
+    Signature, Token, Type, TypeGroup, TypeParamBound, TypeParen, Visibility, braced, parse_quote,
 };
 
 /// A function that can be locked.
@@ -129,9 +129,7 @@ impl ReturnedFuture {
     /// Returns `None` if the type is not obviously a future: `impl Future`, `Pin<Box<dyn Future>>` (which
     /// `#[async_trait]` writes), or a `BoxFuture` or `LocalBoxFuture` of the crate `futures`.
     fn of(ty: &Type) -> Option<Self> {
-        match ty {
-            Type::Group(group) => Self::of(&group.elem),
-            Type::Paren(inner) => Self::of(&inner.elem),
+        match ungrouped(ty) {
             Type::ImplTrait(opaque) => Some(Self { output: output(&opaque.bounds)?, boxed: None }),
             Type::Path(path) => {
                 let last = path.path.segments.last()?;
@@ -149,11 +147,19 @@ impl ReturnedFuture {
     }
 }
 
+/// Removes parentheses, and the invisible groups that `macro_rules!` puts around its fragments.
+pub(crate) fn ungrouped(mut ty: &Type) -> &Type {
+    while let Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) = ty {
+        ty = elem;
+    }
+    ty
+}
+
 /// Returns the output of a `Box<dyn Future<Output = ..>>`.
 fn boxed_output(ty: &Type) -> Option<Type> {
-    let Type::Path(path) = ty else { return None };
+    let Type::Path(path) = ungrouped(ty) else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Box")?;
-    match argument(last)? {
+    match ungrouped(argument(last)?) {
         Type::TraitObject(object) => output(&object.bounds),
         _ => None,
     }
@@ -202,6 +208,11 @@ mod tests {
             let future = ReturnedFuture::of(&syn::parse_str(written).unwrap()).unwrap();
             assert_eq!(future.output.to_token_stream().to_string(), "u8", "{written}");
             assert_eq!(future.boxed.is_some(), boxed, "{written}");
+            // `macro_rules!` groups what it passes on.
+            let elem = syn::parse_str(&format!("({written})")).unwrap();
+            let group_token = syn::token::Group::default();
+            let grouped = Type::Group(TypeGroup { attrs: Vec::new(), group_token, elem });
+            assert!(ReturnedFuture::of(&grouped).is_some(), "{written}");
         }
         for written in
             ["u8", "Result<(), Error>", "impl Future", "Pin<&mut Work>", "Pin<Box<Work>>"]

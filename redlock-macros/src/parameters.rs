@@ -6,7 +6,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Pat, PatIdent, PatType, Type};
+use syn::{Attribute, Pat, PatIdent, PatType, Type};
 
 use crate::hygiene::{local, mixed_span};
 
@@ -26,6 +26,8 @@ pub(crate) enum Captured<'a> {
 }
 
 pub(crate) struct Parameter<'a> {
+    /// The attributes that the user wrote, such as `#[expect(unused_mut)]`.
+    attributes: &'a [Attribute],
     pattern: &'a Pat,
     pub(crate) ty: &'a Type,
     /// The name of the parameter in the generated function: its own, if the pattern is a plain name, so that the
@@ -46,6 +48,21 @@ impl<'a> Parameters<'a> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
         self.all.iter()
+    }
+
+    /// Checks that no two parameters bind the same name. The generated code binds one pattern after the other, so that the
+    /// compiler would accept it.
+    pub(crate) fn check(&self) -> syn::Result<()> {
+        let mut seen = BTreeSet::new();
+        for parameter in &self.all {
+            let names = &parameter.binds.names;
+            if let Some(second) = names.iter().find(|name| seen.contains(&text(name))) {
+                let message = format!("`{second}` is bound by two parameters; rename one of them");
+                return Err(syn::Error::new(second.span(), message));
+            }
+            seen.extend(names.iter().map(text));
+        }
+        Ok(())
     }
 
     /// Returns the meaning of a name in the template at `span`.
@@ -108,12 +125,12 @@ impl<'a> Parameters<'a> {
     /// Returns statements that move the parameters into the block around them and bind the user's patterns, as the
     /// beginning of an `async fn` does. The names to which the attribute's arguments refer count as used.
     pub(crate) fn bound(&self) -> TokenStream {
-        let bound = self.all.iter().map(|Parameter { pattern, name, .. }| {
+        let bound = self.all.iter().map(|Parameter { attributes, pattern, name, .. }| {
             // A block captures single fields, unless the whole parameter moves first.
             let whole = (plain_name(pattern) != Some(name))
                 .then(|| quote_spanned!(mixed_span()=> let #name = #name;));
             let bound = bound(pattern, &quote_spanned!(mixed_span()=> #name));
-            quote_spanned!(mixed_span()=> #whole #bound)
+            quote_spanned!(mixed_span()=> #whole #(#attributes)* #bound)
         });
         let used = use_of(self.all.iter().flat_map(|parameter| self.used(parameter)));
         quote_spanned!(mixed_span()=> #(#bound)* #used)
@@ -132,7 +149,7 @@ impl<'a> Parameter<'a> {
             plain_name(pattern).cloned().unwrap_or_else(|| local(format_args!("arg{index}")));
         let mut binds = Names::default();
         binds.visit_pat_mut(&mut pattern.clone());
-        Self { pattern, ty: &written.ty, name, binds }
+        Self { attributes: &written.attrs, pattern, ty: &written.ty, name, binds }
     }
 }
 

@@ -412,6 +412,15 @@ async fn other_attributes_go_to_the_right_function() {
     }
 
     #[redis_lock(key = "a", manager = locks)]
+    async fn parameters(
+        locks: &LockManager,
+        #[expect(unused_variables)] plain: u8,
+        #[expect(unused_variables, unused_mut)] [first, mut second]: [u8; 2],
+    ) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    #[redis_lock(key = "a", manager = locks)]
     #[expect(unused_variables)]
     #[cfg(not(any()))]
     async fn first(locks: &LockManager, unused: u8) -> Result<u8, LockError> {
@@ -434,6 +443,7 @@ async fn other_attributes_go_to_the_right_function() {
     let taken = Till(locks.clone()).takes(Coin).await;
     assert!(taken.unwrap());
     assert_eq!(first(&locks, 0).await.unwrap(), 1);
+    parameters(&locks, 0, [1, 2]).await.unwrap();
 }
 
 #[tokio::test]

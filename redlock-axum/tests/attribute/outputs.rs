@@ -240,3 +240,57 @@ async fn an_import_that_only_a_return_type_names_is_used() {
     assert_eq!(get(&app, "/opaque/7").await.body, "7");
     assert_eq!(get(&app, "/part").await.body, "part");
 }
+
+/// Only the types `impl ..` are mentioned in a function of their own, which has no `Self` and no parameters of the `impl`.
+#[tokio::test]
+async fn an_output_may_name_the_type_around_the_handler() {
+    struct Refused<const CODE: u16>;
+
+    impl<const CODE: u16> From<LockRejection> for Refused<CODE> {
+        fn from(_: LockRejection) -> Self {
+            Self
+        }
+    }
+
+    impl<const CODE: u16> IntoResponse for Refused<CODE> {
+        fn into_response(self) -> Response {
+            StatusCode::from_u16(CODE).unwrap().into_response()
+        }
+    }
+
+    impl<const CODE: u16> Refused<CODE> {
+        #[redis_lock(key = "a")]
+        async fn own() -> Result<impl IntoResponse, Self> {
+            Ok("own")
+        }
+
+        #[redis_lock(key = "a")]
+        async fn generic() -> Result<impl IntoResponse, Refused<CODE>> {
+            Ok("generic")
+        }
+
+        #[redis_lock(key = "a")]
+        async fn inside() -> Result<Json<impl serde::Serialize + PartialEq<Self>>, Self> {
+            Ok(Json(7))
+        }
+    }
+
+    impl<const CODE: u16> PartialEq<Refused<CODE>> for i32 {
+        fn eq(&self, _: &Refused<CODE>) -> bool {
+            false
+        }
+    }
+
+    type Teapot = Refused<418>;
+    let (locks, _) = memory().await;
+    let app = Router::new()
+        .route("/own", on_get(Teapot::own))
+        .route("/generic", on_get(Teapot::generic))
+        .route("/inside", on_get(Teapot::inside))
+        .with_state(locks.clone());
+    assert_eq!(get(&app, "/own").await.body, "own");
+    let _held = hold(&locks, "a").await;
+    for path in ["/own", "/generic", "/inside"] {
+        assert_eq!(get(&app, path).await.status, 418, "{path}");
+    }
+}
