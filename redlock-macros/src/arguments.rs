@@ -73,6 +73,12 @@ impl OptionValue {
             Self::Constant(Expr::Lit(ExprLit { attrs: Vec::new(), lit: Lit::Int(literal) }))
         };
         match ungrouped(written) {
+            Expr::Lit(ExprLit { lit: Lit::Int(number), .. })
+                if matches!(number.suffix(), "ms" | "s" | "m" | "h" | "d") =>
+            {
+                let message = format!("a time with its unit is a text: `{name} = \"{number}\"`");
+                Err(syn::Error::new(number.span(), message))
+            }
             Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
                 let value = number.base10_parse().unwrap_or(u64::MAX);
                 Ok(with_type(value.to_string(), "u64"))
@@ -84,7 +90,7 @@ impl OptionValue {
                 _ => Ok(Self::Constant(written.clone())),
             },
             Expr::Path(path) if path.path.get_ident().is_some_and(is_word) => {
-                Ok(path.path.get_ident().cloned().map_or(Self::Flag, Self::Word))
+                Ok(path.path.get_ident().map_or(Self::Flag, |word| Self::Word(word.unraw())))
             }
             constant @ (Expr::Lit(_)
             | Expr::Path(_)
@@ -119,11 +125,11 @@ impl OptionArgument {
 
     /// Returns the pair of the name and the value, where `private` is `redlock_axum::__private`.
     pub(crate) fn code(&self, private: &TokenStream) -> TokenStream {
-        let name = self.name.unraw().to_string();
+        let name = self.name.to_string();
         let value = match &self.value {
             OptionValue::Flag => quote!(true),
             OptionValue::Word(word) => {
-                let word = word.unraw().to_string();
+                let word = word.to_string();
                 quote!(#private::Word(#word))
             }
             OptionValue::Constant(value) => value.to_token_stream(),
@@ -173,7 +179,7 @@ impl Arguments {
         if !input.peek(Ident::peek_any) {
             return Err(input.error("expected an argument such as `key = \"order:{id}\"`"));
         }
-        let name = input.call(Ident::parse_any)?;
+        let name = input.call(Ident::parse_any)?.unraw();
         let error = |message: String| Err(syn::Error::new(name.span(), message));
         if self.places.insert(name.to_string(), name.span()).is_some() {
             return error(format!("`{name}` is given twice"));
@@ -415,6 +421,11 @@ mod tests {
             (quote!(key = "a", time_unit = seconds), "unknown time unit; the units are"),
             (quote!(key = "a", time_unit = "Nanoseconds"), "Redis counts leases in milliseconds"),
             (quote!(key = "a", expire = 2 * 3), "`expire` takes a literal"),
+            (
+                quote!(key = "a", expire = 500ms),
+                "a time with its unit is a text: `expire = \"500ms\"`",
+            ),
+            (quote!(key = "a", r#expire = 5, expire = 5), "`expire` is given twice"),
         ] {
             let message = message(tokens);
             assert!(message.starts_with(start), "{message}");
@@ -441,7 +452,9 @@ mod tests {
             (quote!(LEASE), "LEASE"),
             (quote!(Self::LEASE), "Self::LEASE"),
             (quote!(self::lease), "self::lease"),
+            (quote!(leaseTime), "leaseTime"),
             (quote!(abort), "p::Word(\"abort\")"),
+            (quote!(r#abort), "p::Word(\"abort\")"),
             (quote!(false), "false"),
         ] {
             let arguments: Arguments = syn::parse2(quote!(key = "a", x = #written)).unwrap();
@@ -454,10 +467,26 @@ mod tests {
     }
 
     #[test]
+    fn each_unit_has_its_length() {
+        let day = 24 * 60 * 60 * 1000;
+        for (unit, milliseconds) in [
+            ("milliseconds", 1),
+            ("SECONDS", day / 24 / 60 / 60),
+            ("minutes", day / 24 / 60),
+            ("Hours", day / 24),
+            ("days", day),
+        ] {
+            let arguments: Arguments = syn::parse2(quote!(key = "a", time_unit = #unit)).unwrap();
+            assert_eq!(arguments.time_unit.unwrap().milliseconds, milliseconds, "{unit}");
+        }
+    }
+
+    #[test]
     fn words_and_flags_select_the_code() {
         let parse = |tokens| syn::parse2::<Arguments>(quote!(key = "a", #tokens)).unwrap();
-        let all = parse(quote!(fenced, detached = true, on_lost = abort, installed));
+        let all = parse(quote!(fenced, detached = true, r#on_lost = r#abort, installed));
         assert!(all.fenced.and(all.detached).and(all.installed).is_some() && all.aborts());
+        assert!(!parse(quote!(dialect = abort)).aborts());
         let none = parse(quote!(
             fenced = false,
             detached = false,

@@ -547,6 +547,11 @@ mod tests {
                 "async fn f(#[cfg(a)] a: u8) {}",
                 "`#[redis_lock]` does not support `#[cfg]`",
             ),
+            (
+                HANDLER,
+                "async fn f(#[cfg_attr(a, b)] a: u8) {}",
+                "`#[redis_lock]` does not support `#[cfg]`",
+            ),
             (HANDLER, "#[redis_lock()] async fn f() {}", "a function has one `#[redis_lock]`"),
             (FUNCTION, "#[x::redis_lock(a)] async fn f() -> R {}", "a function has one"),
             (HANDLER, "async fn f(&self) {}", "a method cannot be a handler; add `manager = ..`"),

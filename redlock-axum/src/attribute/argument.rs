@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use redlock_core::{Dialect, OnLost, WaitTime};
+
+use crate::options::HoldUntil;
 
 /// A value of an argument. The method `value` exists for the types that an argument may have.
 #[derive(Debug)]
@@ -18,8 +21,8 @@ pub enum ArgumentValue {
     Number(u64),
     /// A whole number below zero.
     Negative,
-    /// A number with a fraction.
-    Fraction,
+    /// A value of a type that no option has, for an error that says what the option takes.
+    Other,
     Text(&'static str),
     Word(&'static str),
     Flag(bool),
@@ -40,7 +43,11 @@ macro_rules! values {
 }
 
 values! {
-    f64: |_argument| ArgumentValue::Fraction;
+    f64: |_argument| ArgumentValue::Other;
+    Dialect: |_argument| ArgumentValue::Other;
+    HoldUntil: |_argument| ArgumentValue::Other;
+    OnLost: |_argument| ArgumentValue::Other;
+    WaitTime: |_argument| ArgumentValue::Other;
     &'static str: |text| ArgumentValue::Text(text);
     Word: |word| ArgumentValue::Word(word.0);
     bool: |flag| ArgumentValue::Flag(flag);

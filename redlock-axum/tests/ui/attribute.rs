@@ -22,6 +22,7 @@ use redlock_axum::{FencedLock, HeldLock, LockError, LockManager, RunError, redis
 #[redis_lock(key = "a", expire = 5, time_unit = "fortnights")] async fn unknown_unit() {}
 #[redis_lock(key = "a", expire = 5, time_unit = "microseconds")] async fn too_fine() {}
 #[redis_lock(key = "a", wait_time = 2 * 3)] async fn expression() {}
+#[redis_lock(key = "a", wait_time = 500ms)] async fn time_without_quotes() {}
 
 // Keys.
 #[redis_lock(key = "")] async fn empty() {}

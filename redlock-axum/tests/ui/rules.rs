@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use redlock_axum::{LockError, LockManager, redis_lock};
+use redlock_axum::{LockError, LockManager, OnLost, redis_lock};
 
 const SHORT: Duration = Duration::from_millis(9);
 const DAYS: u32 = 8;
@@ -20,6 +20,7 @@ const MANY: u64 = (1 << 32) + 3;
 #[redis_lock(key = "a", renew = "yes")] async fn text_for_a_flag() {}
 #[redis_lock(key = "a", on_lost = "abort")] async fn quoted_end() {}
 #[redis_lock(key = "a", dialect = "redisson")] async fn quoted_dialect() {}
+#[redis_lock(key = "a", on_lost = OnLost::Abort)] async fn option_of_a_layer() {}
 #[redis_lock(key = "a", permits = "3")] async fn quoted_permits() {}
 #[redis_lock(key = "a", shared, fenced)] async fn numbered_readers() {}
 #[redis_lock(key = "a", contended_status = "423")] async fn quoted_status() {}
