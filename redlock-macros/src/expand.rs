@@ -508,6 +508,14 @@ mod tests {
         let last = quote!(#[::redlock_axum::__private::redis_lock(__last, key = "a")]);
         let expected = pay(last).to_string().replace("pay ()", "pay (_ : ())");
         assert_eq!(once, expected);
+        let function = expand(
+            &quote!(key = "a", manager = SHOP),
+            &quote!(
+                #[inline]
+                async fn f() -> R {}
+            ),
+        );
+        assert!(function.to_string().contains("fn f () -> R"), "{function}");
         let twice = expand(&quote!(__last, key = "a"), &pay(quote!())).to_string();
         assert!(twice.contains("HandlerLock"), "{twice}");
     }

@@ -282,3 +282,77 @@ words! {
     HoldUntil, "`hold_until` is `response` or `end_of_body`, without quotation marks":
         "response" => HoldUntil::Response, "end_of_body" => HoldUntil::EndOfBody;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(form: Form, name: &'static str, value: ArgumentValue) -> Options {
+        options(form, 1, &[(name, value)])
+    }
+
+    fn mistake(form: Form, name: &'static str, value: ArgumentValue) -> &'static str {
+        of(form, name, value).mistake.map_or("", |(_, mistake)| mistake)
+    }
+
+    #[test]
+    fn an_option_belongs_to_some_forms() {
+        let (set, unset) = (ArgumentValue::Flag(true), ArgumentValue::Flag(false));
+        for form in [Form::HandlerOfKeys, Form::FunctionOfKeys] {
+            for (name, value) in
+                [("fair", set), ("shared", set), ("permits", ArgumentValue::Number(2))]
+            {
+                assert!(
+                    mistake(form, name, value).starts_with("this option is for locks of one key")
+                );
+            }
+            assert_eq!(mistake(form, "fair", unset), "");
+        }
+        for form in [Form::Function, Form::FunctionOfKeys] {
+            assert!(mistake(form, "fenced", set).starts_with("`fenced` is for handlers"));
+            assert_eq!(mistake(form, "fenced", unset), "");
+            for name in ["contended_status", "retry_after_max", "hold_until"] {
+                assert_eq!(mistake(form, name, ArgumentValue::Number(1)), FOR_HANDLERS);
+            }
+        }
+        assert_eq!(mistake(Form::HandlerOfKeys, "fenced", set), "");
+        assert!(mistake(Form::Handler, "expir", set).starts_with("unknown argument"));
+    }
+
+    #[test]
+    fn a_number_is_not_cut_to_the_size_of_its_option() {
+        let status = ArgumentValue::Number(0x1_0000 + 409);
+        assert!(
+            mistake(Form::Handler, "contended_status", status)
+                .starts_with("`contended_status` is a status")
+        );
+        for (value, permits) in
+            [(ArgumentValue::Number((1 << 32) + 3), u32::MAX), (ArgumentValue::Negative, 0)]
+        {
+            assert_eq!(of(Form::Handler, "permits", value).lock.permits, Some(permits));
+        }
+        assert_eq!(mistake(Form::Handler, "expire", ArgumentValue::Number(u64::MAX)), "");
+        let seconds = options(Form::Handler, 1000, &[("expire", ArgumentValue::Number(u64::MAX))]);
+        assert_eq!(seconds.mistake, Some(("expire", "this time is too long")));
+    }
+
+    #[test]
+    fn a_number_or_a_text_with_a_number_has_the_unit() {
+        for value in [ArgumentValue::Number(1500), ArgumentValue::Text("1500")] {
+            let options = of(Form::Handler, "expire", value);
+            assert_eq!(options.lock.expire, Some(Duration::from_millis(1500)));
+            assert!(options.has_unit);
+        }
+        assert!(!of(Form::Handler, "expire", ArgumentValue::Text("5s")).has_unit);
+    }
+
+    /// The other options may be right: they were not read.
+    #[test]
+    fn a_mistake_is_the_only_error() {
+        let values = [("expire", ArgumentValue::Number(1)), ("fast", ArgumentValue::Flag(true))];
+        let options = options(Form::Handler, 1, &values);
+        assert_valid(&options, "expire");
+        assert_valid(&options, "time_unit");
+        assert!(std::panic::catch_unwind(|| assert_valid(&options, "fast")).is_err());
+    }
+}

@@ -116,6 +116,37 @@ async fn export(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }
 
+trait Limit {
+    const PERMITS: u32;
+}
+
+impl Limit for Shop<0> {
+    const PERMITS: u32 = 2;
+}
+
+#[redis_lock(key = "k", permits = COUNT, manager = locks)]
+async fn export_of_count<const COUNT: u8>(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "k", permits = T::PERMITS, manager = locks)]
+async fn export_of_type<T: Limit>(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_count_may_be_a_generic_parameter() {
+    let (locks, _node) = memory().await;
+    let other = || locks.lock("k").permits(1000).try_acquire();
+    let _one = other().await.unwrap();
+    export_of_count::<2>(&locks).await.unwrap();
+    export_of_type::<Shop<0>>(&locks).await.unwrap();
+    let _two = other().await.unwrap();
+    assert!(export_of_count::<2>(&locks).await.unwrap_err().is_contended());
+    assert!(export_of_type::<Shop<0>>(&locks).await.unwrap_err().is_contended());
+    export_of_count::<3>(&locks).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_count_may_be_a_constant() {
     let (locks, _node) = memory().await;

@@ -230,15 +230,22 @@ async fn an_import_that_only_a_return_type_names_is_used() {
         pub(super) async fn part() -> Result<impl IntoResponse, StatusCode> {
             Ok("part")
         }
+
+        #[redis_lock(key = "a")]
+        pub(super) async fn captures() -> Result<impl IntoResponse + use<>, StatusCode> {
+            Ok("captures")
+        }
     }
 
     let (locks, _) = memory().await;
     let routes = Router::new()
         .route("/opaque/{id}", on_get(strict::opaque))
-        .route("/part", on_get(part::part));
+        .route("/part", on_get(part::part))
+        .route("/captures", on_get(part::captures));
     let app = app(routes, &locks);
     assert_eq!(get(&app, "/opaque/7").await.body, "7");
     assert_eq!(get(&app, "/part").await.body, "part");
+    assert_eq!(get(&app, "/captures").await.body, "captures");
 }
 
 /// Only the types `impl ..` are mentioned in a function of their own, which has no `Self` and no parameters of the `impl`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LockOptions, assert_valid};
+use super::{LockOptions, assert_valid, is_same};
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
 use crate::node::fake::FakeNode;
@@ -156,6 +156,14 @@ async fn the_default_of_renew_depends_on_expire() {
         tokio::time::sleep(60 * SECOND).await;
         assert_eq!(guard.is_valid(), is_renewed, "{options:?}");
         let _ = guard.release().await;
+    }
+}
+
+#[test]
+fn texts_are_the_same_if_all_their_characters_are() {
+    for (one, other) in [("", "a"), ("keep", "keep_going"), ("expire", "expira"), ("a", "b")] {
+        assert!(!is_same(one, other) && !is_same(other, one), "{one} {other}");
+        assert!(is_same(one, one) && is_same(other, other), "{one} {other}");
     }
 }
 
