@@ -91,6 +91,7 @@ macro_rules! unknown_argument {
 macro_rules! set_option {
     ([$options:ident, $name:ident, $value:ident, $unit:ident] $($(#[$doc:meta])* $option:ident: $ty:ty,)*) => {
         $(if is_same($name, stringify!($option)) {
+            $options.has_unit |= Conversion::<$ty>::IS_TIME && has_unit($value);
             return match Conversion::<$ty>::of($value, $unit) {
                 Ok(value) => {
                     $options.lock.$option = Some(value);
@@ -104,7 +105,8 @@ macro_rules! set_option {
 
 /// Sets an option of `HttpOptions`.
 macro_rules! set_http_option {
-    ($options:ident.$option:ident: $ty:ty, $value:ident, $unit:ident) => {
+    ($options:ident.$option:ident: $ty:ty, $value:ident, $unit:ident) => {{
+        $options.has_unit |= Conversion::<$ty>::IS_TIME && has_unit($value);
         match Conversion::<$ty>::of($value, $unit) {
             Ok(value) => {
                 $options.http.$option = value;
@@ -112,7 +114,7 @@ macro_rules! set_http_option {
             }
             Err(mistake) => Err(mistake),
         }
-    };
+    }};
 }
 
 impl Options {
@@ -137,9 +139,6 @@ impl Options {
                 "`fenced` is for handlers, which get the number as a `FencedLock`; in a function acquire the lock by \
                  hand: `locks.lock(..).fenced(true).acquire()`",
             );
-        }
-        if has_unit(value) {
-            self.has_unit = true;
         }
         redlock_core::lock_options!([set_option] { [self, name, value, unit] });
         let is_status = is_same(name, "contended_status");
@@ -181,6 +180,8 @@ macro_rules! time_forms {
 }
 
 impl Conversion<Duration> {
+    const IS_TIME: bool = true;
+
     const fn of(value: ArgumentValue, unit: u64) -> Result<Duration, &'static str> {
         let number = match value {
             ArgumentValue::Time(time) => return Ok(time),
@@ -207,6 +208,8 @@ impl Conversion<Duration> {
 }
 
 impl Conversion<WaitTime> {
+    const IS_TIME: bool = true;
+
     const fn of(value: ArgumentValue, unit: u64) -> Result<WaitTime, &'static str> {
         if let ArgumentValue::Text(text) = value
             && is_same(text, "forever")
@@ -224,6 +227,8 @@ impl Conversion<WaitTime> {
 }
 
 impl Conversion<bool> {
+    const IS_TIME: bool = false;
+
     const fn of(value: ArgumentValue, _unit: u64) -> Result<bool, &'static str> {
         match value {
             ArgumentValue::Flag(flag) => Ok(flag),
@@ -233,6 +238,8 @@ impl Conversion<bool> {
 }
 
 impl Conversion<u32> {
+    const IS_TIME: bool = false;
+
     /// A number that does not fit into the result stays out of the range of every option.
     const fn of(value: ArgumentValue, _unit: u64) -> Result<u32, &'static str> {
         match value {
@@ -246,6 +253,8 @@ impl Conversion<u32> {
 }
 
 impl Conversion<u16> {
+    const IS_TIME: bool = false;
+
     const fn of(value: ArgumentValue, _unit: u64) -> Result<u16, &'static str> {
         match value {
             ArgumentValue::Status(status) => Ok(status),
@@ -262,6 +271,8 @@ impl Conversion<u16> {
 macro_rules! words {
     ($($ty:ty, $mistake:literal: $($word:literal => $value:expr),*;)*) => {
         $(impl Conversion<$ty> {
+            const IS_TIME: bool = false;
+
             const fn of(value: ArgumentValue, _unit: u64) -> Result<$ty, &'static str> {
                 if let ArgumentValue::Word(word) = value {
                     $(if is_same(word, $word) {
@@ -343,7 +354,13 @@ mod tests {
             assert_eq!(options.lock.expire, Some(Duration::from_millis(1500)));
             assert!(options.has_unit);
         }
-        assert!(!of(Form::Handler, "expire", ArgumentValue::Text("5s")).has_unit);
+        for (name, value) in [
+            ("expire", ArgumentValue::Text("5s")),
+            ("permits", ArgumentValue::Number(3)),
+            ("contended_status", ArgumentValue::Number(423)),
+        ] {
+            assert!(!of(Form::Handler, name, value).has_unit, "{name}");
+        }
     }
 
     /// The other options may be right: they were not read.

@@ -110,11 +110,8 @@ impl Table {
     pub(super) fn select(&self, parts: &Parts) -> Result<Option<&CheckedPolicy>, LockRejection> {
         let Some(by_path) = &self.by_path else { return Ok(self.find("", &parts.method)) };
         let matched = parts.extensions.get::<MatchedPath>();
-        let shape = matched.map(|matched| parse(matched.as_str()).0);
-        if let Some(shape) = shape
-            && self.policies.iter().any(|checked| checked.shape == shape)
-        {
-            return Ok(self.find(&shape, &parts.method));
+        if let Some(shape) = matched.and_then(|matched| self.shape_of(matched.as_str())) {
+            return Ok(self.find(shape, &parts.method));
         }
         // In a nested router the URI lacks the prefix; `OriginalUri` still has it.
         let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
@@ -131,6 +128,17 @@ impl Table {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Returns the shape of a route that has a policy. The names of its parameters may differ from those in the policy.
+    fn shape_of(&self, route: &str) -> Option<&str> {
+        let is_written = |checked: &&CheckedPolicy| checked.policy.route.as_deref() == Some(route);
+        let written = self.policies.iter().find(is_written);
+        let by_shape = || {
+            let shape = parse(route).0;
+            self.policies.iter().find(|checked| checked.shape == shape)
+        };
+        Some(&written.or_else(by_shape)?.shape)
     }
 
     /// Returns the policy for a route and a method. A policy for HEAD comes before a policy for GET.

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::support::{app, get, installed, memory, post_json, until_logged};
 
-#[tokio::test]
+/// The clock is paused, so that the rest of each lease is the same on a busy machine.
+#[tokio::test(start_paused = true)]
 async fn the_attribute_sets_the_lease() {
     #[redis_lock(key = "a", expire = 90, installed)]
     async fn seconds(State(node): State<MemoryNode>) -> String {
