@@ -206,14 +206,14 @@ pub use extract::{FencedLock, HeldLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
 pub use options::HoldUntil;
-/// Re-exports the crate that implements the locks, for items that this crate does not re-export by name.
-pub use redlock_core;
 #[cfg(feature = "redis")]
 #[doc(inline)]
 pub use redlock_core::Credentials;
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use redlock_core::TlsOptions;
+/// The interface of nodes, for stores that this crate does not bring.
+pub use redlock_core::node;
 #[doc(inline)]
 pub use redlock_core::{
     ConfigError, ConnectError, Dialect, FencingToken, ForeignKind, HoldError, InvalidOption,

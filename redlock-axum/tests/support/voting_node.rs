@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_axum::redlock_core::node::{
+use redlock_axum::node::{
     Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
     StatusSender, Subscription,
 };
