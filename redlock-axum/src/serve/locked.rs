@@ -66,9 +66,8 @@ where
                 return finish(refuse(rejection.with_log_limit(&lock.log_limit)));
             }
         };
-        let handle = guard.handle();
-        let acquired = |_| ready(Ok(guard));
-        detach(&handle, serve(lock, acquired, refuse, respond, finish, work)).await
+        let run = |guard| serve(lock, |_| ready(guard), refuse, respond, finish, work);
+        detach(guard, run).await
     }
 }
 

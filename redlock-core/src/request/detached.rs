@@ -8,25 +8,34 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::scope;
-use crate::guard::LockHandle;
+use crate::error::LockError;
+use crate::guard::LockGuard;
 use crate::key::LockKey;
 
-/// Spawns work that owns the guard of `lock`. The returned future resolves to the output of the work. If it is
-/// dropped, the work goes on, and its output is dropped in its task.
+/// Spawns work that owns the guard. The returned future resolves to the output of the work. If it is dropped, the
+/// work goes on, and its output is dropped in its task.
 ///
 /// The work stays in the scope and in the span of the caller. A shutdown waits for it. Its panic resumes in the
-/// returned future.
+/// returned future. If a shutdown began after the lock was acquired, nothing waits for the work: it then gets an
+/// error instead of the guard, and must not begin.
 ///
 /// # Panics
 ///
 /// If the caller is not in a Tokio runtime.
-pub fn detach<W>(lock: &LockHandle, work: W) -> impl Future<Output = W::Output> + Send + use<W>
+pub fn detach<W, F>(
+    guard: LockGuard,
+    work: F,
+) -> impl Future<Output = W::Output> + Send + use<W, F>
 where
     W: Future<Output: Send + 'static> + Send + 'static,
+    F: FnOnce(Result<LockGuard, LockError>) -> W,
 {
-    let key = lock.keys()[0].clone();
-    let shutdown_waits = lock.context.ballot.home.delay_shutdown_of_locks();
-    let work = AssertUnwindSafe(scope::stay(work)).catch_unwind();
+    let key = guard.keys()[0].clone();
+    let home = &guard.context.ballot.home;
+    let shutdown_waits = home.delay_shutdown_of_locks();
+    // A shutdown that begins after this check meets the token.
+    let guard = home.check_open().map(|()| guard);
+    let work = AssertUnwindSafe(scope::stay(work(guard))).catch_unwind();
     let (sender, receiver) = oneshot::channel();
     let task = async move {
         let output = work.await.map_err(|payload| Panic { key, payload: Some(payload) });

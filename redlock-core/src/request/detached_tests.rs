@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument, Span};
 
+use super::detached::detach;
 use super::run_tests::{DELAY, LEASE, PATIENCE, is_held, over, request, until_free};
 use crate::node::fake::FakeNode;
 use crate::{LockError, LockHandle, LockManager, LockState, OnLost, RunError, scope};
@@ -218,6 +219,17 @@ async fn a_shutdown_waits_until_the_result_is_dropped_and_then_ends_the_other_lo
     spawn_shutdown(&locks).await.unwrap();
     assert_eq!((of_result.state(), other.state()), (LockState::Released, LockState::Lost));
     assert_eq!(logs.count("WARN", "a lock was lost"), 1, "{:?}", logs.lines());
+}
+
+/// The shutdown begins when the lock has been acquired, but the work has not begun. It does not wait for the work.
+#[tokio::test(start_paused = true)]
+async fn work_does_not_begin_after_a_shutdown() {
+    let (locks, nodes) = over(3);
+    let guard = request(&locks).try_acquire().await.unwrap();
+    locks.shutdown().await;
+    let refused = detach(guard, async |guard| guard.err()).await;
+    assert!(matches!(refused, Some(LockError::ShutDown)), "{refused:?}");
+    assert!(!is_held(&nodes));
 }
 
 fn spawn_shutdown(locks: &LockManager) -> JoinHandle<()> {

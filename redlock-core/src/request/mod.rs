@@ -320,7 +320,10 @@ impl LockRequest {
         let on_lost = self.options.on_lost.unwrap_or_default();
         let run = async {
             let guard = self.acquire().await?;
-            detached::detach(&guard.handle(), run_under(guard, on_lost, work)).await
+            let run = async move |guard: Result<LockGuard, LockError>| {
+                run_under(guard?, on_lost, work).await
+            };
+            detached::detach(guard, run).await
         };
         scope::scope(run).await
     }
