@@ -58,7 +58,7 @@ impl HttpOptions {
     pub(crate) fn check(&self) -> Result<(), InvalidOption> {
         let Self { contended_status: status, retry_after_max, .. } = *self;
         if !(400..600).contains(&status) {
-            let allowed = "a client or server error such as 409 or 423";
+            let allowed = "a client or server error, from 400 to 599, such as 409 or 423";
             return Err(InvalidOption::new("contended_status", status, allowed));
         }
         if retry_after_max < MIN_RETRY_AFTER_MAX {

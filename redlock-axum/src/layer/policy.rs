@@ -241,8 +241,10 @@ impl LockPolicy {
         // The rules for a lock of one key do not depend on the key.
         let check = |options: &LockOptions| locks.lock("key").options(options.clone()).check();
         check(&self.lock)?;
-        if self.shared_on.is_some() {
-            check(&self.lock.clone().shared(true))?;
+        if let Some(shared_on) = &self.shared_on {
+            check(&self.lock.clone().shared(true)).map_err(|error| {
+                format!("shared_on is {shared_on}, which shares the lock: {error}")
+            })?;
         }
         Ok(key)
     }

@@ -257,8 +257,10 @@ fn parse(route: &str) -> (String, Vec<&str>) {
     (shape, names)
 }
 
-/// Removes the types of the placeholders: `order:{id}` for `order:{id:u64}`.
+/// Removes the types of the placeholders: `order:{id}` for `order:{id:u64}`. The result is for comparisons only.
 fn without_types(template: &str) -> String {
+    // A template has no control character. A doubled brace opens no placeholder.
+    let template = template.replace("{{", "\0");
     let untyped = template.split('}').map(|piece| match piece.rsplit_once(':') {
         // The argument of a source may have a colon: `{query(a:b)}`.
         Some((name, kind)) if name.contains('{') && !kind.contains(['{', ')']) => name,

@@ -61,14 +61,14 @@ async fn an_option_that_a_node_does_not_support_is_a_mistake() {
     let node = VotingNode::new(|| redlock_axum::Vote::Granted);
     let locks = LockManager::builder().node(node).connect().await.unwrap();
     let policy = || LockPolicy::new("b:{id}");
-    for (policy, option) in [
+    let refused = "is true, but must be unset: the node voting does not support";
+    for (policy, start) in [
         (policy().shared(true), "shared"),
-        (policy().shared_on([Method::GET]), "shared"),
+        (policy().shared_on([Method::GET]), "shared_on is GET, which shares the lock: shared"),
         (policy().fair(true), "fair"),
         (policy().fenced(true), "fenced"),
     ] {
-        let expected =
-            format!("{option} is true, but must be unset: the node voting does not support");
+        let expected = format!("{start} {refused}");
         let mistake = mistake(&locks, policy);
         assert!(mistake.starts_with(&expected), "{mistake}");
     }
@@ -87,6 +87,7 @@ async fn keys_that_differ_only_in_types_are_logged_with_both_places() {
         ("order:{id}", "order:{id:u64}"),
         ("order:{id:lower}:{query(a:b)}", "order:{id}:{query(a:b):i64}"),
         ("{header(x-user):uuid}", "{header(x-user):lower}"),
+        ("{{{id}}}:{{a:b}}", "{{{id:u64}}}:{{a:b}}"),
     ] {
         let policies = [with(one, "/a/{id}"), with(other, "/b/{id}").methods([Method::POST])];
         let lines = warnings(policies);
@@ -100,6 +101,7 @@ async fn keys_that_differ_only_in_types_are_logged_with_both_places() {
         ("order:{id:u64}", "cart:{id}"),
         ("order:u64", "order"),
         ("{query(a:b)}:{id}", "{query(a:c)}:{id}"),
+        ("{{shop:u64}}:{id}", "{{shop:i64}}:{id}"),
     ] {
         assert_eq!(warnings([with(one, "/a/{id}"), with(other, "/b/{id}")]), Vec::<String>::new());
     }

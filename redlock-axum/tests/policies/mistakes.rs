@@ -67,8 +67,8 @@ fn each_mistake_in_a_table_names_its_policy() {
     );
     assert_eq!(
         message(LockPolicy::new("k").route("/stock").contended_status(StatusCode::OK)),
-        "lock policy 2 (/stock): contended_status is 200, but must be a client or server error \
-         such as 409 or 423"
+        "lock policy 2 (/stock): contended_status is 200, but must be a client or server error, \
+         from 400 to 599, such as 409 or 423"
     );
     assert_eq!(
         message(LockPolicy::new("k").route("/stock").retry_after_max(Duration::from_millis(999))),
