@@ -110,8 +110,9 @@ impl Table {
     pub(super) fn select(&self, parts: &Parts) -> Result<Option<&CheckedPolicy>, LockRejection> {
         let Some(by_path) = &self.by_path else { return Ok(self.find("", &parts.method)) };
         let matched = parts.extensions.get::<MatchedPath>();
-        if let Some(shape) = matched.and_then(|matched| self.shape_of(matched.as_str())) {
-            return Ok(self.find(shape, &parts.method));
+        let shape = matched.and_then(|matched| self.shape_of(matched.as_str()));
+        if let Some(found) = shape.and_then(|shape| self.find(shape, &parts.method)) {
+            return Ok(Some(found));
         }
         // In a nested router the URI lacks the prefix; `OriginalUri` still has it.
         let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);

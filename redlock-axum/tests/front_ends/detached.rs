@@ -24,6 +24,7 @@ on_each_front_end![
     abort_drops_the_handler_whether_or_not_its_client_has_left,
     the_handler_has_its_lock_and_its_scope,
     a_shutdown_waits_for_the_handler,
+    a_refusal_is_logged_within_the_limit_of_its_manager,
     the_body_holds_the_lock_until_it_is_dropped,
 ];
 
@@ -190,6 +191,16 @@ async fn a_shutdown_waits_for_the_handler(front_end: FrontEnd) {
     shutdown.await;
     assert_eq!(bank.charges(), 1);
     assert!(app.node.is_empty());
+}
+
+async fn a_refusal_is_logged_within_the_limit_of_its_manager(front_end: FrontEnd) {
+    let logs = Logs::collect();
+    for managers in 1..=2 {
+        let app = app!(front_end, [detached], [.detached(true)], async fn handler() {});
+        app.locks.shutdown().await;
+        assert_eq!(app.post().await.status, 503);
+        assert_eq!(logs.count("WARN", "a request was rejected"), managers, "{:?}", logs.lines());
+    }
 }
 
 async fn the_body_holds_the_lock_until_it_is_dropped(front_end: FrontEnd) {

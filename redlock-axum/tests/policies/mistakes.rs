@@ -154,6 +154,30 @@ async fn policies_that_no_request_has_matched_are_listed() {
     assert_eq!(unmatched(), ["/stock/{sku}"]);
 }
 
+#[tokio::test]
+async fn a_request_whose_key_is_refused_has_matched_its_policy() {
+    let policy = LockPolicy::new("order:{query(id)}").route("/");
+    let table = table(&LockManager::in_memory(), [policy]);
+    let app = Router::new().route("/", on_post(ok)).layer(table.clone());
+    assert_eq!(post(&app, "/").await, 400);
+    assert_eq!(table.unmatched().count(), 0);
+}
+
+/// No work without the lock: the wider route has a policy, but not for this method.
+#[tokio::test]
+async fn a_request_that_fits_a_policy_but_matched_a_route_with_another_policy_is_refused() {
+    let search = LockPolicy::new("search").route("/orders/search").methods([Method::GET]);
+    let policies = [orders().methods([Method::POST]), search];
+    let table = table(&LockManager::in_memory(), policies);
+    let app = Router::new().route("/orders/{id}", any(ok)).layer(table);
+    let logs = Logs::collect();
+    assert_eq!(send(&app, Method::GET, "/orders/search").await.status(), 500);
+    assert_eq!(logs.count("ERROR", "the lock policy for GET /orders/search fits"), 1);
+    for (method, path) in [(Method::GET, "/orders/7"), (Method::POST, "/orders/7")] {
+        assert_eq!(send(&app, method, path).await.status(), 200);
+    }
+}
+
 /// No work without the lock: a request that fits a policy must not run unlocked because axum has
 /// matched another route.
 #[tokio::test]
