@@ -22,10 +22,7 @@ use crate::key::LockKey;
 /// # Panics
 ///
 /// If the caller is not in a Tokio runtime.
-pub fn detach<W, F>(
-    guard: LockGuard,
-    work: F,
-) -> impl Future<Output = W::Output> + Send + use<W, F>
+pub fn detach<W, F>(guard: LockGuard, work: F) -> impl Future<Output = W::Output> + Send + use<W, F>
 where
     W: Future<Output: Send + 'static> + Send + 'static,
     F: FnOnce(Result<LockGuard, LockError>) -> W,

@@ -221,6 +221,29 @@ async fn a_shutdown_waits_until_the_result_is_dropped_and_then_ends_the_other_lo
     assert_eq!(logs.count("WARN", "a lock was lost"), 1, "{:?}", logs.lines());
 }
 
+/// Otherwise a lock that the result owns could be lost before the result is dropped.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_while_the_result_is_dropped() {
+    struct Shutdown(LockManager, Option<oneshot::Sender<bool>>);
+
+    impl Drop for Shutdown {
+        fn drop(&mut self) {
+            let waits = self.0.shutdown().now_or_never().is_none();
+            self.1.take().unwrap().send(waits).unwrap();
+        }
+    }
+
+    let locks = LockManager::in_memory();
+    let (dropped, waits) = oneshot::channel();
+    let result = Shutdown(locks.clone(), Some(dropped));
+    let run = locks.lock("a").run_detached(async move |_| {
+        sleep(DELAY).await;
+        result
+    });
+    timeout(DELAY / 2, run).await.map(drop).unwrap_err();
+    assert!(waits.await.unwrap());
+}
+
 /// The shutdown begins when the lock has been acquired, but the work has not begun. It does not wait for the work.
 #[tokio::test(start_paused = true)]
 async fn work_does_not_begin_after_a_shutdown() {
