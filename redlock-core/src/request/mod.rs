@@ -280,7 +280,7 @@ impl LockRequest {
     ///   `async move |lock| { .. }` or `|lock| async move { .. }`.
     /// * A panic of the work resumes in the caller. If the caller has left, the panic is logged as an error.
     /// * [`LockManager::shutdown`](crate::LockManager::shutdown) waits for the work. Its acquisitions of other locks fail
-    ///   from then on.
+    ///   from then on. Work that awaits the shutdown itself waits for ever.
     ///
     /// The work stays in the [`scope`](crate::scope()) and in the `tracing` span of the caller. With
     /// [`on_lost(OnLost::Abort)`](Self::on_lost), it is dropped when its lock is lost, also after the caller has left.
