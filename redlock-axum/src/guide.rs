@@ -35,7 +35,7 @@ macro_rules! page {
             "[recipes.md]: crate::guide::recipes\n",
             "[servers.md]: crate::guide::servers\n",
             "[tls.md]: crate::guide::tls\n",
-            "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
+            "[wire.md]: redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
     };
