@@ -89,7 +89,8 @@ crate::lock_options!([define_options] {
         /// # Adding an option
         ///
         /// 1. Its row in `redlock-core/src/options/table.rs`. Request, attribute, policies and configurations then have the
-        ///    option. A new type of value implements `ConfigValue` in `options/de.rs`.
+        ///    option. A new type of value implements `ConfigValue` in `options/de.rs`, and has a `Conversion` in
+        ///    `redlock-axum/src/attribute/options.rs`.
         /// 2. Its rule in `redlock-core/src/options/rules.rs`, and its effect in the code that reads `ResolvedOptions`. An
         ///    option that the nodes store also goes through `ballot/attempt.rs`, `node/` and `wire.md`, and into the rules of
         ///    `queue/hand_over.rs`, because a hand-over leaves the lock on the nodes as it is.
