@@ -1,7 +1,7 @@
 //! Functions and methods with `#[redis_lock(manager = ..)]`.
 
 use redlock_core::__private::{Keys, request_of};
-use redlock_core::{KeyError, LockError, LockManager, LockRequest, RunError};
+use redlock_core::{KeyError, LockError, LockManager, LockRequest, OnLost, RunError};
 
 use super::options::Options;
 
@@ -21,7 +21,7 @@ pub async fn run<C: FunctionError, W: Future>(
     skipped: Option<impl FnOnce() -> W::Output>,
     work: impl FnOnce() -> W,
 ) -> W::Output {
-    let result = request.options(options.lock).run(|_| work()).await;
+    let result = request.options(options.lock).on_lost(C::ON_LOST).run(|_| work()).await;
     settled(result, refuse, skipped)
 }
 
@@ -36,7 +36,7 @@ pub async fn run_detached<C: FunctionError, W>(
 where
     W: Future<Output: Send + 'static> + Send + 'static,
 {
-    let result = request.options(options.lock).run_detached(|_| work()).await;
+    let result = request.options(options.lock).on_lost(C::ON_LOST).run_detached(|_| work()).await;
     settled(result, refuse, skipped)
 }
 
@@ -54,11 +54,16 @@ fn settled<C: FunctionError, R>(
 
 /// The error of a function's lock.
 pub trait FunctionError {
+    /// What happens to the work if the lock is lost.
+    const ON_LOST: OnLost;
+
     /// Returns the error.
     fn of(error: RunError) -> Self;
 }
 
 impl FunctionError for RunError {
+    const ON_LOST: OnLost = OnLost::Abort;
+
     fn of(error: RunError) -> Self {
         error
     }
@@ -66,10 +71,12 @@ impl FunctionError for RunError {
 
 /// For functions whose work is not stopped.
 impl FunctionError for LockError {
+    const ON_LOST: OnLost = OnLost::KeepGoing;
+
     fn of(error: RunError) -> Self {
         match error {
             RunError::Acquire(error) => error,
-            RunError::Lost(_) => unreachable!("only `on_lost = abort` stops the work"),
+            RunError::Lost(_) => unreachable!("`ON_LOST` lets the work go on"),
         }
     }
 }

@@ -14,7 +14,7 @@ pin_project! {
     /// # Cancel safety
     ///
     /// Dropping the future drops the inner service's future and releases the lock in the background. With
-    /// [`detached`](crate::LockLayer::detached), the inner service goes on once the lock is acquired.
+    /// [`detached`](crate::LockPolicy::detached), the inner service goes on once the lock is acquired.
     pub struct ResponseFuture<F, E> {
         #[pin]
         state: ResponseState<F, E>,

@@ -51,8 +51,8 @@ crate::lock_options!([define_options] {
         /// and renewed.
         ///
         /// Every front end has these options under these names: [`LockRequest`](crate::LockRequest) and, in
-        /// `redlock-axum`, the attribute `#[redis_lock(..)]`, `LockLayer`, `LockPolicy` and, with the feature
-        /// `serde`, the fields of a policy in TOML or JSON. Request, layer and policy have a setter for each option,
+        /// `redlock-axum`, the attribute `#[redis_lock(..)]`, `LockPolicy` and, with the feature
+        /// `serde`, the fields of a policy in TOML or JSON. Request and policy have a setter for each option,
         /// and one for a whole `LockOptions`.
         ///
         /// Each setter below has the rules of its option. The page [Options] of the guide lists the options of all front
