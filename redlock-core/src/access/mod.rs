@@ -1,6 +1,8 @@
 //! How a manager gets access to its servers.
 #![cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "public with the feature"))]
 
+#[cfg(feature = "tls")]
+mod client_config;
 #[cfg(feature = "redis")]
 mod credentials;
 mod tls;
@@ -11,6 +13,8 @@ use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
 #[cfg(feature = "redis")]
 use parking_lot::Mutex;
 
+#[cfg(feature = "tls")]
+pub(crate) use client_config::{check_tls, client_config};
 #[cfg(feature = "redis")]
 pub use credentials::Credentials;
 #[cfg(feature = "redis")]

@@ -3,6 +3,8 @@
 mod acquire;
 mod config;
 mod hold;
+#[cfg(feature = "redis")]
+mod legible;
 mod vote;
 
 use std::fmt;
@@ -12,6 +14,8 @@ use crate::key::LockKey;
 pub use acquire::LockError;
 pub use config::{ConfigError, ConnectError, InvalidOption};
 pub use hold::{HoldError, LostError, ReleaseError, RunError};
+#[cfg(feature = "redis")]
+pub(crate) use legible::legible;
 pub use vote::{ForeignKind, NodeError, Vote, Votes};
 
 /// An error, followed by the key of the lock and the votes of the nodes, where the error has them.

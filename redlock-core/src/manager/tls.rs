@@ -2,9 +2,9 @@
 
 use super::builder::{LockManagerBuilder, NodeConfig};
 use super::config::ParsedUrl;
-use crate::access::{TlsOptions, read_files};
+use crate::access::{TlsOptions, check_tls, read_files};
 use crate::error::{ConnectError, InvalidOption};
-use crate::node::redis::{RedisUrl, Servers, check_tls};
+use crate::node::redis::{RedisUrl, Servers};
 
 impl LockManagerBuilder {
     /// Sets the options of TLS for all nodes whose URL begins with `rediss`: the trusted authorities, and

@@ -219,6 +219,8 @@ mod reply_future;
 mod settings;
 mod status;
 mod subscription;
+#[cfg(feature = "redis")]
+pub(crate) mod watch;
 
 use std::fmt;
 use std::pin::Pin;

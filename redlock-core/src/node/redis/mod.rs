@@ -58,8 +58,6 @@ use crate::log_limit::LogLimit;
 #[cfg(feature = "unstable-simulation")]
 pub use link::dial::{Dial, Dialing, Stream};
 pub(crate) use link::open::Endpoint;
-#[cfg(feature = "tls")]
-pub(crate) use link::tls::check as check_tls;
 pub(crate) use server::ServerRegistry;
 pub(crate) use url::{RedisUrl, Servers};
 

@@ -6,11 +6,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::RedisNode;
 use super::played_node::{self, HELD, LEASE, PlayedCluster, PlayedNode, RELEASE, spec};
-use super::server::gate::Closures;
 use super::server::played_server::serve;
 use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
+use crate::node::watch::gate::Closures;
 use crate::node::{Action, Node, Op, Reply};
 use crate::validity;
 

@@ -11,11 +11,11 @@ use tokio::time::{Instant, timeout};
 use super::encode;
 use super::played_node::{HELD, LEASE, PlayedCluster, RELEASE, spec};
 use super::script::Script;
-use super::server::gate::Closures;
 use super::server::played_server::{played_connection, serve};
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, Token};
 use crate::node::redis::url::HostPort;
+use crate::node::watch::gate::Closures;
 use crate::node::{Action, Node};
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ pub(crate) mod socket;
 #[cfg(test)]
 mod socket_tests;
 #[cfg(feature = "tls")]
-pub(crate) mod tls;
+mod tls;
 pub(crate) mod traffic;
 
 use std::fmt;

@@ -15,7 +15,7 @@ use super::dial::Dial;
 use super::socket::{Socket, connect_tcp};
 use super::{Event, Link};
 use crate::access::Credentials;
-use crate::error::NodeError;
+use crate::error::{NodeError, legible};
 use crate::jitter::jitter;
 use crate::node::redis::error;
 use crate::node::redis::url::{HostPort, Login, RedisUrl, Servers};
@@ -57,7 +57,7 @@ impl Endpoint {
     fn new(url: RedisUrl) -> Self {
         Self {
             // A server may have named any text as the host.
-            name: error::legible(&url.name()).into(),
+            name: legible(&url.name()).into(),
             url,
             announcer: None,
             #[cfg(feature = "unstable-simulation")]
@@ -219,7 +219,7 @@ impl Login {
     /// password.
     async fn credentials(&self, limit: Duration) -> Result<Option<Credentials>, NodeError> {
         // An application may have written the reason.
-        let failed = |reason: String| NodeError::Credentials(error::legible(&reason).into());
+        let failed = |reason: String| NodeError::Credentials(legible(&reason).into());
         let credentials = match (&self.provider, &self.password) {
             (Some(provider), _) => provider.credentials(limit).await.map_err(failed)?,
             (None, Some(password)) => Credentials::new(password),

@@ -29,16 +29,15 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::error::legible;
 use super::fencing::slot;
 use super::link::open::Endpoint;
 use super::sentinel::SentinelGroup;
 use super::server::connection::Connection;
-use super::server::gate::Closures;
 use super::server::promotions::Promotions;
 use super::server::{Observer, Promoted, Role, Server, ServerSettings};
 use super::url::{HostPort, RedisUrl, Servers};
-use crate::error::NodeError;
+use crate::error::{NodeError, legible};
+use crate::node::watch::gate::Closures;
 use crate::node::{NodeStatus, StatusSender};
 use crate::{log_limited, telemetry};
 

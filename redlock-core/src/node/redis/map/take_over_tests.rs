@@ -8,9 +8,9 @@ use tokio::time::{Instant, advance};
 
 use crate::error::{NodeError, Vote};
 use crate::node::redis::played_node::{HELD, LEASE, PlayedCluster};
-use crate::node::redis::server::gate::Closures;
 use crate::node::redis::server::played_server::played_connection;
 use crate::node::redis::url::HostPort;
+use crate::node::watch::gate::Closures;
 
 const MARGIN: Duration = Duration::from_secs(16);
 

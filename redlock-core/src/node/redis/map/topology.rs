@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use bb8_redis::redis::{FromRedisValue, InfoDict, Value};
 
 use crate::error::NodeError;
-use crate::node::redis::error::legible;
+use crate::error::legible;
 use crate::node::redis::url::HostPort;
 
 /// The ranges of the slots with their masters, as one server sees them.

@@ -18,12 +18,11 @@ use futures_util::future::{join_all, try_join};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-use super::error;
 use super::link::open::{Endpoint, within};
 use super::link::{Event, Link};
 use super::server::{Promoted, ServerSettings};
 use super::url::{HostPort, Login, RedisUrl};
-use crate::error::NodeError;
+use crate::error::{NodeError, legible};
 use crate::jitter::jitter;
 use crate::{log_limited, telemetry};
 
@@ -202,7 +201,7 @@ impl MasterView {
         };
         Some(Self {
             // The address is logged.
-            address: HostPort { host: error::legible(&host), port },
+            address: HostPort { host: legible(&host), port },
             epoch: fields.get("config-epoch")?.parse().ok()?,
             since: replied.checked_sub(Duration::from_millis(age)).unwrap_or(replied),
             replied,

@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::Inner;
-use super::gate::Closures;
 use super::identity::{Identity, LagSetting, Replication};
 use super::promotions::Promotions;
 use crate::error::NodeError;
 use crate::node::redis::link::Link;
 use crate::node::redis::url::HostPort;
+use crate::node::watch::gate::Closures;
 use crate::{log_limited, telemetry};
 
 /// The role of a server in its node.

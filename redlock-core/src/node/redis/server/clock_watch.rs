@@ -2,20 +2,31 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::cmd;
+use bb8_redis::redis::{ErrorKind, FromRedisValue, RedisError, Value, cmd};
 use tokio::time::sleep;
 
 use super::Inner;
-use super::gate::Closures;
-use super::wall_clock::{ClockStep, Reading};
+use crate::clock::Clock;
 use crate::error::NodeError;
+use crate::log_limited;
 use crate::node::redis::error;
 use crate::node::redis::link::Link;
-use crate::{log_limited, telemetry};
+use crate::node::watch::wall_clock::{READING_INTERVAL, Reading};
 
-/// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
-/// time the server may grant a lock that is held.
-const READING_INTERVAL: Duration = Duration::from_millis(500);
+/// Reads the server's wall clock.
+pub(super) async fn read_clock(clock: &dyn Clock, link: &Link) -> Result<Reading, RedisError> {
+    let ask = async {
+        let reply = link.send(&cmd("TIME")).await?;
+        decode(&reply).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "this is no time").into())
+    };
+    Reading::take(clock, ask).await
+}
+
+/// Decodes the reply to `TIME`: seconds and microseconds.
+fn decode(reply: &Value) -> Option<Duration> {
+    let (seconds, micros) = <(u64, u64)>::from_redis_value_ref(reply).ok()?;
+    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
+}
 
 impl Inner {
     /// Begins to watch the wall clock over a new connection, over which the server has reported this time.
@@ -32,12 +43,9 @@ impl Inner {
     /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
     /// counts as silent, as after every other command.
     pub(super) async fn watch_clock(&self, link: &Link) {
-        let command = cmd("TIME");
         loop {
             sleep(READING_INTERVAL).await;
-            match Reading::take(&*self.settings.node.clock, async { link.send(&command).await })
-                .await
-            {
+            match read_clock(&*self.settings.node.clock, link).await {
                 Ok(reading) => self.compare_clock(reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
                     return self.warn_time_unavailable();
@@ -51,29 +59,10 @@ impl Inner {
     fn compare_clock(&self, reading: Reading) {
         // The first reading shows no step.
         let step = self.last_reading.lock().get_or_insert(reading).compare(reading);
-        let (direction, by, effect) = match (step, self.settings.node.restart_guard) {
-            (None, _) => return,
-            (Some(ClockStep::Back(by)), _) => ("back", by, "leases on it last longer"),
-            (Some(ClockStep::Forward(by)), None) => (
-                "forward",
-                by,
-                "leases on it end early, so a second caller may get a lock that is held",
-            ),
-            (Some(ClockStep::Forward(by)), Some(longest_lease)) => {
-                self.gate.close(Closures::after_clock_step(longest_lease, by));
-                (
-                    "forward",
-                    by,
-                    "leases on it end early, so it grants no locks for the longest lease",
-                )
-            }
-        };
-        let server = self.name();
-        telemetry::clock_stepped(server, direction);
-        log_limited!(
-            self.settings.log_limit, direction, server, warn, node = %server, ?by,
-            "a node's wall clock was stepped {direction}, or does not keep time; {effect}"
-        );
+        if let Some(step) = step {
+            let restart_guard = self.settings.node.restart_guard;
+            step.report(self.name(), &self.gate, restart_guard, &self.settings.log_limit);
+        }
     }
 
     fn warn_time_unavailable(&self) {
@@ -89,7 +78,6 @@ impl Inner {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use bb8_redis::redis::Value;
     use redlock_logs::Logs;
     use tokio::io::DuplexStream;
     use tokio::time::timeout;
@@ -114,8 +102,7 @@ mod tests {
     async fn watched(restart_guard: Option<Duration>) -> (Arc<Server>, Connection, DuplexStream) {
         let watch = stepped(restart_guard);
         let (connection, mut server) = played_connection();
-        let command = cmd("TIME");
-        let take = Reading::take(&*watch.settings.node.clock, connection.send(&command));
+        let take = read_clock(&*watch.settings.node.clock, &connection.link);
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
         watch.begin_clock_watch(Some(reading.unwrap()));
@@ -152,6 +139,24 @@ mod tests {
             let mut watched = watched(guard).await;
             let readings = count(&mut watched, &time(0), 10 * SECOND + READING_INTERVAL / 2).await;
             assert_eq!(readings, 20);
+        }
+    }
+
+    #[test]
+    fn only_a_time_is_decoded() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let time = Value::Array(vec![text("1790000000"), text("000042")]);
+        let expected = Duration::from_secs(1_790_000_000) + Duration::from_micros(42);
+        assert_eq!(decode(&time), Some(expected));
+        for other in [
+            Value::Nil,
+            Value::Int(1_790_000_000),
+            Value::Array(vec![text("1790000000")]),
+            Value::Array(vec![text("1790000000"), text("-1")]),
+            Value::Array(vec![text("x"), text("1")]),
+            Value::Array(vec![text(&u64::MAX.to_string()), text("1000000")]),
+        ] {
+            assert_eq!(decode(&other), None, "{other:?}");
         }
     }
 
@@ -195,10 +200,9 @@ mod tests {
         let watch = stepped(Some(LEASE));
         // Three seconds. One reading in three fails.
         for look in 0..30 {
-            let seconds = ["1790000000", "1790000060"][look % 3 % 2];
-            let reply = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
-            let reply = async { Ok(Value::Array(reply.to_vec())) };
-            let reading = Reading::take(&*watch.settings.node.clock, reply).await.unwrap();
+            let seconds = [1_790_000_000, 1_790_000_060][look % 3 % 2];
+            let time = async { Ok::<_, RedisError>(Duration::from_secs(seconds)) };
+            let reading = Reading::take(&*watch.settings.node.clock, time).await.unwrap();
             watch.begin_clock_watch((look % 3 < 2).then_some(reading));
             tokio::time::advance(SECOND / 10).await;
         }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError, cmd};
+use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError};
 use futures_util::future::{try_join_all, try_join3};
 
-use super::wall_clock::Reading;
+use super::clock_watch::read_clock;
 use crate::clock::Clock;
-use crate::node::redis::error::legible;
+use crate::error::legible;
 use crate::node::redis::link::Link;
+use crate::node::watch::wall_clock::Reading;
 
 /// The properties that a server reports. Each is `None` if the server does not report it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl Identity {
         clock: &dyn Clock,
         lag: Option<LagSetting>,
     ) -> Result<Self, RedisError> {
-        let time = async { none_if_refused(Reading::take(clock, link.send(&cmd("TIME"))).await) };
+        let time = async { none_if_refused(read_clock(clock, link).await) };
         // The sections alone: the buffer of the link would keep the length of the whole reply, which is 8 KiB.
         let sections =
             SECTIONS.map(|section| async move { none_if_refused(info(link, section).await) });

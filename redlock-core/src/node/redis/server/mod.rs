@@ -1,15 +1,13 @@
 //! One server with its connection.
 //!
 //! A [`Server`] has one address for ever. It keeps a connection, and makes a new one when the last has broken. The state of the
-//! server, which outlives its connections, stays here: the [`gate`], its history, and its clock.
+//! server, which outlives its connections, stays here: the [gate](Gate), its history, and its clock.
 
 mod admission;
 mod clock_watch;
 pub(crate) mod connection;
-pub(crate) mod gate;
 mod history;
 mod identity;
-mod outage_log;
 pub(crate) mod pauses;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
@@ -22,7 +20,6 @@ mod registry;
 #[cfg(feature = "unstable-simulation")]
 mod server_tests;
 mod settings;
-mod wall_clock;
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
@@ -43,6 +40,9 @@ use super::link::Event;
 use super::link::open::Endpoint;
 use crate::error::NodeError;
 use crate::jitter::jitter;
+use crate::node::watch::gate::Gate;
+use crate::node::watch::outage_log::OutageLog;
+use crate::node::watch::wall_clock::Reading;
 use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
 use crate::telemetry;
 
@@ -51,11 +51,8 @@ pub(crate) use registry::ServerRegistry;
 pub(crate) use settings::ServerSettings;
 
 use connection::Connection;
-use gate::Gate;
 use history::History;
 use identity::Identity;
-use outage_log::OutageLog;
-use wall_clock::Reading;
 
 /// After a connection that lasted for less than this, the server pauses.
 const SHORT_LIVED: Duration = Duration::from_secs(1);

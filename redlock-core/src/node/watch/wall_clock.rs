@@ -1,9 +1,9 @@
 //! Detects steps of a server's wall clock.
 //!
-//! A Redis server counts a key's time to live by its wall clock. A forward step ends leases early, as if
-//! the server had forgotten the locks; a backward step makes them last longer.
+//! A server counts a lease by its wall clock. A forward step ends leases early, as if the server had
+//! forgotten the locks; a backward step makes them last longer.
 //!
-//! The rule: **a step is detected when the offset between the server's wall clock (`TIME`) and the local
+//! The rule: **a step is detected when the offset between the server's wall clock and the local
 //! clock has changed by more than the sum of 50 ms, the mean of the two round trips and 0.1 % of the time
 //! between the two readings.**
 //!
@@ -29,10 +29,12 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::{ErrorKind, FromRedisValue, RedisError, Value};
-
 use crate::clock::{Clock, Moment};
 use crate::validity;
+
+/// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
+/// time the server may grant a lock that is held.
+pub(crate) const READING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Steps up to this size are not detected. A lease of 5 s has a margin of this size for clock drift (1 %).
 const SMALLEST_STEP: Duration = Duration::from_millis(50);
@@ -59,17 +61,14 @@ pub(crate) enum ClockStep {
 }
 
 impl Reading {
-    /// Takes a reading: `ask` sends `TIME` and returns the reply.
-    pub(crate) async fn take(
+    /// Takes a reading: `ask` returns the server's time since 1970.
+    pub(crate) async fn take<E>(
         clock: &dyn Clock,
-        ask: impl Future<Output = Result<Value, RedisError>>,
-    ) -> Result<Self, RedisError> {
+        ask: impl Future<Output = Result<Duration, E>>,
+    ) -> Result<Self, E> {
         let sent = clock.now();
-        let reply = ask.await?;
-        let received = clock.now();
-        let server_time =
-            read(&reply).ok_or((ErrorKind::UnexpectedReturnType, "this is no time"))?;
-        Ok(Self { server_time, sent, received })
+        let server_time = ask.await?;
+        Ok(Self { server_time, sent, received: clock.now() })
     }
 
     /// Returns the step between this reading and the next one. The next reading replaces this one, unless
@@ -101,12 +100,6 @@ impl Reading {
     fn uncertainty(&self) -> Duration {
         self.received.since(self.sent) / 2
     }
-}
-
-/// Decodes the reply to `TIME`: seconds and microseconds.
-fn read(reply: &Value) -> Option<Duration> {
-    let (seconds, micros) = <(u64, u64)>::from_redis_value_ref(reply).ok()?;
-    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
 }
 
 #[cfg(test)]
@@ -183,24 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_time_is_read() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let time = Value::Array(vec![text("1790000000"), text("000042")]);
-        let expected = Duration::from_secs(1_790_000_000) + Duration::from_micros(42);
-        assert_eq!(read(&time), Some(expected));
-        for other in [
-            Value::Nil,
-            Value::Int(1_790_000_000),
-            Value::Array(vec![text("1790000000")]),
-            Value::Array(vec![text("1790000000"), text("-1")]),
-            Value::Array(vec![text("x"), text("1")]),
-        ] {
-            assert_eq!(read(&other), None, "{other:?}");
-        }
-        // An absurd time counts as a step, and causes no panic.
-        let most = Value::Array(vec![text(&u64::MAX.to_string()), text("0")]);
+    fn an_absurd_time_counts_as_a_step() {
         let mut kept = look(0, 1, 1, 0);
-        let nonsense = Reading { server_time: read(&most).unwrap(), ..look(500, 1, 1, 0) };
+        let nonsense = Reading { server_time: Duration::MAX, ..look(500, 1, 1, 0) };
         assert!(matches!(kept.compare(nonsense), Some(ClockStep::Forward(_))));
         assert!(matches!(kept.compare(look(1000, 1, 1, 0)), Some(ClockStep::Back(_))));
     }

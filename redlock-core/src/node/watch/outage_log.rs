@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// stays down is logged as down once the second is over, and a server is logged as back only after it was
 /// logged as down.
 #[derive(Debug, Default)]
-pub(super) struct OutageLog {
+pub(crate) struct OutageLog {
     is_down: bool,
     /// The time of the last line that reported the server as down.
     last_down: Option<Instant>,
@@ -28,7 +28,7 @@ pub(super) struct OutageLog {
 
 impl OutageLog {
     /// Records that the connection broke, or that an attempt to connect has failed.
-    pub(super) fn down(&mut self, server: &str, reason: &NodeError) {
+    pub(crate) fn down(&mut self, server: &str, reason: &NodeError) {
         if !std::mem::replace(&mut self.is_down, true) {
             self.outages += 1;
         }
@@ -43,7 +43,7 @@ impl OutageLog {
     }
 
     /// Records that the server is connected.
-    pub(super) fn up(&mut self, server: &str) {
+    pub(crate) fn up(&mut self, server: &str) {
         self.is_down = false;
         if std::mem::take(&mut self.is_logged_as_down) {
             tracing::info!(node = %server, "a node is back");
