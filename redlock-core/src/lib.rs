@@ -147,7 +147,6 @@ mod telemetry;
 pub mod test_util;
 mod validity;
 
-#[cfg(feature = "redis")]
 pub use access::Credentials;
 #[cfg(feature = "tls")]
 pub use access::TlsOptions;
@@ -161,6 +160,8 @@ pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use node::memory::MemoryNode;
+#[cfg(feature = "postgres")]
+pub use node::postgres::postgres_schema;
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
 pub use request::scope::{Scoped, scope};

@@ -2,7 +2,7 @@
 //!
 //! No name or label contains a key, because there may be millions of keys. The `tracing` events name the key.
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,12 +57,12 @@ metrics! {
         gauge("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up))),
         describe_gauge("Whether a node is up (1) or down (0)")
     }
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     clock_stepped(node: &Arc<str>, direction: &'static str) {
         counter("redlock_clock_steps_total", "node" => Arc::clone(node), "direction" => direction).increment(1),
         describe_counter("Steps of the nodes' wall clocks")
     }
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     promoted(node: &Arc<str>) {
         counter("redlock_promotions_total", "node" => Arc::clone(node)).increment(1),
         describe_counter("Promotions of another server of a node, seen by this manager")
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(counted(&snapshotter), expected.map(|(name, count)| (name.to_owned(), count)));
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     #[test]
     fn promotions_are_counted_by_node() {
         let recorder = DebuggingRecorder::new();
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(counted(&snapshotter), expected);
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     #[test]
     fn steps_of_a_clock_are_counted_by_node_and_direction() {
         let recorder = DebuggingRecorder::new();

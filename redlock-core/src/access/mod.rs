@@ -1,23 +1,25 @@
 //! How a manager gets access to its servers.
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "redis")),
+    expect(dead_code, unused_imports, reason = "only servers need access")
+)]
 #![cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "public with the feature"))]
 
 #[cfg(feature = "tls")]
 mod client_config;
-#[cfg(feature = "redis")]
 mod credentials;
 mod tls;
 
-#[cfg(feature = "redis")]
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-#[cfg(feature = "redis")]
 use parking_lot::Mutex;
 
 #[cfg(feature = "tls")]
 pub(crate) use client_config::{check_tls, client_config};
-#[cfg(feature = "redis")]
 pub use credentials::Credentials;
-#[cfg(feature = "redis")]
 pub(crate) use credentials::{Provider, ProviderError, ProviderFn};
 pub(crate) use tls::Pem;
 pub use tls::TlsOptions;
@@ -26,7 +28,6 @@ pub use tls::TlsOptions;
 ///
 /// If the files are on a disk that hangs, their read occupies its thread even after the caller has stopped waiting.
 /// Later callers wait for that read instead of occupying more threads.
-#[cfg(feature = "redis")]
 pub(crate) async fn read_files<T: Send + 'static>(
     files: Vec<PathBuf>,
     read: impl FnOnce() -> T + Send + 'static,

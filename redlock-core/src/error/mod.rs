@@ -3,7 +3,7 @@
 mod acquire;
 mod config;
 mod hold;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "tls"))]
 mod legible;
 mod vote;
 
@@ -14,7 +14,7 @@ use crate::key::LockKey;
 pub use acquire::LockError;
 pub use config::{ConfigError, ConnectError, InvalidOption};
 pub use hold::{HoldError, LostError, ReleaseError, RunError};
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "tls"))]
 pub(crate) use legible::legible;
 pub use vote::{ForeignKind, NodeError, Vote, Votes};
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::{LockManagerConfig, NodeUrl};
-#[cfg(feature = "redis")]
-use crate::access::ProviderFn;
-use crate::access::{Pem, TlsOptions};
+use crate::access::{Pem, ProviderFn, TlsOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
 use crate::node::memory::MemoryNode;
@@ -26,14 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// | option | default | allowed |
 /// |---|---|---|
-#[cfg_attr(
-    feature = "redis",
-    doc = "| [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |"
-)]
-#[cfg_attr(
-    not(feature = "redis"),
-    doc = "| [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |"
-)]
+/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
 /// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
 /// | [`expire`](Self::expire) | 30 s, or the longest lease that all nodes grant if that is shorter | 10 ms to 7 days |
@@ -44,7 +35,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
 /// | [`failover_margin`](Self::failover_margin) | Sentinel: `min-replicas-max-lag` of the servers, and 2 s; cluster: `cluster-node-timeout`, and 1 s | 0 to 60 s, only with `restart_guard` |
 /// | [`cluster_refresh`](Self::cluster_refresh) | 5 s | 100 ms to 60 s |
-#[cfg_attr(feature = "redis", doc = "| [`credentials`](Self::credentials) | those of the URLs | |")]
+/// | [`credentials`](Self::credentials) | those of the URLs | |
 #[cfg_attr(
     feature = "tls",
     doc = "| [`tls`](Self::tls) | the system's root certificates, no client certificate | |"
@@ -74,7 +65,6 @@ pub struct LockManagerBuilder {
     /// Its URLs are among the nodes, and its files of TLS are in `tls`.
     pub(super) config: LockManagerConfig,
     pub(super) tls: Option<TlsOptions>,
-    #[cfg(feature = "redis")]
     pub(super) credentials: Option<ProviderFn>,
     /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
@@ -99,7 +89,6 @@ impl LockManagerConfig {
             nodes: urls.into_iter().map(NodeConfig::Url).collect(),
             config,
             tls: (tls != TlsOptions::default()).then_some(tls),
-            #[cfg(feature = "redis")]
             credentials: None,
             clock: Arc::new(SystemClock),
         }

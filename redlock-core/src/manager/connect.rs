@@ -131,21 +131,25 @@ impl LockManagerBuilder {
             let invalid = |reason| ConnectError::InvalidUrl { position: index + 1, reason };
             nodes.push(match config {
                 NodeConfig::Node(node) => Arc::clone(node),
-                NodeConfig::Url(url) => match url.parse(self.nodes.len()).map_err(invalid)? {
+                NodeConfig::Url(url) => {
+                    let parsed = url.parse(self.nodes.len()).map_err(invalid)?;
+                    #[cfg(feature = "tls")]
+                    let parsed = self.with_tls(parsed).await.map_err(invalid)?;
+                    match parsed {
                     ParsedUrl::Memory => {
                         tracing::warn!(
                             "the locks are in the memory of this process: they exclude no other process"
                         );
                         Arc::new(MemoryNode::with_clock(Arc::clone(&self.clock)))
                     }
+                    #[cfg(feature = "postgres")]
+                    ParsedUrl::Postgres(parsed) => Arc::new(self.postgres_node(*parsed)),
                     #[cfg(feature = "redis")]
                     ParsedUrl::Redis(parsed) => {
-                        #[cfg(feature = "tls")]
-                        let parsed = self.with_tls(parsed).await.map_err(invalid)?;
                         let adapt = |endpoint| adapt(url.as_ref(), endpoint);
                         Arc::new(self.redis_node(*parsed, &registry, adapt))
                     }
-                },
+                }},
             });
         }
         Ok(nodes)

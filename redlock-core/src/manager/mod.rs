@@ -10,7 +10,6 @@ mod flood_tests;
 mod log_tests;
 #[cfg(test)]
 mod node_tests;
-#[cfg(feature = "redis")]
 mod nodes;
 #[cfg(feature = "tls")]
 mod tls;

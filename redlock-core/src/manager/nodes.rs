@@ -1,14 +1,21 @@
-//! Nodes with URLs: Redis and Valkey servers.
+//! Nodes with URLs.
 
 use std::sync::Arc;
+#[cfg(feature = "redis")]
 use std::time::Duration;
 
 use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
-use crate::access::{Credentials, Provider, ProviderError};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::access::Provider;
+use crate::access::{Credentials, ProviderError};
 use crate::error::ConnectError;
+#[cfg(feature = "postgres")]
+use crate::node::postgres::{PostgresNode, PostgresUrl};
+#[cfg(feature = "redis")]
 use crate::node::redis::{Endpoint, RedisNode, RedisOptions, RedisUrl, ServerRegistry};
 
+#[cfg(feature = "redis")]
 const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 
 impl LockManager {
@@ -32,7 +39,7 @@ impl LockManager {
 }
 
 impl LockManagerBuilder {
-    /// Adds a node: an independent Redis or Valkey server.
+    /// Adds a node: an independent server. The features of this crate decide which URLs are known.
     ///
     /// The URL is `redis://[user][:password@]host[:port][/database]`, `rediss://...` for TLS (feature
     /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
@@ -50,6 +57,11 @@ impl LockManagerBuilder {
     /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
     /// certificate of the server, and `tls_insecure=false` none but valid ones. `password_file` is the path of a file that contains only the password, and
     /// is read for each connection.
+    ///
+    /// With the feature `postgres`, a URL may be
+    /// `postgres://user[:password]@host[:port][,host[:port]..]/database[?schema=..&connections=..&pooler=..&sslmode=..]`. Each lock is
+    /// then a row of the table `redlock_lease`, which the statements of `postgres_schema` create. The page about PostgreSQL in the
+    /// guide of `redlock-axum` describes the parameters.
     ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
     /// in development. It must be the only node. `connect` logs a warning about it, because its locks exclude
@@ -120,18 +132,32 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Returns the function that gets the credentials for the node with this name.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    fn provider(&self, name: String) -> Option<Provider> {
+        let function = Arc::clone(self.credentials.as_ref()?);
+        Some(Provider::Function(function, name.into()))
+    }
+
+    /// Creates the node of a URL.
+    #[cfg(feature = "postgres")]
+    pub(super) fn postgres_node(&self, mut url: PostgresUrl) -> PostgresNode {
+        if !url.has_password() {
+            url.provider = self.provider(url.name());
+        }
+        PostgresNode::new(url)
+    }
+
     /// Creates the node of a URL. `adapt` adapts the endpoint of one server.
+    #[cfg(feature = "redis")]
     pub(super) fn redis_node(
         &self,
         mut url: RedisUrl,
         registry: &Arc<ServerRegistry>,
         adapt: impl Fn(Endpoint) -> Endpoint,
     ) -> RedisNode {
-        if let Some(function) = &self.credentials
-            && url.login.password.is_none()
-            && url.login.provider.is_none()
-        {
-            url.login.provider = Some(Provider::Function(Arc::clone(function), url.name().into()));
+        if url.login.password.is_none() && url.login.provider.is_none() {
+            url.login.provider = self.provider(url.name());
         }
         RedisNode::new(RedisOptions {
             endpoint: Endpoint::of_one(&url).map(adapt),

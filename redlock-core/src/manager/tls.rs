@@ -4,11 +4,10 @@ use super::builder::{LockManagerBuilder, NodeConfig};
 use super::config::ParsedUrl;
 use crate::access::{TlsOptions, check_tls, read_files};
 use crate::error::{ConnectError, InvalidOption};
-use crate::node::redis::{RedisUrl, Servers};
 
 impl LockManagerBuilder {
-    /// Sets the options of TLS for all nodes whose URL begins with `rediss`: the trusted authorities, and
-    /// the certificate of the client. Defaults to the root certificates of the system, and to no
+    /// Sets the options of TLS for all nodes whose URL begins with `rediss`, or has the parameter
+    /// `sslmode=require`: the trusted authorities, and the certificate of the client. Defaults to the root certificates of the system, and to no
     /// certificate of the client.
     ///
     /// A URL may have options of its own, which win for that node:
@@ -29,15 +28,15 @@ impl LockManagerBuilder {
             NodeConfig::Node(_) => None,
         };
         let (mut has_tls, mut has_plain) = (false, false);
-        for parsed in self.nodes.iter().filter_map(parse) {
-            if let ParsedUrl::Redis(url) = parsed {
-                has_tls |= url.tls.is_some();
-                has_plain |= url.tls.is_none() && !matches!(url.servers, Servers::Unix(_));
+        for mut parsed in self.nodes.iter().filter_map(parse) {
+            let is_local = parsed.is_local();
+            if let Some(tls) = parsed.tls() {
+                has_tls |= tls.is_some();
+                has_plain |= tls.is_none() && !is_local;
             }
         }
         if has_plain && !has_tls {
-            let message =
-                "tls is set, but no URL begins with rediss: the connections would not be encrypted";
+            let message = "tls is set, but no URL begins with rediss or has sslmode=require: the connections would not be encrypted";
             return Err(InvalidOption::conflict("tls", message).into());
         }
         let checked = check_files(tls).await;
@@ -46,8 +45,8 @@ impl LockManagerBuilder {
 
     /// Completes the options of a URL by those of all nodes. The error explains a mistake in the files that the URL
     /// names.
-    pub(super) async fn with_tls(&self, mut url: Box<RedisUrl>) -> Result<Box<RedisUrl>, String> {
-        if let Some(own) = url.tls.take() {
+    pub(super) async fn with_tls(&self, mut url: ParsedUrl) -> Result<ParsedUrl, String> {
+        if let Some(own) = url.tls().and_then(Option::take) {
             check_files(&own).await?;
             let tls = own.or(self.tls.as_ref().unwrap_or(&TlsOptions::default()));
             if tls.is_insecure() {
@@ -56,7 +55,7 @@ impl LockManagerBuilder {
                     "the certificates of this node are not verified: anybody on the network can pose as its servers"
                 );
             }
-            url.tls = Some(tls);
+            url.tls().map(|own| own.replace(tls));
         }
         Ok(url)
     }

@@ -212,6 +212,8 @@ pub(crate) mod fake;
 pub(crate) mod memory;
 mod op;
 mod ordered;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 mod queue_op;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -219,7 +221,7 @@ mod reply_future;
 mod settings;
 mod status;
 mod subscription;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod watch;
 
 use std::fmt;

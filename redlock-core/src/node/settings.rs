@@ -22,7 +22,10 @@ pub struct NodeSettings {
     /// [`LockManagerBuilder::failover_margin`](crate::LockManagerBuilder::failover_margin). `None` if the servers decide.
     pub failover_margin: Option<Duration>,
     /// The clock that measures leases.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis nodes read it"))]
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "redis")),
+        expect(dead_code, reason = "only servers need it")
+    )]
     pub(crate) clock: Arc<dyn Clock>,
 }
 

@@ -2,8 +2,14 @@
 
 use std::fmt;
 
+#[cfg(feature = "tls")]
+use crate::access::TlsOptions;
+#[cfg(feature = "postgres")]
+use crate::node::postgres::PostgresUrl;
 #[cfg(feature = "redis")]
 use crate::node::redis::RedisUrl;
+#[cfg(all(feature = "redis", feature = "tls"))]
+use crate::node::redis::Servers;
 
 /// The URL of a node, as [`LockManagerBuilder::url`](crate::LockManagerBuilder::url) takes it. It is made from a text
 /// by `From`, and is not checked before it is used.
@@ -40,6 +46,8 @@ impl AsRef<str> for NodeUrl {
 pub(in crate::manager) enum ParsedUrl {
     /// A node in the memory of this process.
     Memory,
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresUrl>),
     #[cfg(feature = "redis")]
     Redis(Box<RedisUrl>),
 }
@@ -56,23 +64,73 @@ impl NodeUrl {
             "memory:" if count == 1 => Ok(ParsedUrl::Memory),
             // Several of these nodes could be a quorum, which other processes do not see.
             "memory:" => Err("memory: is allowed only as the one and only node".to_owned()),
+            #[cfg(feature = "postgres")]
+            url if is_postgres(url) => {
+                PostgresUrl::parse(url).map(Box::new).map(ParsedUrl::Postgres)
+            }
+            #[cfg(not(feature = "postgres"))]
+            url if is_postgres(url) => Err(without_feature("postgres")),
             #[cfg(feature = "redis")]
             url => RedisUrl::parse(url).map(Box::new).map(ParsedUrl::Redis),
             #[cfg(not(feature = "redis"))]
-            _ => Err("URLs of servers need the feature `redis` of redlock-core (or redlock-axum)"
-                .to_owned()),
+            _ => Err(without_feature("redis")),
         }
     }
+}
+
+impl ParsedUrl {
+    /// Returns the name of the node.
+    pub(in crate::manager) fn name(&self) -> String {
+        match self {
+            Self::Memory => "memory:".to_owned(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => url.name(),
+            #[cfg(feature = "redis")]
+            Self::Redis(url) => url.name(),
+        }
+    }
+
+    /// Returns the options of TLS, which a node in memory does not have.
+    #[cfg(feature = "tls")]
+    pub(in crate::manager) fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
+        match self {
+            Self::Memory => None,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => Some(&mut url.tls),
+            #[cfg(feature = "redis")]
+            Self::Redis(url) => Some(&mut url.tls),
+        }
+    }
+
+    /// Returns whether the connections do not leave this machine.
+    #[cfg(feature = "tls")]
+    pub(in crate::manager) fn is_local(&self) -> bool {
+        match self {
+            Self::Memory => true,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => url.is_local(),
+            #[cfg(feature = "redis")]
+            Self::Redis(url) => matches!(url.servers, Servers::Unix(_)),
+        }
+    }
+}
+
+fn is_postgres(url: &str) -> bool {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("postgres" | "postgresql"))
+}
+
+#[cfg(not(all(feature = "postgres", feature = "redis")))]
+fn without_feature(feature: &str) -> String {
+    format!("it needs the feature `{feature}` of redlock-core (or redlock-axum)")
 }
 
 /// Shows the name of the node (secrets stay in).
 impl fmt::Debug for NodeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&match self.parse(1) {
-            Ok(ParsedUrl::Memory) => "memory:".to_owned(),
-            #[cfg(feature = "redis")]
-            Ok(ParsedUrl::Redis(url)) => url.name(),
-            Err(_) => "(invalid)".to_owned(),
-        })
+        match self.parse(1) {
+            Ok(url) => f.write_str(&url.name()),
+            Err(_) => f.write_str("(invalid)"),
+        }
     }
 }

@@ -100,12 +100,14 @@ impl Gate {
     }
 
     /// Closes the gate for grants as long as the sentinels disagree about the master.
+    #[cfg(feature = "redis")]
     pub(crate) fn dispute(&self, reason: Option<NodeError>) {
         let mut state = self.state.lock();
         state.dispute = reason;
         self.publish(&state);
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn closures(&self) -> Closures {
         self.state.lock().closures
     }

@@ -3,9 +3,11 @@
 //! * [`gate`]: decides whether the votes of the server count.
 //! * [`wall_clock`]: detects steps of the server's wall clock.
 //! * [`clock_step`]: closes the gate after such a step, and reports the step.
+//! * [`pauses`]: the pauses between the attempts to connect.
 //! * [`outage_log`]: the log lines about a server that goes down and comes back.
 
 mod clock_step;
 pub(crate) mod gate;
 pub(crate) mod outage_log;
+pub(crate) mod pauses;
 pub(crate) mod wall_clock;

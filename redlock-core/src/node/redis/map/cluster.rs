@@ -18,8 +18,8 @@ use crate::node::redis::error::node_error;
 use crate::node::redis::link::Link;
 use crate::node::redis::link::open::Endpoint;
 use crate::node::redis::server::Server;
-use crate::node::redis::server::pauses::AFTER_REFUSAL;
 use crate::node::redis::url::{HostPort, Servers};
+use crate::node::watch::pauses::AFTER_REFUSAL;
 use crate::random::with_random;
 
 /// The shortest pause between two readings of the slots.

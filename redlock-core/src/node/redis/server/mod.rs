@@ -8,7 +8,6 @@ mod clock_watch;
 pub(crate) mod connection;
 mod history;
 mod identity;
-pub(crate) mod pauses;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
 pub(crate) mod played_redis;
@@ -31,7 +30,7 @@ use futures_util::future::{OptionFuture, try_join};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -39,9 +38,9 @@ use super::error;
 use super::link::Event;
 use super::link::open::Endpoint;
 use crate::error::NodeError;
-use crate::jitter::jitter;
 use crate::node::watch::gate::Gate;
 use crate::node::watch::outage_log::OutageLog;
+use crate::node::watch::pauses;
 use crate::node::watch::wall_clock::Reading;
 use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
 use crate::telemetry;
@@ -280,7 +279,7 @@ impl Inner {
             };
             let error = self.explain(error);
             self.set(Err(error.clone()));
-            self.pause(&error, &mut next_pause).await;
+            pauses::pause(&error, &mut next_pause, &self.wanted).await;
         }
     }
 
@@ -329,21 +328,6 @@ impl Inner {
                     self.watch_role(link),
                 )
             } => link.ended().await,
-        }
-    }
-
-    /// Pauses before the next attempt to connect, for a time that is jittered by a quarter. A request may end the pause, so
-    /// that a server that is back is used at once. There is at most one attempt in the time of the shortest pause.
-    async fn pause(&self, error: &NodeError, next: &mut Duration) {
-        let pause = pauses::after(error, next);
-        let jittered = pause.mul_f64(jitter(0.75..1.25));
-        let until = Instant::now() + jittered.max(pause.min(pauses::FIRST));
-        if pauses::ends_on_request(error) {
-            sleep_until(until.min(Instant::now() + pauses::FIRST)).await;
-            // Both outcomes end the pause.
-            let _ = timeout_at(until, self.wanted.notified()).await;
-        } else {
-            sleep_until(until).await;
         }
     }
 }

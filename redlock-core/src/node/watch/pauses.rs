@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
 use crate::error::NodeError;
+use crate::jitter::jitter;
 
 /// The first pause. Each pause is twice as long as the one before.
-pub(super) const FIRST: Duration = Duration::from_millis(20);
+pub(crate) const FIRST: Duration = Duration::from_millis(20);
 /// The longest pause. It is short enough to use a restarted server again within half a second.
 const LONGEST: Duration = Duration::from_millis(320);
 /// The longest pause after an error of the credentials or of TLS. The first pauses are short, so that a rotation of
@@ -15,9 +19,26 @@ const LONGEST_WITHOUT_ACCESS: Duration = Duration::from_secs(5);
 /// the manager already uses this server.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
+/// Pauses before the next attempt to connect, for a time that is jittered by a quarter. A request may end the pause by `wanted`,
+/// so that a server that is back is used at once. There is at most one attempt in the time of the shortest pause.
+///
+/// `next` is the state of the pauses, which is [`FIRST`] in the beginning, and zero after a connection that has lasted.
+pub(crate) async fn pause(error: &NodeError, next: &mut Duration, wanted: &Notify) {
+    let pause = after(error, next);
+    let jittered = pause.mul_f64(jitter(0.75..1.25));
+    let until = Instant::now() + jittered.max(pause.min(FIRST));
+    if ends_on_request(error) {
+        sleep_until(until.min(Instant::now() + FIRST)).await;
+        // Both outcomes end the pause.
+        let _ = timeout_at(until, wanted.notified()).await;
+    } else {
+        sleep_until(until).await;
+    }
+}
+
 /// Returns the pause after a failed attempt to connect, or after a connection that broke. `next` is the pause after an
 /// error that may be over soon. It is zero after a connection that has lasted.
-pub(super) fn after(error: &NodeError, next: &mut Duration) -> Duration {
+fn after(error: &NodeError, next: &mut Duration) -> Duration {
     let longest = match error {
         NodeError::NotPermitted(_) | NodeError::SameServer(_) => return AFTER_REFUSAL,
         NodeError::Credentials(_) | NodeError::Tls(_) => LONGEST_WITHOUT_ACCESS,
@@ -30,7 +51,7 @@ pub(super) fn after(error: &NodeError, next: &mut Duration) -> Duration {
 
 /// Returns whether a request may end the pause after this error. A server that refuses this client would only log more
 /// refusals.
-pub(super) fn ends_on_request(error: &NodeError) -> bool {
+pub(crate) fn ends_on_request(error: &NodeError) -> bool {
     use NodeError::{Credentials, NotPermitted, SameServer, Tls};
     !matches!(error, NotPermitted(_) | SameServer(_) | Credentials(_) | Tls(_))
 }

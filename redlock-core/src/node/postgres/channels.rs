@@ -1,0 +1,155 @@
+//! The channels on which releases are notified.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, Shared, join_all, ready};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::link::{Link, Value, Work};
+use super::schema::Statement;
+use crate::jitter::jitter;
+use crate::node::{Notify, Subscription};
+
+/// How long a notification of this process to itself may take.
+const OWN_NOTIFICATION: Duration = Duration::from_secs(1);
+
+/// Returns the channel of a lock. The name of a channel has at most 63 bytes, and a name of a lock may be longer.
+pub(super) fn channel(name: &str) -> Box<str> {
+    let mut channel = "redlock_".to_owned();
+    for byte in &Sha256::digest(name)[..16] {
+        channel.extend(
+            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+        );
+    }
+    channel.into()
+}
+
+/// The subscriptions of a node, over a connection of their own.
+#[derive(Default)]
+pub(super) struct Channels {
+    state: Mutex<State>,
+    last_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    channels: HashMap<Box<str>, Channel>,
+    /// The connection. Without one, waiters poll.
+    link: Option<Arc<Link>>,
+}
+
+struct Channel {
+    subscribers: Vec<(u64, Notify)>,
+    /// Completes when the subscription is in effect, or cannot be now.
+    listening: Listening,
+}
+
+type Listening = Shared<BoxFuture<'static, ()>>;
+
+impl State {
+    /// Sends a command for a channel.
+    fn send(&self, command: &str, channel: &str) -> Listening {
+        match &self.link {
+            Some(link) => {
+                let sent = link.send(Work::Command(format!("{command} {channel}")), None);
+                sent.map(drop).boxed().shared()
+            }
+            None => ready(()).boxed().shared(),
+        }
+    }
+}
+
+impl Channels {
+    /// Subscribes to the releases of a lock, until the subscription is dropped.
+    pub(super) fn subscribe(self: &Arc<Self>, channel: Box<str>, notify: Notify) -> Subscription {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        if !state.channels.contains_key(&channel) {
+            let listening = state.send("listen", &channel);
+            state.channels.insert(channel.clone(), Channel { subscribers: Vec::new(), listening });
+        }
+        let listening = state.channels.get_mut(&channel).map(|channel| {
+            channel.subscribers.push((id, notify));
+            channel.listening.clone()
+        });
+        drop(state);
+        let channels = Arc::clone(self);
+        let subscription = Subscription::new(move || channels.unsubscribe(&channel, id));
+        match listening {
+            Some(listening) => subscription.ready_after(listening),
+            None => subscription,
+        }
+    }
+
+    fn unsubscribe(&self, name: &str, id: u64) {
+        let mut state = self.state.lock();
+        let Some(channel) = state.channels.get_mut(name) else { return };
+        channel.subscribers.retain(|(other, _)| *other != id);
+        if channel.subscribers.is_empty() {
+            state.channels.remove(name);
+            drop(state.send("unlisten", name));
+        }
+    }
+
+    /// Uses a new connection: listens to all channels over it, and then notifies every subscriber, who may have missed a
+    /// release.
+    pub(super) async fn use_link(&self, link: &Arc<Link>) {
+        let listening: Vec<_> = {
+            let mut state = self.state.lock();
+            state.link = Some(Arc::clone(link));
+            let names: Vec<_> = state.channels.keys().cloned().collect();
+            names
+                .into_iter()
+                .filter_map(|name| {
+                    let listening = state.send("listen", &name);
+                    state.channels.get_mut(&name)?.listening = listening.clone();
+                    Some(listening)
+                })
+                .collect()
+        };
+        join_all(listening).await;
+        let names: Vec<_> = self.state.lock().channels.keys().cloned().collect();
+        for name in names {
+            self.notify(&name);
+        }
+    }
+
+    /// Notifies the subscribers of a channel.
+    pub(super) fn notify(&self, channel: &str) {
+        let state = self.state.lock();
+        let subscribers =
+            state.channels.get(channel).map_or(&[][..], |channel| &channel.subscribers);
+        let notifications: Vec<_> =
+            subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect();
+        drop(state);
+        for notify in notifications {
+            notify();
+        }
+    }
+
+    /// Returns whether a notification of this process to itself arrives. A pooler in transaction mode loses it.
+    pub(super) async fn are_notified(self: &Arc<Self>, link: &Link) -> bool {
+        let own = channel(&format!("{}", jitter(0..u64::MAX)));
+        let (sender, received) = oneshot::channel();
+        let sender = Mutex::new(Some(sender));
+        let notify = move || {
+            if let Some(sender) = sender.lock().take() {
+                let _ = sender.send(());
+            }
+        };
+        let mut subscription = self.subscribe(own.clone(), Arc::new(notify));
+        if let Some(ready) = subscription.take_ready() {
+            ready.await;
+        }
+        let notify = vec![Value::Text(own)];
+        let sent = link.send(Work::Statement(Statement::Notify, notify, None), None).await;
+        // A connection that has broken meanwhile shows nothing.
+        sent.is_err() || timeout(OWN_NOTIFICATION, received).await.is_ok()
+    }
+}

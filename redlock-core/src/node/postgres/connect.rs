@@ -1,0 +1,198 @@
+//! Makes connections: to the first host that is a primary server, with its checks and its prepared statements.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::{join, try_join_all};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_postgres::config::{Config, Host, SslMode};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, NoTls};
+
+use super::error;
+use super::link::Session;
+use super::schema::{Findings, Statement, findings_query};
+use super::url::{PostgresUrl, address};
+use crate::error::NodeError;
+use crate::node::NodeSettings;
+
+/// A socket of any kind.
+pub(super) type Socket = Box<dyn ByteStream>;
+pub(super) type Connection = tokio_postgres::Connection<Socket, NoTlsStream>;
+
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// The pause before the server is asked again whether a process has ended.
+const ENDING: Duration = Duration::from_millis(10);
+
+/// A new connection.
+pub(super) struct Connected {
+    pub(super) session: Arc<Session>,
+    pub(super) connection: Connection,
+    pub(super) findings: Findings,
+}
+
+/// A process of the server behind a former connection, and its start in microseconds since 1970.
+pub(super) type Backend = (i32, i64);
+
+/// Connects to the first host that is a primary server. Ends the process behind the former connection first: it may still
+/// execute operations that it has received.
+pub(super) async fn connect(
+    url: &PostgresUrl,
+    settings: &NodeSettings,
+    former: Option<Backend>,
+) -> Result<Connected, NodeError> {
+    let limit = settings.connect_timeout;
+    let deadline = Instant::now() + limit * 7 / 8;
+    let mut config = url.config.clone();
+    if let Some(provider) = &url.provider {
+        let credentials = provider.credentials(limit * 3 / 4).await;
+        let credentials = credentials.map_err(|reason| NodeError::Credentials(reason.into()))?;
+        config.password(&credentials.password);
+        if let Some(user) = credentials.username {
+            config.user(user);
+        }
+    }
+    config.application_name("redlock");
+    // The socket is encrypted already.
+    config.ssl_mode(SslMode::Disable);
+    if !url.has_pooler {
+        // A row that somebody has locked must not block the other locks of the connection.
+        let lock_timeout = (settings.node_timeout / 2).as_millis().max(1);
+        config.options(format!(
+            "-c lock_timeout={lock_timeout} -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off"
+        ));
+    }
+    let (mut first_error, mut rest) = (None, url.servers().count());
+    for (host, port) in url.servers() {
+        let now = Instant::now();
+        let share = deadline.saturating_duration_since(now) / u32::try_from(rest).unwrap_or(1);
+        let attempt = open(url, &config, host, port, former);
+        let late =
+            |_| Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()));
+        match timeout_at(now + share, attempt).await.unwrap_or_else(late) {
+            Ok(connected) => return Ok(connected),
+            Err(error) if url.servers().count() == 1 => return Err(error),
+            Err(error) => {
+                first_error.get_or_insert(named(error, &address(host, port)));
+            }
+        }
+        rest -= 1;
+    }
+    Err(first_error.unwrap_or_else(|| NodeError::NotConnected("the URL has no host".into())))
+}
+
+/// Adds the address of one of several hosts to an error.
+fn named(mut error: NodeError, address: &str) -> NodeError {
+    use NodeError::{NotConnected, NotPermitted, Server, Tls};
+    if let NotConnected(reason) | NotPermitted(reason) | Server(reason) | Tls(reason) = &mut error {
+        *reason = format!("{address}: {reason}").into();
+    }
+    error
+}
+
+async fn open(
+    url: &PostgresUrl,
+    config: &Config,
+    host: &Host,
+    port: u16,
+    former: Option<Backend>,
+) -> Result<Connected, NodeError> {
+    let io = |error: std::io::Error| NodeError::NotConnected(error.to_string().into());
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS checks the name"))]
+    let (socket, name): (Socket, &str) = match host {
+        Host::Tcp(host) => {
+            let socket = TcpStream::connect((host.as_str(), port)).await.map_err(io)?;
+            socket.set_nodelay(true).map_err(io)?;
+            (Box::new(socket), host.as_str())
+        }
+        #[cfg(unix)]
+        Host::Unix(folder) => {
+            let path = folder.join(format!(".s.PGSQL.{port}"));
+            (Box::new(UnixStream::connect(path).await.map_err(io)?), "")
+        }
+    };
+    #[cfg(feature = "tls")]
+    let socket = match &url.tls {
+        Some(options) => super::tls::encrypt(socket, name, options).await?,
+        None => socket,
+    };
+    let connected = config.connect_raw(socket, NoTls).await;
+    let (client, mut connection) = connected.map_err(|error| error::of_connect(&error))?;
+    let session = set_up(url, client, former);
+    let (session, findings) = driven(&mut connection, session).await?;
+    Ok(Connected { session: Arc::new(session), connection, findings })
+}
+
+/// Drives a connection until the work over it is done.
+async fn driven<T>(
+    connection: &mut Connection,
+    work: impl Future<Output = Result<T, NodeError>>,
+) -> Result<T, NodeError> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = work.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            match connection.poll_message(cx) {
+                // A warning here concerns no lock.
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(error::of_connect(&error)));
+                }
+                Poll::Ready(None) => {
+                    return Poll::Ready(Err(NodeError::NotConnected(
+                        "the server has closed the connection".into(),
+                    )));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+async fn set_up(
+    url: &PostgresUrl,
+    client: Client,
+    former: Option<Backend>,
+) -> Result<(Session, Findings), NodeError> {
+    let schema = url.schema.clone();
+    let failed = |error| error::of_connect(&error);
+    let query = findings_query(&schema);
+    let find = client.query_typed(&query, &[]);
+    let statements = if url.has_pooler { &[][..] } else { &Statement::ALL };
+    let prepare = try_join_all(statements.iter().map(async |statement| {
+        client.prepare_typed(&statement.sql(&schema), statement.types()).await
+    }));
+    let (rows, prepared) = join(find, prepare).await;
+    let rows = rows.map_err(failed)?;
+    let findings = Findings::read(rows.first().ok_or(NodeError::UnexpectedReply)?, &schema)?;
+    let prepared = prepared.map_err(failed)?;
+    if let Some(former) = former.filter(|_| !url.has_pooler) {
+        end(&client, former).await.map_err(failed)?;
+    }
+    Ok((Session { client, prepared, schema }, findings))
+}
+
+/// Ends a process of the server, and waits until it is gone: the call only sends a signal. On another server there is no such
+/// process.
+async fn end(client: &Client, (pid, start): Backend) -> Result<(), tokio_postgres::Error> {
+    const END: &str = "select pg_terminate_backend(pid) from pg_stat_activity \
+                       where pid = $1 and (extract(epoch from backend_start) * 1000000)::bigint = $2";
+    while !client.query_typed(END, &[(&pid, Type::INT4), (&start, Type::INT8)]).await?.is_empty() {
+        sleep(ENDING).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Converts the errors of a server.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::error::{NodeError, legible};
+
+/// The remedy for the errors of a pooler in transaction mode.
+const POOLER: &str = "a pooler in transaction mode is between this service and the server: add pooler=transaction to the URL";
+
+/// Returns the message of the server, or the words of the client. The details of a server may contain the values of a row, and
+/// with them a token (secrets stay in).
+pub(super) fn message(error: &Error) -> String {
+    let cause = std::error::Error::source(error);
+    let words = match (error.as_db_error(), cause) {
+        (Some(reason), _) => reason.message().to_owned(),
+        (None, Some(cause)) => cause.to_string(),
+        (None, None) => error.to_string(),
+    };
+    legible(&words)
+}
+
+/// Converts the error of an operation. The server has not executed a statement that ends with an error of the severity `ERROR`.
+pub(super) fn of_operation(error: &Error) -> NodeError {
+    let Some(reason) = error.as_db_error().filter(|reason| is_error(reason)) else {
+        return NodeError::ConnectionBroke(message(error).into());
+    };
+    of_server(reason, message(error))
+}
+
+/// Converts the error of an attempt to connect.
+pub(super) fn of_connect(error: &Error) -> NodeError {
+    match error.as_db_error() {
+        Some(reason) => of_server(reason, message(error)),
+        None => NodeError::NotConnected(message(error).into()),
+    }
+}
+
+fn of_server(reason: &DbError, message: String) -> NodeError {
+    let code = reason.code();
+    if [
+        SqlState::INSUFFICIENT_PRIVILEGE,
+        SqlState::INVALID_PASSWORD,
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+    ]
+    .contains(code)
+    {
+        NodeError::NotPermitted(message.into())
+    } else if [SqlState::DUPLICATE_PSTATEMENT, SqlState::INVALID_SQL_STATEMENT_NAME].contains(code)
+    {
+        NodeError::Server(format!("{message}; {POOLER}").into())
+    } else {
+        NodeError::Server(message.into())
+    }
+}
+
+/// Returns whether the session goes on after this error.
+pub(super) fn is_error(reason: &DbError) -> bool {
+    reason.parsed_severity() == Some(Severity::Error)
+}
+
+/// Returns whether the session is one of a replica, or has become one.
+pub(super) fn is_read_only(error: &Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}

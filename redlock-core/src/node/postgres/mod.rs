@@ -1,0 +1,138 @@
+//! A node over a PostgreSQL server: each lock is a row of a table.
+//!
+//! * [`url`]: reads the URL of a node.
+//! * [`schema`]: the table, the statements over it, and the checks before its first use.
+//! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
+//! * [`slot`]: keeps one connection.
+//! * [`connect`]: makes a connection.
+//! * [`link`]: drives a connection.
+//! * [`channels`]: the channels on which releases are notified.
+//! * [`unsettled`]: acquisitions behind a pooler that have no reply.
+
+mod channels;
+mod connect;
+mod error;
+mod link;
+mod schema;
+mod shared;
+mod slot;
+#[cfg(feature = "tls")]
+mod tls;
+mod unsettled;
+mod url;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, ReplyFuture,
+    Silence, StatusReceiver, StatusSender, Subscription,
+};
+use crate::error::{NodeError, Vote};
+use crate::lock::LockSpec;
+
+pub use schema::postgres_schema;
+pub(crate) use url::PostgresUrl;
+
+use shared::Shared;
+
+/// A node over a PostgreSQL server, or over a primary server with its standbys.
+pub(crate) struct PostgresNode {
+    name: Arc<str>,
+    url: Mutex<Option<PostgresUrl>>,
+    status: StatusSender,
+    started: OnceLock<Arc<Shared>>,
+    /// They end when the node is dropped.
+    tasks: OnceLock<Vec<AbortOnDropHandle<()>>>,
+}
+
+impl PostgresNode {
+    /// Creates a node that is not started yet: every operation fails.
+    pub(crate) fn new(url: PostgresUrl) -> Self {
+        Self {
+            name: url.name().into(),
+            url: Mutex::new(Some(url)),
+            status: StatusSender::new(NodeStatus::Connecting),
+            started: OnceLock::new(),
+            tasks: OnceLock::new(),
+        }
+    }
+}
+
+impl Node for PostgresNode {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { fencing: Fencing::Quorum, restart_guard: true, ..Capabilities::default() }
+    }
+
+    fn store_id(&self) -> Option<Arc<str>> {
+        self.started.get()?.store_id.get().cloned()
+    }
+
+    fn start(&self, runtime: &Handle, settings: &NodeSettings) {
+        let Some(url) = self.url.lock().take() else { return };
+        let (name, status) = (Arc::clone(&self.name), self.status.clone());
+        let shared = Shared::new(name, url, settings.clone(), status);
+        let tasks = shared.start(runtime);
+        self.started.get_or_init(|| shared);
+        self.tasks.get_or_init(|| tasks);
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        let not_started = || NodeError::NotConnected("the node was not started".into());
+        let shared = self.started.get().ok_or_else(not_started);
+        match shared.and_then(|shared| shared.check(&op).map(|_| Arc::clone(shared))) {
+            Ok(shared) => ReplyFuture::new(shared.execute(op)),
+            Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
+        }
+    }
+
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
+        match self.started.get() {
+            Some(shared) => shared.channels.subscribe(channels::channel(spec.name()), notify),
+            None => Subscription::new(|| {}),
+        }
+    }
+
+    fn reconnect(&self, spec: &LockSpec) -> Reconnection {
+        let (shared, spec) = (self.started.get().cloned(), spec.clone());
+        Box::pin(async move {
+            match shared {
+                Some(shared) => shared.slot(spec.name()).reconnect().await,
+                None => false,
+            }
+        })
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn is_granting(&self) -> bool {
+        self.started.get().is_some_and(|shared| shared.gate.check_grants().is_ok())
+    }
+
+    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        match self.started.get() {
+            Some(shared) => shared.silence(limit, waited),
+            None => Silence::Silent(waited),
+        }
+    }
+}
+
+impl fmt::Debug for PostgresNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresNode")
+            .field("name", &self.name)
+            .field("status", &self.status.subscribe().get())
+            .finish_non_exhaustive()
+    }
+}

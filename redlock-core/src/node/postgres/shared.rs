@@ -1,0 +1,298 @@
+//! The state that the operations and the tasks of a node share.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::channels::{Channels, channel};
+use super::link::Link;
+use super::link::{Answer, Event, Value, Work};
+use super::schema::{Findings, Statement};
+use super::slot::Slot;
+use super::unsettled::UnsettledTokens;
+use super::url::PostgresUrl;
+use crate::error::{NodeError, Vote};
+use crate::jitter::jitter;
+use crate::log_limit::LogLimit;
+use crate::node::watch::gate::{Closures, Gate};
+use crate::node::watch::outage_log::OutageLog;
+use crate::node::watch::wall_clock::Reading;
+use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, Silence, StatusSender};
+use crate::{log_limited, telemetry};
+
+/// The time between two clean-ups in seconds, which the jitter spreads over the processes.
+const CLEAN_UP: std::ops::Range<u64> = 1800..5400;
+/// How many rows one clean-up deletes at most, before it is repeated.
+const CLEANED: usize = 1000;
+
+/// The state of a node.
+pub(super) struct Shared {
+    pub(super) name: Arc<str>,
+    pub(super) url: PostgresUrl,
+    pub(super) settings: NodeSettings,
+    pub(super) gate: Gate,
+    pub(super) channels: Arc<Channels>,
+    pub(super) store_id: OnceLock<Arc<str>>,
+    /// The connections for operations. The name of a lock decides over which one its operations are sent.
+    slots: Vec<Slot>,
+    listener: Slot,
+    status: StatusSender,
+    log_limit: LogLimit,
+    outages: Mutex<OutageLog>,
+    /// The server of the latest connection, and when that was seen last.
+    last: Mutex<Option<Seen>>,
+    last_reading: Mutex<Option<Reading>>,
+    unsettled: Arc<UnsettledTokens>,
+}
+
+struct Seen {
+    system: i64,
+    timeline: i32,
+    at: Instant,
+}
+
+impl Shared {
+    pub(super) fn new(
+        name: Arc<str>,
+        url: PostgresUrl,
+        settings: NodeSettings,
+        status: StatusSender,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            slots: (0..url.connections).map(|_| Slot::new()).collect(),
+            listener: Slot::new(),
+            log_limit: LogLimit::new(Arc::clone(&settings.clock)),
+            url,
+            settings,
+            status,
+            gate: Gate::default(),
+            channels: Arc::default(),
+            store_id: OnceLock::new(),
+            outages: Mutex::default(),
+            last: Mutex::default(),
+            last_reading: Mutex::default(),
+            unsettled: Arc::default(),
+        })
+    }
+
+    /// Starts the tasks that keep the connections, and the one that cleans the table up.
+    pub(super) fn start(self: &Arc<Self>, runtime: &Handle) -> Vec<AbortOnDropHandle<()>> {
+        let spawn = |task: BoxFuture<'static, ()>| AbortOnDropHandle::new(runtime.spawn(task));
+        let slots = (0..self.slots.len()).map(|index| Arc::clone(self).keep_slot(index).boxed());
+        let listen = Arc::clone(self).listen().boxed();
+        let clean_up = Arc::clone(self).clean_up().boxed();
+        slots.chain([listen, clean_up]).map(spawn).collect()
+    }
+
+    async fn keep_slot(self: Arc<Self>, index: usize) {
+        let on_event = |event| {
+            if let (0, Event::Time(reading)) = (index, event) {
+                self.compare_clock(reading);
+            }
+        };
+        let on_connected = |_| ready(()).boxed();
+        self.slots[index].keep(&self, on_connected, on_event, || self.update_status()).await;
+    }
+
+    /// Keeps the connection for notifications. Behind a pooler there is none, and waiters poll.
+    async fn listen(self: Arc<Self>) {
+        if self.url.has_pooler {
+            return;
+        }
+        let on_connected = |link| Arc::clone(&self).begin_listening(link).boxed();
+        let on_event = |event| {
+            if let Event::Notified(channel) = event {
+                self.channels.notify(&channel);
+            }
+        };
+        self.listener.keep(&self, on_connected, on_event, || {}).await;
+    }
+
+    async fn begin_listening(self: Arc<Self>, link: Arc<Link>) {
+        self.channels.use_link(&link).await;
+        if !self.channels.are_notified(&link).await {
+            log_limited!(
+                self.log_limit, "notifications", &self.name, warn, node = %self.name,
+                "notifications of the server do not arrive, so that waiters poll; if a pooler in transaction mode is in \
+                 between, add pooler=transaction to the URL"
+            );
+        }
+    }
+
+    async fn clean_up(self: Arc<Self>) {
+        loop {
+            sleep(Duration::from_secs(jitter(CLEAN_UP))).await;
+            let work = || Work::Statement(Statement::CleanUp, Vec::new(), None);
+            while let Ok(link) = self.slots[0].link()
+                && let Ok(Answer { rows: CLEANED, .. }) = link.send(work(), None).await
+            {
+            }
+        }
+    }
+
+    /// Sets the status of the node: the node is up if all of its connections for operations are.
+    fn update_status(&self) {
+        let mut outages = self.outages.lock();
+        let statuses = self.slots.iter().map(|slot| slot.status().get());
+        let status = statuses.fold(NodeStatus::Up, |one, other| match (&one, &other) {
+            (NodeStatus::Down(_), _) | (NodeStatus::Connecting, NodeStatus::Up) => one,
+            _ => other,
+        });
+        match &status {
+            NodeStatus::Up => outages.up(&self.name),
+            NodeStatus::Down(reason) => outages.down(&self.name, reason),
+            NodeStatus::Connecting => {}
+        }
+        self.status.send(status);
+    }
+
+    /// Learns from a new connection to which server it leads. With a `restart_guard`, the votes of a server that was promoted do
+    /// not count for some time, because it may lack the last grants of its predecessor.
+    pub(super) fn admit(&self, findings: &Findings) {
+        let Findings { system, timeline, .. } = *findings;
+        let database = self.url.config.get_dbname().unwrap_or_default();
+        self.store_id
+            .get_or_init(|| format!("postgres:{system}:{database}:{}", self.url.schema).into());
+        let now = Instant::now();
+        let mut last = self.last.lock();
+        let former = last.replace(Seen { system, timeline, at: now });
+        let is_other = |seen: &Seen| (seen.system, seen.timeline) != (system, timeline);
+        let was_replaced = former.as_ref().is_some_and(is_other);
+        if was_replaced {
+            telemetry::promoted(&self.name);
+            tracing::warn!(
+                node = %self.name, timeline,
+                "another server has taken over; without a synchronous standby, it may lack the last locks"
+            );
+        }
+        let Some(longest_lease) = self.settings.restart_guard else {
+            if findings.may_forget {
+                log_limited!(
+                    self.log_limit, "synchronous_commit", &self.name, warn, node = %self.name,
+                    "synchronous_commit is off, so that a crash of the server forgets the last locks; \
+                     a restart_guard keeps the server from granting them twice"
+                );
+            }
+            return;
+        };
+        if was_replaced || (former.is_none() && timeline > 1) {
+            let ago = findings.promoted_ago.unwrap_or_default();
+            let ago = former.map_or(ago, |former| ago.min(former.at.elapsed()));
+            let margin = self.settings.failover_margin.unwrap_or_default();
+            let since = now.checked_sub(ago).unwrap_or(now);
+            self.gate.close(Closures::after_promotion(longest_lease, margin, since));
+        }
+        if findings.may_forget {
+            self.gate.close(Closures::after_restart(longest_lease, Some(findings.uptime), None));
+        }
+    }
+
+    fn compare_clock(&self, reading: Reading) {
+        let step = self.last_reading.lock().get_or_insert(reading).compare(reading);
+        if let Some(step) = step {
+            step.report(&self.name, &self.gate, self.settings.restart_guard, &self.log_limit);
+        }
+    }
+
+    /// Returns the place of the connection for the operations of a lock. The operations with one token have one name, so that
+    /// they keep their order.
+    pub(super) fn slot(&self, name: &str) -> &Slot {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let index = hasher.finish() % self.slots.len().max(1) as u64;
+        &self.slots[usize::try_from(index).unwrap_or_default()]
+    }
+
+    /// Returns an error if an operation would not be sent.
+    pub(super) fn check(&self, op: &Op) -> Result<Arc<Link>, NodeError> {
+        if let Action::Acquire { .. } = op.action {
+            self.gate.check_grants()?;
+        }
+        let link = self.slot(op.spec.name()).link()?;
+        // Other operations would be useless by the time at which the server executes them.
+        if !matches!(op.action, Action::Release { .. })
+            && let Silence::Silent(time) = link.silence(self.settings.node_timeout)
+        {
+            return Err(NodeError::NoReply(time));
+        }
+        Ok(link)
+    }
+
+    /// Executes an operation. The first poll sends it.
+    pub(super) async fn execute(self: Arc<Self>, op: Op) -> Reply {
+        self.try_execute(&op).await.unwrap_or_else(|error| Vote::Failed(error).into())
+    }
+
+    async fn try_execute(&self, op: &Op) -> Result<Reply, NodeError> {
+        use Action::{Acquire, Confirm, Extend, Release};
+        let link = self.check(op)?;
+        let not_counted = self.gate.check_extensions();
+        let (name, token) = (op.spec.name(), op.token);
+        let (statement, number) = match op.action {
+            Acquire { lease, .. } => (Statement::Acquire, Some(micros(lease))),
+            Extend { lease } => (Statement::Extend, Some(micros(lease))),
+            Confirm { number } => (Statement::Confirm, Some(number)),
+            Release { min_hold: Some(time) } => (Statement::Shorten, Some(micros(time))),
+            Release { min_hold: None } => (Statement::Release, None),
+            _ => return Err(NodeError::Server("this node does not know the action".into())),
+        };
+        let mut values = vec![Value::Text(name.into()), Value::Text(token.as_str().into())];
+        values.extend(number.map(Value::Number));
+        let is_release = matches!(op.action, Release { .. });
+        let to_notify = is_release.then(|| channel(name));
+        let unsettled = match op.action {
+            Acquire { lease, .. } if self.url.has_pooler => {
+                Some(self.unsettled.begin(token, lease))
+            }
+            _ => None,
+        };
+        let work = Work::Statement(statement, values, to_notify);
+        let answer = link.send(work, unsettled).await?;
+        match (op.action, answer) {
+            (Acquire { fenced, .. }, Answer { number: Some(number), .. }) => {
+                // A step of the clock, or another server, was noticed meanwhile.
+                self.gate.check_grants()?;
+                let granted = Reply::new(Vote::Granted);
+                Ok(if fenced { granted.with_number(number) } else { granted })
+            }
+            // Without a row, the caller has lost a race for the lock.
+            (Acquire { .. }, Answer { rest, .. }) => Ok(Vote::held(rest).into()),
+            (_, Answer { rows: 0, .. }) if is_release && self.unsettled.contains(token) => Err(
+                NodeError::ConnectionBroke("the server may still execute the acquisition".into()),
+            ),
+            (_, Answer { rows: 0, .. }) => Ok(Vote::NotHeld.into()),
+            (Extend { .. }, _) => {
+                not_counted.and_then(|()| self.gate.check_extensions())?;
+                Ok(Vote::Granted.into())
+            }
+            _ => Ok(Vote::Granted.into()),
+        }
+    }
+
+    /// Returns whether any connection is silent. The caller waits for one of them, and this method does not know for which.
+    pub(super) fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        let rest = limit.saturating_sub(waited);
+        let mut again: Option<Duration> = None;
+        for link in self.slots.iter().filter_map(|slot| slot.link().ok()) {
+            let next = match link.silence(limit) {
+                Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
+                Silence::Silent(_) => rest,
+                Silence::CheckAgainAfter(time) => time,
+            };
+            again = Some(again.map_or(next, |again| again.min(next)));
+        }
+        again.map_or(Silence::Silent(waited), Silence::CheckAgainAfter)
+    }
+}
+
+/// Returns a time in microseconds, rounded up: a server must not forget a lock before its holder does.
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}

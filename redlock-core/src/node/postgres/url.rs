@@ -1,0 +1,198 @@
+//! Reads the URLs of PostgreSQL servers. No error repeats a URL, which may contain a password.
+
+use std::path::Path;
+
+use percent_encoding::percent_decode_str;
+use tokio_postgres::config::{Config, Host};
+
+use crate::access::{Pem, Provider, TlsOptions};
+
+/// Says which URLs are allowed, at the end of errors.
+const ALLOWED: &str = "allowed are postgres://user[:password@]host[:port][,host[:port]..]/database[?parameter=value&..] \
+                       and postgresql://...";
+/// The names of the parameters.
+const PARAMETERS: &str =
+    "schema, connections, pooler, sslmode, password_file, tls_ca, tls_cert, tls_key, tls_insecure";
+/// The length at which PostgreSQL cuts the name of a schema.
+const MAX_SCHEMA: usize = 63;
+
+/// The servers and the database of a node, and the settings of its connections.
+#[derive(Clone)]
+pub(crate) struct PostgresUrl {
+    /// The hosts, the user, the password and the database.
+    pub(super) config: Config,
+    /// Gets the password for each connection.
+    pub(crate) provider: Option<Provider>,
+    /// `None` without TLS.
+    pub(crate) tls: Option<TlsOptions>,
+    /// The schema of the table; `public` by default.
+    pub(super) schema: String,
+    /// The number of connections for operations.
+    pub(super) connections: usize,
+    /// Whether a pooler gives each transaction another connection to the server.
+    pub(super) has_pooler: bool,
+}
+
+impl PostgresUrl {
+    /// Reads a URL. The error explains the mistake without repeating the URL.
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+        let rest = url.split_once(':').and_then(|(_, rest)| rest.strip_prefix("//"));
+        let rest =
+            rest.ok_or_else(|| format!("two slashes are missing after its scheme; {ALLOWED}"))?;
+        if rest.contains('#') {
+            return Err(format!("it contains a #; write %23 in its place; {ALLOWED}"));
+        }
+        let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = base.split_once('/').unwrap_or((base, ""));
+        if database.contains('@') || query.contains('@') || authority.matches('@').count() > 1 {
+            // It may be a part of the password, which no error and no name may repeat (secrets stay in).
+            return Err("it contains an @ in its password, or after a / or a ?; write %40 for @, %2F for / and %3F for ?".into());
+        }
+        let (user, hosts) = authority.split_once('@').unwrap_or(("", authority));
+        if user.is_empty() || user.starts_with(':') {
+            return Err(format!("the user is missing; {ALLOWED}"));
+        }
+        if hosts.split(',').any(str::is_empty) {
+            return Err(format!("a host is missing; {ALLOWED}"));
+        }
+        if database.is_empty() || database.contains('/') {
+            return Err(format!("the database is missing, or it contains a /; {ALLOWED}"));
+        }
+        let config = format!("postgres://{base}").parse::<Config>();
+        let config = config
+            .map_err(|_| format!("a host, a port or the database cannot be read; {ALLOWED}"))?;
+        let mut url = Self {
+            config,
+            provider: None,
+            tls: None,
+            schema: "public".to_owned(),
+            connections: 2,
+            has_pooler: false,
+        };
+        let addresses = url.addresses();
+        if addresses.iter().enumerate().any(|(index, one)| addresses[..index].contains(one)) {
+            return Err("one of its hosts occurs twice".to_owned());
+        }
+        url.read_parameters(query)?;
+        Ok(url)
+    }
+
+    fn read_parameters(&mut self, query: &str) -> Result<(), String> {
+        let (mut seen, mut tls, mut mode) = (Vec::new(), TlsOptions::default(), None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(value).decode_utf8();
+            let value = value
+                .map_err(|_| format!("a parameter contains bytes that are not UTF-8; {ALLOWED}"))?;
+            // An unknown name may be the rest of a password that contains a `&` (secrets stay in).
+            let Some(name) = PARAMETERS.split(", ").find(|known| *known == name) else {
+                return Err(format!(
+                    "one of its parameters is unknown; known are {PARAMETERS}; in a value write %26 for &"
+                ));
+            };
+            if seen.contains(&name) {
+                return Err(format!("its parameter {name} occurs twice"));
+            }
+            seen.push(name);
+            let file = || Some(Pem::File(Path::new(&*value).to_owned()));
+            match name {
+                "schema"
+                    if value.is_empty()
+                        || value.len() > MAX_SCHEMA
+                        || value.contains(char::is_control) =>
+                {
+                    return Err(format!(
+                        "its schema must have 1 to {MAX_SCHEMA} bytes and no control characters"
+                    ));
+                }
+                "schema" => value.as_ref().clone_into(&mut self.schema),
+                "connections" => {
+                    self.connections = value
+                        .parse()
+                        .ok()
+                        .filter(|count| (1..=16).contains(count))
+                        .ok_or("its connections must be a number from 1 to 16")?;
+                }
+                "pooler" if value == "transaction" => self.has_pooler = true,
+                "pooler" => return Err(
+                    "its pooler must be `transaction`; a pooler in session mode needs no parameter"
+                        .into(),
+                ),
+                "sslmode" => mode = Some(value.into_owned()),
+                "password_file" => {
+                    self.provider = Some(Provider::File(Path::new(&*value).to_owned()));
+                }
+                "tls_ca" => tls.ca = file(),
+                "tls_cert" => tls.cert = file(),
+                "tls_key" => tls.key = file(),
+                _ => {
+                    tls.insecure = Some(
+                        value.parse().map_err(|_| "its tls_insecure is neither true nor false")?,
+                    )
+                }
+            }
+        }
+        if self.provider.is_some() && self.config.get_password().is_some() {
+            return Err("it has both a password and a password_file".into());
+        }
+        if tls.cert.is_some() != tls.key.is_some() {
+            return Err("tls_cert and tls_key belong together, and one of them is missing".into());
+        }
+        match mode.as_deref() {
+            None | Some("disable") if tls != TlsOptions::default() => {
+                Err("it has parameters of TLS, but no TLS; write sslmode=require".into())
+            }
+            None | Some("disable") => Ok(()),
+            Some("require" | "verify-full") if cfg!(not(feature = "tls")) => {
+                Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into())
+            }
+            Some("require" | "verify-full") => {
+                self.tls = Some(tls);
+                Ok(())
+            }
+            Some("prefer" | "allow") => Err(
+                "its sslmode allows connections without TLS; write sslmode=require, which also verifies the certificate, \
+                 or sslmode=disable".into(),
+            ),
+            Some(_) => Err("its sslmode is unknown; known are disable, require and verify-full, which is the same as require".into()),
+        }
+    }
+
+    /// Returns the name of the node, which contains no credentials: the hosts, the database, and the schema unless it is
+    /// `public`.
+    pub(crate) fn name(&self) -> String {
+        let database = self.config.get_dbname().unwrap_or_default();
+        let name = format!("{}/{database}", self.addresses().join(","));
+        if self.schema == "public" { name } else { format!("{name}/{}", self.schema) }
+    }
+
+    /// Returns whether the URL has a password, or names its file.
+    pub(crate) fn has_password(&self) -> bool {
+        self.provider.is_some() || self.config.get_password().is_some()
+    }
+
+    /// Returns whether each host is a Unix socket.
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_local(&self) -> bool {
+        self.config.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_)))
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.servers().map(|(host, port)| address(host, port)).collect()
+    }
+
+    /// Returns the hosts with their ports.
+    pub(super) fn servers(&self) -> impl Iterator<Item = (&Host, u16)> {
+        self.config.get_hosts().iter().zip(self.config.get_ports().iter().copied())
+    }
+}
+
+/// Returns a host and its port for names and errors.
+pub(super) fn address(host: &Host, port: u16) -> String {
+    match host {
+        Host::Tcp(host) if host.contains(':') => format!("[{host}]:{port}"),
+        Host::Tcp(host) => format!("{host}:{port}"),
+        #[cfg(unix)]
+        Host::Unix(folder) => format!("{}:{port}", folder.display()),
+    }
+}
