@@ -128,7 +128,7 @@ impl PostgresUrl {
                 _ => {
                     tls.insecure = Some(
                         value.parse().map_err(|_| "its tls_insecure is neither true nor false")?,
-                    )
+                    );
                 }
             }
         }
