@@ -172,10 +172,14 @@ has_postgres() {
     has initdb && has postgres || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
 }
 
-# Checks only that the programs exist: the tests start their own server.
+has_pgbouncer() { has pgbouncer || [ -x /usr/sbin/pgbouncer ]; }
+
+# Checks only that the programs exist: the tests start their own servers.
 prepare_postgres() {
-    has_postgres || install postgres postgresql postgresql-server postgresql || true
-    has_postgres || skip postgres "PostgreSQL, for the fencing example"
+    has_postgres || install postgres postgresql "postgresql postgresql-server" postgresql || true
+    has_postgres || skip postgres "PostgreSQL"
+    has_pgbouncer || install postgres pgbouncer pgbouncer pgbouncer || true
+    has_pgbouncer || skip postgres "pgbouncer"
 }
 
 # A server without any port ends at once. A server without TLS names the directive that it does not know.
@@ -197,7 +201,7 @@ announce() {
     has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
     ! in_ci || tools="what is missing"
     if [ -n "$tools" ]; then
-        echo "This may install $tools by the package manager of the system, which may also start a redis-server."
+        echo "This may install $tools by the package manager of the system, which may also start servers."
         echo "Everything else stays in $target (about 3 GB), except what Cargo downloads."
     else
         echo "Nothing outside of $target changes (about 3 GB), except what Cargo downloads."

@@ -19,7 +19,7 @@
 //!   handlers write a history. A test can start several.
 //! * [`builder`] and [`connect`] make lock managers with timeouts for a busy machine.
 //! * [`Nodes`] are the nodes of a lock manager, of any kind, so that one test runs over all kinds.
-//! * [`Postgres`] is a database server for the tests of fencing tokens.
+//! * [`PostgresServer`] is a database server, and [`PgBouncer`] a pooler in front of it.
 //! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test.
 //! * [`Logs`] collects log lines, [`drop_after`] drops a future before it is ready, and [`Traces`] finds
 //!   keys, subscriptions, connections and tasks that a test left behind.
@@ -80,7 +80,7 @@ pub use measured::best_of_five;
 pub use nodes::Nodes;
 pub use peer::Peer;
 pub use played_server::{Command, Play, PlayedServer};
-pub use postgres::Postgres;
+pub use postgres::{PgBouncer, PostgresOptions, PostgresServer};
 pub use probe::{Monitor, Probe};
 pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The guard script. It starts the program, and kills it when standard input ends. The kernel closes that pipe when this
 /// process dies for any reason. The kernel also sends SIGHUP to the guard's group if the program is stopped at that time.
+/// Children that are stopped continue, so that they notice the end of the program.
 ///
 /// Arguments: log file, program and its arguments. The script prints the program's pid.
 const GUARD: &str = r#"
@@ -20,7 +21,7 @@ exec 3<&0
 pid=$!
 trap '' HUP
 echo "$pid"
-(read -r _ <&3; kill -KILL "$pid") 2>/dev/null &
+(read -r _ <&3; kill -CONT $(pgrep -P "$pid"); kill -KILL "$pid") 2>/dev/null &
 guard=$!
 wait "$pid"; code=$?
 kill "$guard" 2>/dev/null
@@ -85,14 +86,7 @@ impl Process {
     /// Sends SIGSTOP and waits until the kernel has stopped the program.
     pub(crate) fn stop(&self, within: Duration) -> io::Result<()> {
         self.signal(Signal::STOP)?;
-        let deadline = Instant::now() + within;
-        while !self.is_stopped() {
-            if Instant::now() > deadline {
-                return Err(io::Error::other("the program did not stop"));
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
+        wait_for(&[self.pid], within, is_stopped)
     }
 
     /// Returns the exit status of the program; `None` while it runs.
@@ -100,20 +94,42 @@ impl Process {
         self.guard.try_wait()
     }
 
-    /// Returns whether the kernel has stopped the program. SIGSTOP takes effect some time after it was sent.
-    fn is_stopped(&self) -> bool {
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).map_or_else(
-            |_| {
-                let ps = Command::new("ps")
-                    .args(["-o", "state=", "-p", &self.id().to_string()])
-                    .output();
-                ps.map(|ps| String::from_utf8_lossy(&ps.stdout).trim().to_owned())
-                    .unwrap_or_default()
-            },
-            // The state follows the name, which is in parentheses and may contain any character.
-            |stat| stat.rsplit(')').next().unwrap_or_default().trim_start().to_owned(),
-        );
-        state.starts_with(['T', 't'])
+    /// As [`stop`](Self::stop), also for the children of the program.
+    pub(crate) fn stop_with_children(&self, within: Duration) -> io::Result<()> {
+        // A program that is stopped starts no other child.
+        self.stop(within)?;
+        let children = self.signal_children(Signal::STOP)?;
+        wait_for(&children, within, |state| is_stopped(state) || has_ended(state))
+    }
+
+    /// Sends SIGCONT to the program and its children.
+    pub(crate) fn continue_with_children(&self) -> io::Result<()> {
+        self.signal_children(Signal::CONT)?;
+        self.signal(Signal::CONT)
+    }
+
+    /// Kills the program and waits until its children have ended. They end by themselves.
+    pub(crate) fn kill_with_children(self, within: Duration) -> io::Result<()> {
+        self.stop(within)?;
+        let children = self.children()?;
+        self.kill();
+        wait_for(&children, within, has_ended)
+    }
+
+    /// Sends a signal to the children of the program. Returns their ids.
+    fn signal_children(&self, signal: Signal) -> io::Result<Vec<Pid>> {
+        let children = self.children()?;
+        for child in &children {
+            // A child may have ended.
+            let _ = kill_process(*child, signal);
+        }
+        Ok(children)
+    }
+
+    fn children(&self) -> io::Result<Vec<Pid>> {
+        let output = Command::new("pgrep").args(["-P", &self.id().to_string()]).output()?;
+        let output = String::from_utf8_lossy(&output.stdout);
+        Ok(output.lines().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect())
     }
 
     /// Sends SIGKILL and waits until the program is gone. Its files stay.
@@ -135,6 +151,46 @@ impl Process {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
+}
+
+/// Waits until each process has a state. A signal takes effect some time after it was sent.
+fn wait_for(processes: &[Pid], within: Duration, has: fn(&str) -> bool) -> io::Result<()> {
+    let deadline = Instant::now() + within;
+    while !processes.iter().all(|process| has(&state(*process))) {
+        if Instant::now() > deadline {
+            return Err(io::Error::other("a process did not stop or end"));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Returns the state that the kernel reports for a process; empty if there is no such process.
+fn state(process: Pid) -> String {
+    let id = process.as_raw_nonzero();
+    std::fs::read_to_string(format!("/proc/{id}/stat")).map_or_else(
+        |_| {
+            let ps = Command::new("ps").args(["-o", "state=", "-p", &id.to_string()]).output();
+            ps.map(|ps| String::from_utf8_lossy(&ps.stdout).trim().to_owned()).unwrap_or_default()
+        },
+        // The state follows the name, which is in parentheses and may contain any character.
+        |stat| stat.rsplit(')').next().unwrap_or_default().trim_start().to_owned(),
+    )
+}
+
+fn is_stopped(state: &str) -> bool {
+    state.starts_with(['T', 't'])
+}
+
+/// A process that has ended stays a zombie until its parent asks for its status.
+fn has_ended(state: &str) -> bool {
+    state.is_empty() || state.starts_with('Z')
+}
+
+/// Returns whether a process has ended.
+#[cfg(test)]
+pub(crate) fn is_gone(process: Pid) -> bool {
+    has_ended(&state(process))
 }
 
 impl Drop for Process {

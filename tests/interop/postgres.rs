@@ -1,6 +1,6 @@
 //! The SQL statement by which a database refuses a late holder.
 
-use redlock_tests::{Postgres, RedisServer, Service, eventually, example, skip};
+use redlock_tests::{PostgresServer, RedisServer, Service, eventually, example, skip};
 
 use crate::SOON;
 
@@ -20,12 +20,12 @@ async fn deposit(service: &str, amount: u32, hold_ms: u32) -> (u16, String) {
 /// begin. Its successor has the lock by then, and writes after `hold_ms`.
 async fn a_holder_that_slept_past_its_lease_is_refused(hold_ms: u32) {
     let program = example("fencing");
-    let postgres = match Postgres::start().await {
+    let postgres = match PostgresServer::start().await {
         Ok(postgres) => postgres,
         Err(why) => return skip(&why),
     };
     let redis = RedisServer::start().await;
-    let environment = [("REDIS_URLS", redis.url()), ("DATABASE_URL", postgres.url())];
+    let environment = [("REDIS_URLS", redis.url()), ("DATABASE_URL", postgres.admin_url())];
     let start = || Service::start(&program, &environment);
     let (sleeper, other) = (start().await, start().await);
     let (sleeper_url, url) = (sleeper.url(""), other.url(""));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use redis::Value as RedisValue;
-use redlock_tests::{Postgres, RedisServer, Service, eventually};
+use redlock_tests::{PostgresServer, RedisServer, Service, eventually};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
@@ -25,7 +25,7 @@ pub(crate) struct Walkthrough {
     /// The requests that were sent in the background, in order.
     background: Vec<JoinHandle<String>>,
     pub(crate) redis: RedisServer,
-    postgres: Option<Postgres>,
+    postgres: Option<PostgresServer>,
 }
 
 impl Walkthrough {
@@ -36,7 +36,7 @@ impl Walkthrough {
         std::env::set_current_dir(workspace).unwrap();
         let text = section_text(section);
         let postgres =
-            if text.contains("DATABASE_URL") { Some(Postgres::start().await?) } else { None };
+            if text.contains("DATABASE_URL") { Some(PostgresServer::start().await?) } else { None };
         let redis = RedisServer::start().await;
         let (services, background) = (BTreeMap::new(), Vec::new());
         let mut walkthrough = Self { section, services, background, redis, postgres };
@@ -130,7 +130,7 @@ impl Walkthrough {
                 }
                 ("DATABASE_URL", _) => {
                     let postgres = self.postgres.as_ref().expect("a database");
-                    environment.push(("DATABASE_URL", postgres.url()));
+                    environment.push(("DATABASE_URL", postgres.admin_url()));
                 }
                 _ => panic!("{variable}: no known variable"),
             }
