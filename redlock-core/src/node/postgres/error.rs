@@ -47,6 +47,7 @@ fn of_server(reason: &DbError, message: String) -> NodeError {
     {
         NodeError::NotPermitted(message.into())
     } else if [SqlState::DUPLICATE_PSTATEMENT, SqlState::INVALID_SQL_STATEMENT_NAME].contains(code)
+        || message.contains("unsupported startup parameter")
     {
         NodeError::Server(format!("{message}; {POOLER}").into())
     } else {

@@ -167,19 +167,20 @@ impl Driver {
 
     /// Drives the connection until it ends, and returns the reason.
     pub(super) async fn run(mut self, on_event: impl FnMut(Event)) -> Arc<str> {
-        let reason: Arc<str> = self.drive(on_event).await.into();
-        // Before the pending replies are dropped, whose callers read it.
+        let mut pending = Pending::new();
+        let reason: Arc<str> = self.drive(&mut pending, on_event).await.into();
+        // Before the requests without a reply are dropped, whose callers read it.
         self.state.ended.get_or_init(|| Arc::clone(&reason));
         reason
     }
 
-    async fn drive(&mut self, mut on_event: impl FnMut(Event)) -> String {
+    async fn drive(&mut self, pending: &mut Pending, mut on_event: impl FnMut(Event)) -> String {
         let limit = SILENCE_LIMIT.max(self.node_timeout);
         let check = (self.node_timeout / 8).max(Duration::from_millis(1));
         // A pooler may give the connection to the server to another client as soon as one transaction has ended.
         let (batch_size, pipelined) =
             if self.connected.session.is_pooled() { (1, false) } else { (BATCH, true) };
-        let (mut batch, mut pending) = (Vec::with_capacity(batch_size), Pending::new());
+        let mut batch = Vec::with_capacity(batch_size);
         let mut owed_since = Instant::now();
         let mut next_ping = Instant::now() + READING_INTERVAL;
         let mut timer = pin!(sleep_until(next_ping));

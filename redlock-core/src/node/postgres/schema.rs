@@ -165,23 +165,24 @@ pub(super) struct Findings {
 /// checkpoint: if that is the present one, the promotion was before it.
 pub(super) fn findings_query(schema: &str) -> String {
     format!(
-        "select pg_is_in_recovery(), current_setting('server_encoding'), current_setting('fsync'), \
-           current_setting('full_page_writes'), current_setting('synchronous_commit'), \
-           has_schema_privilege(n.oid, 'usage'), \
+        "select pg_is_in_recovery() as is_replica, current_setting('server_encoding') as server_encoding, current_setting('fsync') as fsync, \
+           current_setting('full_page_writes') as full_page_writes, current_setting('synchronous_commit') as synchronous_commit, \
+           current_setting('transaction_isolation') as isolation, current_setting('lock_timeout') as lock_timeout, \
+           has_schema_privilege(n.oid, 'usage') as may_use, \
            (select string_agg(attname || ' ' || format_type(atttypid, atttypmod) || case attname when 'name' then \
               (select ' ' || collname from pg_collation where oid = attcollation) else '' end, ', ' order by attname) \
-            from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped), \
+            from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped) as columns, \
            exists (select from pg_index join pg_attribute on attrelid = indrelid and attnum = indkey[0] \
-             where indrelid = c.oid and indisunique and indpred is null and indnkeyatts = 1 and attname = 'name'), \
+             where indrelid = c.oid and indisunique and indpred is null and indnkeyatts = 1 and attname = 'name') as is_unique, \
            (select string_agg(p, ', ') from unnest('{{select,insert,update,delete}}'::text[]) p \
-             where not has_table_privilege(c.oid, p)), \
-           (select system_identifier from pg_control_system()), \
+             where not has_table_privilege(c.oid, p)) as missing, \
+           (select system_identifier from pg_control_system()) as system, \
            timeline, \
            (select (extract(epoch from clock_timestamp() - checkpoint_time) * 1000000)::bigint \
-             from pg_control_checkpoint() where timeline_id = wanted.timeline), \
-           (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint, \
-           pg_backend_pid(), \
-           (select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity where pid = pg_backend_pid()) \
+             from pg_control_checkpoint() where timeline_id = wanted.timeline) as promoted_ago, \
+           (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint as uptime, \
+           pg_backend_pid() as pid, \
+           (select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity where pid = pg_backend_pid()) as backend_start \
          from (select '{}' as schema, case when pg_is_in_recovery() then 0 \
              else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline) as wanted \
            left join pg_namespace n on n.nspname = schema \
@@ -194,33 +195,46 @@ impl Findings {
     /// Checks the answer to [`findings_query`]. An error names what is wrong, and the statement that repairs it.
     pub(super) fn read(row: &Row, schema: &str) -> Result<Self, NodeError> {
         let wrong = |reason: String| Err(NodeError::Server(reason.into()));
-        let text =
-            |column| row.try_get::<_, Option<&str>>(column).ok().flatten().unwrap_or_default();
-        let number = |column| row.try_get::<_, i64>(column).map_err(|_| NodeError::UnexpectedReply);
+        let text = |column: &str| {
+            row.try_get::<_, Option<&str>>(column).ok().flatten().unwrap_or_default()
+        };
+        let number =
+            |column: &str| row.try_get::<_, i64>(column).map_err(|_| NodeError::UnexpectedReply);
         let table = table(schema);
-        if row.try_get(0).unwrap_or(true) {
+        if row.try_get("is_replica").unwrap_or(true) {
             return wrong("the server is a replica (it is in recovery); the URL must lead to the primary server".to_owned());
         }
-        if text(1) != "UTF8" {
+        if text("server_encoding") != "UTF8" {
             return wrong(format!(
                 "the encoding of the database is {}, but must be UTF8: create database .. encoding 'UTF8' template template0",
-                text(1)
+                text("server_encoding")
             ));
         }
-        for (column, setting) in [(2, "fsync"), (3, "full_page_writes")] {
-            if text(column) != "on" {
+        for setting in ["fsync", "full_page_writes"] {
+            if text(setting) != "on" {
                 return wrong(format!(
                     "{setting} is {}, so that a crash of the server may forget locks: alter system set {setting} = on; select pg_reload_conf()",
-                    text(column)
+                    text(setting)
                 ));
             }
+        }
+        if text("isolation") != "read committed" {
+            return wrong(format!(
+                "the isolation of transactions is {}, but must be read committed: alter role .. set default_transaction_isolation = 'read committed'",
+                text("isolation")
+            ));
+        }
+        if text("lock_timeout") == "0" {
+            tracing::warn!(
+                "a lock on a row of {table} blocks the other locks of its connection without a time limit: alter role .. set lock_timeout = '500ms'"
+            );
         }
         let missing = |right: &str, on: &str| {
             let message =
                 format!("the right is missing: grant {right} on {on} to the role of the URL");
             Err(NodeError::NotPermitted(message.into()))
         };
-        if row.try_get(5).unwrap_or(None) == Some(false) {
+        if row.try_get("may_use").unwrap_or(None) == Some(false) {
             return missing("usage", &format!("schema {}", quoted(schema)));
         }
         let repair = || {
@@ -229,7 +243,7 @@ impl Findings {
                 create_table(&table).replace('\n', "")
             )
         };
-        match text(6) {
+        match text("columns") {
             "" => return wrong(format!("the table {table} does not exist: {}", repair())),
             "expires timestamp with time zone, name text C, number bigint, token text" => {}
             columns => {
@@ -239,21 +253,24 @@ impl Findings {
                 ));
             }
         }
-        if !row.try_get(7).unwrap_or(false) {
+        if !row.try_get("is_unique").unwrap_or(false) {
             return wrong(format!(
                 "the table {table} has no primary key: alter table {table} add primary key (name)"
             ));
         }
-        if !text(8).is_empty() {
-            return missing(text(8), &table);
+        if !text("missing").is_empty() {
+            return missing(text("missing"), &table);
         }
         Ok(Self {
-            system: number(9)?,
-            timeline: row.try_get(10).map_err(|_| NodeError::UnexpectedReply)?,
-            promoted_ago: row.try_get(11).ok().flatten().map(micros),
-            uptime: micros(number(12)?),
-            backend: (row.try_get(13).map_err(|_| NodeError::UnexpectedReply)?, number(14)?),
-            may_forget: text(4) == "off",
+            system: number("system")?,
+            timeline: row.try_get("timeline").map_err(|_| NodeError::UnexpectedReply)?,
+            promoted_ago: row.try_get("promoted_ago").ok().flatten().map(micros),
+            uptime: micros(number("uptime")?),
+            backend: (
+                row.try_get("pid").map_err(|_| NodeError::UnexpectedReply)?,
+                number("backend_start")?,
+            ),
+            may_forget: text("synchronous_commit") == "off",
         })
     }
 }
@@ -261,4 +278,31 @@ impl Findings {
 /// Returns a time of so many microseconds. A clock that was stepped may report a negative one.
 fn micros(micros: i64) -> Duration {
     Duration::from_micros(micros.max(0).unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A schema may have any name. Its quotes must not end the statement.
+    #[test]
+    fn the_name_of_a_schema_is_quoted() {
+        let sql = postgres_schema("my\"locks");
+        assert!(sql.contains("create schema if not exists \"my\"\"locks\";\n"), "{sql}");
+        assert!(
+            sql.contains(
+                "grant select, insert, update, delete on \"my\"\"locks\".redlock_lease to"
+            ),
+            "{sql}"
+        );
+        assert!(findings_query("it's").contains("select 'it''s' as schema"));
+    }
+
+    /// A statement is found in the list of the prepared statements by its number.
+    #[test]
+    fn the_list_of_statements_is_in_their_order() {
+        for (index, statement) in Statement::ALL.into_iter().enumerate() {
+            assert_eq!(statement as usize, index, "{statement:?}");
+        }
+    }
 }

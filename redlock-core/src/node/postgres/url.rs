@@ -59,8 +59,15 @@ impl PostgresUrl {
             return Err(format!("the database is missing, or it contains a /; {ALLOWED}"));
         }
         let config = format!("postgres://{base}").parse::<Config>();
-        let config = config
-            .map_err(|_| format!("a host, a port or the database cannot be read; {ALLOWED}"))?;
+        let unread =
+            || format!("a host, a port, the user or the database cannot be read; {ALLOWED}");
+        let config = config.map_err(|_| unread())?;
+        let names = [config.get_user(), config.get_dbname()];
+        if names.iter().flatten().any(|name| name.contains(char::is_control))
+            || config.get_ports().contains(&0)
+        {
+            return Err(unread());
+        }
         let mut url = Self {
             config,
             provider: None,
@@ -194,5 +201,95 @@ pub(super) fn address(host: &Host, port: u16) -> String {
         Host::Tcp(host) => format!("{host}:{port}"),
         #[cfg(unix)]
         Host::Unix(folder) => format!("{}:{port}", folder.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> PostgresUrl {
+        PostgresUrl::parse(url).unwrap_or_else(|reason| panic!("{url}: {reason}"))
+    }
+
+    #[test]
+    fn the_name_has_the_hosts_and_the_database_without_credentials() {
+        for (url, name) in [
+            ("postgres://app@db.local/shop", "db.local:5432/shop"),
+            ("POSTGRESQL://app:s3cret@db.local:6000/shop?pooler=transaction", "db.local:6000/shop"),
+            (
+                "postgres://app:s3%40cret@a,b:7000,[::1]/shop?schema=locks",
+                "a:5432,b:7000,[::1]:5432/shop/locks",
+            ),
+            ("postgres://app@%2Frun%2Fpostgresql/my%20shop", "/run/postgresql:5432/my shop"),
+        ] {
+            assert_eq!(parse(url).name(), name, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_url_has_defaults_and_parameters() {
+        let url = parse("postgres://app:s3%26cret@db/shop");
+        assert_eq!((url.schema.as_str(), url.connections, url.has_pooler), ("public", 2, false));
+        assert_eq!(url.config.get_password(), Some(&b"s3&cret"[..]));
+        assert!(url.has_password() && url.tls.is_none());
+        let url = parse(
+            "postgres://app@db/shop?schema=my%22locks&connections=16&pooler=transaction&password_file=/run/s%20x",
+        );
+        assert_eq!((url.schema.as_str(), url.connections, url.has_pooler), ("my\"locks", 16, true));
+        assert!(url.provider == Some(Provider::File("/run/s x".into())));
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn a_required_certificate_is_verified() {
+        for mode in ["require", "verify-full"] {
+            let url = parse(&format!("postgres://app@db/shop?sslmode={mode}&tls_ca=/ca.pem"));
+            assert_eq!(url.tls, Some(TlsOptions::new().ca_file("/ca.pem")));
+        }
+        assert_eq!(parse("postgres://app@db/shop?sslmode=disable").tls, None);
+    }
+
+    /// Parts of the password are in the wrong places.
+    #[test]
+    fn a_wrong_url_is_an_error_that_repeats_nothing_of_it() {
+        for (url, words) in [
+            ("postgres:app:s3cret@db/shop", "two slashes"),
+            ("postgres://app:s3cret@db/shop#x", "write %23"),
+            ("postgres://app:s3cret@x@db/shop", "write %40"),
+            ("postgres://app:x/s3cret@db/shop", "write %40"),
+            ("postgres://app:x?s3cret@db/shop", "write %40"),
+            ("postgres://db/shop", "the user is missing"),
+            ("postgres://:s3cret@db/shop", "the user is missing"),
+            ("postgres://app:s3cret@/shop", "a host is missing"),
+            ("postgres://app:s3cret@a,,b/shop", "a host is missing"),
+            ("postgres://app:s3cret@db", "the database is missing"),
+            ("postgres://app:s3cret@db/shop/locks", "contains a /"),
+            ("postgres://app:s3cret@db:x/shop", "cannot be read"),
+            ("postgres://app:s3cret@db:0/shop", "cannot be read"),
+            ("postgres://app:s3cret@db:65536/shop", "cannot be read"),
+            ("postgres://app:s3cret@[::1/shop", "cannot be read"),
+            ("postgres://app:s3cret@db/sh%00op", "cannot be read"),
+            ("postgres://app:s3cret@db/%ff", "cannot be read"),
+            ("postgres://app:s3cret@a,b:5432,a:5432/shop", "occurs twice"),
+            ("postgres://app:s3cret@db/shop?s3cret=1", "known are schema"),
+            ("postgres://app:s3cret@db/shop?schema=a&schema=b", "schema occurs twice"),
+            ("postgres://app:s3cret@db/shop?schema=", "1 to 63 bytes"),
+            ("postgres://app:s3cret@db/shop?schema=a%0a", "1 to 63 bytes"),
+            ("postgres://app:s3cret@db/shop?schema=%ff", "not UTF-8"),
+            ("postgres://app:s3cret@db/shop?connections=0", "from 1 to 16"),
+            ("postgres://app:s3cret@db/shop?connections=17", "from 1 to 16"),
+            ("postgres://app:s3cret@db/shop?pooler=session", "must be `transaction`"),
+            ("postgres://app:s3cret@db/shop?password_file=/s3cret", "both a password"),
+            ("postgres://app@db/shop?sslmode=prefer", "sslmode=require"),
+            ("postgres://app@db/shop?sslmode=s3cret", "its sslmode is unknown"),
+            ("postgres://app@db/shop?tls_ca=/s3cret", "but no TLS"),
+            ("postgres://app@db/shop?sslmode=require&tls_cert=/s3cret", "tls_key"),
+            ("postgres://app@db/shop?tls_insecure=s3cret", "neither true nor false"),
+        ] {
+            let reason = PostgresUrl::parse(url).err().unwrap_or_else(|| panic!("{url}"));
+            assert!(reason.contains(words), "{url}: {reason}");
+            assert!(!reason.contains("s3cret"), "{url}: {reason}");
+        }
     }
 }
