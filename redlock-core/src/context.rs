@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio_util::sync::DropGuard;
 
 use crate::ballot::Ballot;
@@ -12,7 +13,7 @@ use crate::lock::{Dialect, LockSpec, Mode};
 use crate::log_limit::LogLimit;
 use crate::node::{Capabilities, Fencing, LeaseRange};
 use crate::queue::{FairQueues, Queues};
-use crate::validity;
+use crate::{telemetry, validity};
 
 /// The state that a manager, its requests and its guards share.
 pub(crate) struct Context {
@@ -154,10 +155,30 @@ impl Context {
         })
     }
 
+    /// Reports the status of each node to the metrics, until the manager and its last guard have been dropped.
+    fn report_statuses(&self, runtime: &Handle) {
+        if cfg!(not(feature = "metrics")) {
+            return;
+        }
+        let Ballot { nodes, statuses, home, .. } = &self.ballot;
+        for (node, status) in nodes.iter().zip(&**statuses) {
+            let (name, status, mut was_up) = (Arc::clone(node.name()), status.clone(), None);
+            let report = async move {
+                loop {
+                    let changed = status.wait_for(|status| Some(status.is_up()) != was_up).await;
+                    telemetry::node_up(&name, changed.is_up());
+                    was_up = Some(changed.is_up());
+                }
+            };
+            runtime.spawn(home.gone.clone().run_until_cancelled_owned(report));
+        }
+    }
+
     /// Starts the background work in the runtime of this thread, unless it runs already.
     pub(crate) fn enter(self: &Arc<Self>) {
         self.ballot.home.enter(|runtime| {
             self.keeper.start(runtime, &self.ballot);
+            self.report_statuses(runtime);
             let context = Arc::downgrade(self);
             move || {
                 let Some(context) = context.upgrade() else { return };

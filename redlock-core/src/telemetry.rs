@@ -2,7 +2,6 @@
 //!
 //! No name or label contains a key, because there may be millions of keys. The `tracing` events name the key.
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +51,6 @@ metrics! {
         counter("redlock_extensions_total", "outcome" => outcome).increment(1),
         describe_counter("Extensions of leases, by outcome")
     }
-    #[cfg(feature = "redis")]
     node_up(node: &Arc<str>, up: bool) {
         gauge("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up))),
         describe_gauge("Whether a node is up (1) or down (0)")
@@ -121,8 +119,10 @@ mod tests {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
     use crate::clock::fake::RuntimeClock;
-    use crate::node::Node;
+    use crate::error::NodeError;
+    use crate::node::deferring::DeferringNode;
     use crate::node::fake::{FakeMode, FakeNode};
+    use crate::node::{Node, NodeStatus};
     use crate::{LockManager, LockManagerBuilder};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -200,8 +200,43 @@ mod tests {
             ("redlock_extensions_total lost", 1),
             ("redlock_extensions_total unavailable", 1),
             ("redlock_lost_total", 3),
+            ("redlock_node_up node", 1),
         ];
         assert_eq!(counted(&snapshotter), expected.map(|(name, count)| (name.to_owned(), count)));
+    }
+
+    #[test]
+    fn the_status_of_every_node_is_reported_until_the_manager_is_gone() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.unwrap();
+        let mut nodes = [(); 3].map(|()| DeferringNode::new().0);
+        nodes.sort_by_key(|node| node.name().to_string());
+        let names = nodes.each_ref().map(|node| format!("redlock_node_up {}", node.name()));
+        let statuses = nodes.each_ref().map(|node| node.status.clone());
+        metrics::with_local_recorder(&recorder, || {
+            runtime.block_on(async {
+                let settle = || tokio::time::sleep(SECOND);
+                let down = || NodeStatus::Down(NodeError::NotConnected("refused".into()));
+                statuses[2].send(down());
+                let builder = LockManager::builder();
+                let builder = nodes.into_iter().fold(builder, LockManagerBuilder::node);
+                let locks = builder.connect().await.unwrap();
+                settle().await;
+                statuses[1].send(down());
+                statuses[2].send(NodeStatus::Up);
+                settle().await;
+                drop(locks);
+                settle().await;
+                statuses[0].send(down());
+                settle().await;
+            });
+            assert_eq!(runtime.metrics().num_alive_tasks(), 0);
+        });
+        let expected: Vec<_> = names.into_iter().zip([1, 0, 1]).collect();
+        assert_eq!(counted(&snapshotter), expected);
     }
 
     #[cfg(any(feature = "postgres", feature = "redis"))]

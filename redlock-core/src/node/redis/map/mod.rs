@@ -37,9 +37,9 @@ use super::server::promotions::Promotions;
 use super::server::{Observer, Promoted, Role, Server, ServerSettings};
 use super::url::{HostPort, RedisUrl, Servers};
 use crate::error::{NodeError, legible};
+use crate::log_limited;
 use crate::node::watch::gate::Closures;
 use crate::node::{NodeStatus, StatusSender};
-use crate::{log_limited, telemetry};
 
 use topology::Masters;
 
@@ -419,7 +419,6 @@ impl Map {
             self.promotions.record_start();
         }
         if status != before {
-            telemetry::node_up(&self.settings.voter, status.is_up());
             sender.send(status);
         }
     }
