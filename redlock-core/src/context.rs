@@ -64,7 +64,6 @@ impl Context {
         self.check_mode(spec.mode(), spec.dialect())?;
         if fair {
             self.require("fair", "true", "unset", "fair queues", |node| node.fair)?;
-            self.check_prefix("fair")?;
         }
         if fenced {
             let has_numbers = |node: Capabilities| node.fencing != Fencing::None;
@@ -73,7 +72,9 @@ impl Context {
                 let joins = |node: Capabilities| node.fencing == Fencing::Quorum;
                 self.require("fenced", "true", "unset", "fencing beside other nodes", joins)?;
             }
-            self.check_prefix("fenced")?;
+        }
+        if fair || fenced {
+            self.ballot.nodes.iter().try_for_each(|node| node.check_prefix(&self.prefix))?;
         }
         if spec.has_several_keys() {
             self.check_several_keys(spec, fair)?;
@@ -102,18 +103,6 @@ impl Context {
             return Err(InvalidOption::new(option, value, allowed));
         }
         self.require(option, &value, "unset", "shared locks", |node| node.shared)
-    }
-
-    /// Refuses a prefix that contains a `{` without a hash tag. It leaves no name for the fencing counter, or for the fair
-    /// queue, in the hash slot of its lock.
-    fn check_prefix(&self, option: &str) -> Result<(), InvalidOption> {
-        if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
-            let allowed = format!(
-                "without `{{`, or with a hash tag such as `{{locks}}:`, because a lock is {option}"
-            );
-            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
-        }
-        Ok(())
     }
 
     /// Refuses locks of several keys if a node, another option or the dialect has no such locks,
@@ -198,13 +187,6 @@ pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(),
     } else {
         Err(InvalidOption::new(option, format!("{expire:?}"), validity::allowed_leases!()))
     }
-}
-
-/// Returns whether all keys with this prefix lie in one slot of a Redis Cluster: the first `{` of the prefix
-/// is followed by a text that is not empty, and a `}`.
-fn has_hash_tag(prefix: &str) -> bool {
-    let tag = prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    tag.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
 /// Refuses a lease that is longer than the restart guard covers. A restarted server that has forgotten such a

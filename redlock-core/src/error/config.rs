@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NodeError, Vote, Votes};
+use super::Votes;
 use crate::key::LockKey;
 
 /// The error of an option that is out of its range, or cannot be combined with another option.
@@ -124,7 +124,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// Two of the configured nodes are the same server, so its vote would count twice.
-    #[error("{first} and {second} are the same server; each node must be an independent Redis")]
+    #[error("{first} and {second} are the same server; each node must be an independent server")]
     #[non_exhaustive]
     SameServer {
         /// The name of the earlier node.
@@ -132,9 +132,8 @@ pub enum ConnectError {
         /// The name of the later node.
         second: Arc<str>,
     },
-    /// Fewer nodes than a quorum could be connected to. The message has the reason of each node, and asks
-    /// whether Redis runs at the nodes that were not reached.
-    #[error("connected to only {connected} of {} nodes, {quorum} are needed; {votes}{}", .votes.len(), question(.votes))]
+    /// Fewer nodes than a quorum could be connected to. The message has the reason of each node, and the question.
+    #[error("connected to only {connected} of {} nodes, {quorum} are needed; {votes}{}", .votes.len(), end(.question.as_deref()))]
     #[non_exhaustive]
     Unavailable {
         /// The number of nodes with a connection.
@@ -143,6 +142,9 @@ pub enum ConnectError {
         quorum: usize,
         /// The failure of each node. A connected node has the vote [`Granted`](crate::Vote::Granted).
         votes: Votes,
+        /// Asks whether the stores run that were not reached, such as "is Redis running at 10.0.0.1:6379?". `None` if all
+        /// were reached, or if their nodes name no [product](crate::node::Node::product).
+        question: Option<String>,
     },
     /// An option is out of its range.
     #[error(transparent)]
@@ -160,25 +162,14 @@ impl ConnectError {
         Self::SameServer { first: first.into(), second: second.into() }
     }
 
-    /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `ConnectError`.
+    /// Creates an [`Unavailable`](Self::Unavailable) error without a question, for tests of code that handles a
+    /// `ConnectError`.
     pub fn unavailable(connected: usize, quorum: usize, votes: Votes) -> Self {
-        Self::Unavailable { connected, quorum, votes }
+        Self::Unavailable { connected, quorum, votes, question: None }
     }
 }
 
-/// Returns the end of the message about nodes that were not reached. A server that has refused the client,
-/// because of a wrong password for instance, was reached.
-fn question(votes: &Votes) -> String {
-    let is_unreached = |vote: Option<&Vote>| match vote {
-        // The reason names another address than the name of the node.
-        Some(Vote::Failed(NodeError::NotConnected(reason))) => !reason.contains("(announced by "),
-        _ => false,
-    };
-    let unreached = votes.iter().filter(|(_, vote)| is_unreached(*vote));
-    let names: Vec<_> = unreached.map(|(name, _)| name).collect();
-    // Without the feature there are custom nodes only.
-    if names.is_empty() || cfg!(not(feature = "redis")) {
-        return String::new();
-    }
-    format!("; is Redis running at {}?", names.join(", "))
+/// Returns the end of a message, with the question if there is one.
+fn end(question: Option<&str>) -> String {
+    question.map(|question| format!("; {question}")).unwrap_or_default()
 }

@@ -121,8 +121,8 @@ impl LockManagerBuilder {
     ///
     /// A prefix with a hash tag, such as `{locks}:`, puts all locks into one slot of a Redis Cluster.
     /// The tag is the text between the first `{` and the next `}`, and must not be empty (the rule of
-    /// Redis Cluster). [Fenced](crate::LockRequest::fenced) locks refuse a prefix with a `{` that begins
-    /// no hash tag.
+    /// Redis Cluster). On Redis nodes, [fenced](crate::LockRequest::fenced) and
+    /// [fair](crate::LockRequest::fair) locks refuse a prefix with a `{` that begins no hash tag.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.prefix = Some(prefix.into());
         self

@@ -1,6 +1,6 @@
 //! Creates a manager, and waits for its nodes at the start.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 #[cfg(not(feature = "redis"))]
 use std::convert::Infallible as Endpoint;
 use std::pin::pin;
@@ -224,7 +224,8 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
             (true, true) => return Ok(()),
             (false, true) => {
                 let votes = votes(ballot, statuses, longest_wait);
-                return Err(ConnectError::unavailable(connected, quorum, votes));
+                let question = question(&ballot.nodes, &votes);
+                return Err(ConnectError::Unavailable { connected, quorum, votes, question });
             }
             (true, false) if !waits_for_slow_nodes => {
                 waits_for_slow_nodes = true;
@@ -259,6 +260,25 @@ fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes 
     };
     let names = ballot.nodes.iter().map(|node| Arc::clone(node.name()));
     names.zip(statuses.into_iter().map(vote).map(Some)).collect()
+}
+
+/// Asks the operator whether the stores run that were not reached. A server that has refused the client, because of a
+/// wrong password for instance, was reached.
+fn question(nodes: &[Arc<dyn Node>], votes: &Votes) -> Option<String> {
+    let mut unreached = BTreeMap::<_, Vec<_>>::new();
+    for (node, (name, vote)) in nodes.iter().zip(votes.iter()) {
+        if let Some(Vote::Failed(NodeError::NotConnected(reason))) = vote
+            // Otherwise the reason names another address than the name of the node.
+            && !reason.contains("(announced by ")
+            && let Some(product) = node.product()
+        {
+            unreached.entry(product).or_default().push(name);
+        }
+    }
+    let question =
+        |(product, names): (_, &Vec<_>)| format!("is {product} running at {}", names.join(", "));
+    let questions: Vec<_> = unreached.iter().map(question).collect();
+    (!questions.is_empty()).then(|| format!("{}?", questions.join(", ")))
 }
 
 /// With the feature `redis` and without.
@@ -299,6 +319,39 @@ mod tests {
         let (result, ()) = tokio::join!(waiting, comes_up);
         result.unwrap();
         assert_eq!(started.elapsed(), Duration::from_secs(1));
+    }
+
+    /// The message is the first that a newcomer reads who has not started a server.
+    #[tokio::test]
+    async fn the_error_asks_whether_the_stores_run_that_were_not_reached() {
+        let refused = || NodeError::NotConnected("refused".into());
+        let announced = "10.0.0.9:6379 (announced by the sentinels): refused".into();
+        let (mut names, mut builder) = (Vec::new(), LockManager::builder());
+        for (product, reason) in [
+            (Some("Redis"), refused()),
+            (Some("Redis"), NodeError::NotPermitted("NOAUTH".into())),
+            (Some("PostgreSQL"), refused()),
+            (Some("Redis"), refused()),
+            (Some("Redis"), NodeError::NotConnected(announced)),
+            (None, refused()),
+        ] {
+            let mut node = DeferringNode::new().0;
+            node.product = product;
+            node.status.send(NodeStatus::Down(reason));
+            names.push(node.store.name().to_string());
+            builder = builder.node(node);
+        }
+        let error = builder.connect().await.unwrap_err().to_string();
+        let [first, _, other, second, ..] = &names[..] else { panic!("{names:?}") };
+        let expected = format!(
+            "refused; is PostgreSQL running at {other}, is Redis running at {first}, {second}?"
+        );
+        assert!(error.ends_with(&expected), "{error}");
+
+        let node = DeferringNode::new().0;
+        node.status.send(NodeStatus::Down(refused()));
+        let error = LockManager::builder().node(node).connect().await.unwrap_err().to_string();
+        assert!(error.ends_with("not connected: refused"), "{error}");
     }
 
     #[tokio::test]

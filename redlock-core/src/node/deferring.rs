@@ -20,6 +20,7 @@ pub(crate) struct DeferringNode {
     sent: mpsc::UnboundedSender<Sent>,
     pub(crate) status: StatusSender,
     pub(crate) is_granting: bool,
+    pub(crate) product: Option<&'static str>,
 }
 
 /// An operation that is on its way to the store.
@@ -37,7 +38,8 @@ impl DeferringNode {
         let (fencing, defaults) = (Fencing::Quorum, Capabilities::default());
         let capabilities = Capabilities { fencing, ordered: false, ..defaults };
         let (store, status) = (MemoryNode::new(), StatusSender::new(NodeStatus::Up));
-        (Self { store, capabilities, sent, status, is_granting: true }, operations)
+        let node = Self { store, capabilities, sent, status, is_granting: true, product: None };
+        (node, operations)
     }
 }
 
@@ -92,5 +94,9 @@ impl Node for DeferringNode {
 
     fn is_granting(&self) -> bool {
         self.is_granting
+    }
+
+    fn product(&self) -> Option<&'static str> {
+        self.product
     }
 }

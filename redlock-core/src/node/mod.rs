@@ -275,6 +275,28 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the product that stores the locks, such as `Redis`. If [`connect`](crate::LockManagerBuilder::connect) does
+    /// not reach the store, its error asks the operator, for example, "is Redis running at 10.0.0.1:6379?".
+    ///
+    /// The provided method returns `None`: then the error does not ask.
+    fn product(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns an error if the node has no fenced and no fair locks under this [prefix](crate::LockManagerBuilder::prefix),
+    /// although it supports [fencing](Capabilities::fencing) or [fair](Capabilities::fair) queues. The manager then refuses
+    /// the request before it asks any node.
+    ///
+    /// The provided method allows all prefixes.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`] for the option `prefix`, with the prefix and the allowed ones.
+    fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption> {
+        let _ = prefix;
+        Ok(())
+    }
+
     /// Returns an error if the node can never hold a lock of all these keys together, although it supports locks of
     /// [several keys](Capabilities::several_keys). The manager then refuses the request before it asks any node.
     ///

@@ -69,6 +69,8 @@ impl<N: Node> Node for Ordered<N> {
     delegate! { node;
         fn name(&self) -> &Arc<str>;
         fn store_id(&self) -> Option<Arc<str>>;
+        fn product(&self) -> Option<&'static str>;
+        fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption>;
         fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
         fn request_turn(&self, spec: &LockSpec) -> Subscription;

@@ -90,7 +90,7 @@ macro_rules! lock_options {
         /// On several nodes a fenced lock costs one more round trip. The fencing counter is in the same slot as the
         /// lock, so that fenced locks work on servers in cluster mode too. If the manager's
         /// [`prefix`](crate::LockManagerBuilder::prefix) has a `{` that begins no hash tag, no name for the counter is in
-        /// that slot, and the acquisition fails with
+        /// that slot, and the acquisition fails on Redis nodes with
         /// [`LockError::InvalidOption`](crate::LockError::InvalidOption). It fails in the same way if a node cannot
         /// number holders. A reentrant request cannot join a lock without a number: it fails with
         /// [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld). The servers' users need the rights to `TIME`, and

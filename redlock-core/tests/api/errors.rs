@@ -170,7 +170,7 @@ fn an_error_of_connecting_names_the_nodes() {
         ),
         (
             ConnectError::same_server("a:1", "b:2"),
-            "a:1 and b:2 are the same server; each node must be an independent Redis",
+            "a:1 and b:2 are the same server; each node must be an independent server",
         ),
         (
             ConnectError::unavailable(1, 2, votes()),
@@ -180,27 +180,4 @@ fn an_error_of_connecting_names_the_nodes() {
     ] {
         assert!(error.to_string().starts_with(text), "{error}");
     }
-}
-
-/// The message is the first that a newcomer reads who has not started Redis.
-#[test]
-fn a_failed_connect_asks_whether_redis_runs_at_the_nodes_that_were_not_reached() {
-    let refused = || Some(Vote::Failed(NodeError::NotConnected("Connection refused".into())));
-    let no_password = || Some(Vote::Failed(NodeError::NotPermitted("NOAUTH".into())));
-    let unavailable = |votes: [Option<Vote>; 3]| {
-        let names = ["a:1", "b:1", "c:1"].map(Arc::from);
-        ConnectError::unavailable(0, 2, names.into_iter().zip(votes).collect()).to_string()
-    };
-    let text = unavailable([refused(), no_password(), refused()]);
-    let question = "; is Redis running at a:1, c:1?";
-    assert_eq!(text.ends_with(question), cfg!(feature = "redis"), "{text}");
-    // Redis may well run at the sentinels of the node.
-    let reason = "10.0.0.9:6379 (announced by the sentinels): Connection refused";
-    let announced = Some(Vote::Failed(NodeError::NotConnected(reason.into())));
-    assert!(unavailable([announced, Some(Vote::Granted), None]).ends_with("no vote yet"));
-    let text = unavailable([no_password(), Some(Vote::Granted), None]);
-    assert!(
-        text.ends_with("a:1 failed: not permitted: NOAUTH, b:1 granted, c:1 no vote yet"),
-        "{text}"
-    );
 }

@@ -55,7 +55,7 @@ pub(super) fn slot(key: &str) -> usize {
 
 /// Returns the hash tag, which alone determines the slot of a key: the text between the first `{` and the
 /// next `}`, unless that text is empty.
-fn hash_tag(key: &str) -> Option<&str> {
+pub(super) fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
     (!tag.is_empty()).then_some(tag)

@@ -61,7 +61,7 @@ pub(crate) use link::open::Endpoint;
 pub(crate) use server::ServerRegistry;
 pub(crate) use url::{RedisUrl, Servers};
 
-use fencing::slot;
+use fencing::{hash_tag, slot};
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
 use server::{Server, ServerSettings};
@@ -127,6 +127,22 @@ impl Node for RedisNode {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { restart_guard: true, ..Capabilities::of_library() }
+    }
+
+    fn product(&self) -> Option<&'static str> {
+        Some("Redis")
+    }
+
+    /// A `{` that begins no hash tag leaves no name for the fencing counter, or for the fair queue, in the slot of its lock.
+    fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption> {
+        if !prefix.contains('{') || hash_tag(prefix).is_some() {
+            return Ok(());
+        }
+        let allowed = format!(
+            "without `{{`, or with a hash tag such as `{{locks}}:`, for fenced and fair locks on the Redis node {}",
+            self.name
+        );
+        Err(InvalidOption::new("prefix", format!("{prefix:?}"), allowed))
     }
 
     /// A script may use keys of one slot only.

@@ -1,5 +1,6 @@
 //! How a node of one server executes operations.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -7,11 +8,15 @@ use tokio::time::{Instant, sleep, timeout};
 use super::RedisNode;
 use super::played_node::{self, HELD, LEASE, PlayedCluster, PlayedNode, RELEASE, spec};
 use super::server::played_server::serve;
-use crate::error::{NodeError, Vote};
+use crate::clock::SystemClock;
+use crate::error::{LockError, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
+use crate::manager::LockManager;
+use crate::node::memory::MemoryNode;
 use crate::node::watch::gate::Closures;
 use crate::node::{Action, Node, Op, Reply};
+use crate::request::LockRequest;
 use crate::validity;
 
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
@@ -41,6 +46,29 @@ async fn a_silent_server_is_sent_only_releases() {
     serve(&mut server, "acquire", "$1\r\n7\r\n", || {}).await;
     assert_eq!(first.await, Reply::new(Vote::Granted).with_number(7));
     assert!(node.call(op(extend)).as_ready().is_none());
+}
+
+/// A `{` in the prefix leaves no name for the counter and the queue in the slot of the lock. Other nodes have no slots.
+#[tokio::test]
+async fn fenced_and_fair_locks_need_a_prefix_with_a_place_for_their_keys_on_redis() {
+    let over = |prefix, node| {
+        LockManager::builder().prefix(prefix).build(vec![node], Arc::new(SystemClock))
+    };
+    let redis = |prefix| over(prefix, Arc::new(PlayedNode::new(LEASE).node));
+    let requests: [fn(LockRequest) -> LockRequest; 2] =
+        [|request| request.fenced(true), |request| request.fair(true)];
+    for request in requests {
+        let error = request(redis("a{b").lock("a")).try_acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
+        let message = error.to_string();
+        let expected = "prefix is \"a{b\", but must be without `{`, or with a hash tag such as `{locks}:`, \
+                        for fenced and fair locks on the Redis node ";
+        assert!(message.starts_with(expected), "{message}");
+        request(redis("{shop}:").lock("a")).check().unwrap();
+        let memory = over("a{b", Arc::new(MemoryNode::new()));
+        request(memory.lock("a")).check().unwrap();
+    }
+    redis("a{b").lock("a").check().unwrap();
 }
 
 /// The former master may still grant the lock to another caller. But the lock must not end at the promoted server.

@@ -752,19 +752,13 @@ async fn a_fair_caller_does_not_wait_for_a_lock_of_its_own_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fair_request_needs_nodes_with_fair_queues_and_a_prefix_with_a_place_for_them() {
+async fn a_fair_request_needs_nodes_with_fair_queues() {
     let (node, _sent) = crate::node::deferring::DeferringNode::new();
     let locks = process_of(Arc::new(node));
     let error = fair(&locks).acquire().await.unwrap_err();
     let message = error.to_string();
     assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
     assert!(message.starts_with("fair is true, but must be unset: the node"), "{message}");
-
-    let locks = LockManager::builder().prefix("a{b").memory_node(&memory_nodes(1)[0]);
-    let error = fair(&locks.connect().await.unwrap()).acquire().await.unwrap_err();
-    let expected = "prefix is \"a{b\", but must be without `{`, or with a hash tag such as `{locks}:`, \
-                    because a lock is fair";
-    assert_eq!(error.to_string(), expected);
 }
 
 fn process_of(node: Arc<dyn Node>) -> LockManager {
