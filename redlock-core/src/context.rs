@@ -11,7 +11,7 @@ use crate::error::InvalidOption;
 use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, LockSpec, Mode};
 use crate::log_limit::LogLimit;
-use crate::node::{Capabilities, Fencing, LeaseRange};
+use crate::node::{Capabilities, Fencing, LeaseRange, NodeSettings};
 use crate::queue::{FairQueues, Queues};
 use crate::{telemetry, validity};
 
@@ -43,14 +43,31 @@ impl Context {
         check_restart_guard(expire, "", self.restart_guard)
     }
 
-    /// Refuses options of the manager that a node does not support.
-    pub(crate) fn check_manager(&self) -> Result<(), InvalidOption> {
-        if let Some(longest) = self.restart_guard {
-            let value = format!("{longest:?}");
+    /// Refuses options of the manager that a node does not support, and a failover margin that no node uses.
+    pub(crate) fn check_manager(&self, settings: &NodeSettings) -> Result<(), InvalidOption> {
+        let guard = "the restart guard";
+        if let Some(longest) = settings.restart_guard {
             let is_safe = |node: Capabilities| node.kept || node.restart_guard;
-            self.require("restart_guard", &value, "unset", "the restart guard", is_safe)?;
+            self.require("restart_guard", &format!("{longest:?}"), "unset", guard, is_safe)?;
         }
+        let has_guard = |node: Capabilities| node.restart_guard;
+        if let Some(margin) = settings.failover_margin
+            && !self.ballot.nodes.iter().any(|node| has_guard(node.capabilities()))
+        {
+            self.require("failover_margin", &format!("{margin:?}"), "unset", guard, has_guard)?;
+        }
+        self.check_dialect(self.dialect)?;
         self.check_expire(self.expire)
+    }
+
+    fn check_dialect(&self, dialect: Dialect) -> Result<(), InvalidOption> {
+        match dialect {
+            Dialect::Plain => Ok(()),
+            Dialect::Redisson => {
+                let has = |node: Capabilities| node.redisson;
+                self.require("dialect", dialect.name(), "plain", "this dialect", has)
+            }
+        }
     }
 
     /// Refuses a lock that its dialect or a node does not have: a mode, several keys, a place in a fair queue, or a number of
@@ -61,6 +78,7 @@ impl Context {
         fair: bool,
         fenced: bool,
     ) -> Result<(), InvalidOption> {
+        self.check_dialect(spec.dialect())?;
         self.check_mode(spec.mode(), spec.dialect())?;
         if fair {
             self.require("fair", "true", "unset", "fair queues", |node| node.fair)?;

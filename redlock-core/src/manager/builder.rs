@@ -282,7 +282,7 @@ impl LockManagerBuilder {
 
     /// Sets how long a former master of a Sentinel group or a Redis Cluster may still grant locks after
     /// another server was promoted. Only with a [`restart_guard`](Self::restart_guard), which explains the effect: without it,
-    /// this is an error of [`connect`](Self::connect).
+    /// and if no node supports it, this is an error of [`connect`](Self::connect).
     ///
     /// A master that is cut off from its replicas accepts writes until their last message is older than
     /// `min-replicas-max-lag`, if the servers have `min-replicas-to-write 1` or more. Otherwise it accepts

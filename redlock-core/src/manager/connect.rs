@@ -89,7 +89,7 @@ impl LockManagerBuilder {
         let clock = Arc::clone(&self.clock);
         let manager = self.build(nodes, clock);
         let Context { ballot, connect_timeout, .. } = &*manager.context;
-        manager.context.check_manager()?;
+        manager.context.check_manager(&settings)?;
         let count = ballot.nodes.len();
         if count % 2 == 0 {
             tracing::warn!(

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
+use crate::lock::Dialect;
 use crate::node::deferring::DeferringNode;
 use crate::node::memory::MemoryNode;
 use crate::node::{Fencing, Node, NodeStatus};
@@ -193,6 +194,56 @@ async fn a_restart_guard_needs_nodes_that_support_it_or_keep_their_locks() {
     for (restart_guard, kept) in [(true, false), (false, true)] {
         connect(restart_guard, kept).await.1.unwrap();
     }
+}
+
+/// Without an error, the margin would have no effect, and nobody would know.
+#[tokio::test]
+async fn a_failover_margin_needs_a_node_that_supports_the_restart_guard() {
+    let guard = Duration::from_secs(60);
+    let connect = async |node| {
+        let builder = LockManager::builder().memory_node(&MemoryNode::new()).node(node);
+        builder.restart_guard(guard).failover_margin(guard).connect().await
+    };
+    let mut node = DeferringNode::new().0;
+    node.capabilities.kept = true;
+    let error = connect(node).await.unwrap_err();
+    let ConnectError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
+    assert_eq!(invalid.option(), "failover_margin");
+    let message = error.to_string();
+    assert!(message.starts_with("failover_margin is 60s, but must be unset: the node memory-"));
+    assert!(message.ends_with(" does not support the restart guard"), "{message}");
+    let mut node = DeferringNode::new().0;
+    node.capabilities.restart_guard = true;
+    connect(node).await.unwrap();
+}
+
+/// Otherwise every node would have to read the dialect, and a caller of Redisson would not exclude the holder.
+#[tokio::test]
+async fn a_dialect_needs_nodes_that_have_it() {
+    let node = || {
+        let (node, sent) = DeferringNode::new();
+        let message = format!(
+            "dialect is redisson, but must be plain: the node {} does not support this dialect",
+            node.name()
+        );
+        let builder = LockManager::builder().memory_node(&MemoryNode::new());
+        (builder.node(node), sent, message)
+    };
+    let (builder, _, message) = node();
+    let error = builder.dialect(Dialect::Redisson).connect().await.unwrap_err();
+    let ConnectError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
+    assert_eq!((invalid.option(), error.to_string()), ("dialect", message));
+
+    let (builder, mut sent, message) = node();
+    let locks = builder.connect().await.unwrap();
+    let error = locks.lock("order:42").dialect(Dialect::Redisson).try_acquire().await.unwrap_err();
+    let LockError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
+    assert_eq!((invalid.option(), error.to_string()), ("dialect", message));
+    sent.try_recv().unwrap_err();
+
+    let mut node = DeferringNode::new().0;
+    node.capabilities.redisson = true;
+    LockManager::builder().node(node).dialect(Dialect::Redisson).connect().await.unwrap();
 }
 
 /// A manager grants the leases that all of its nodes grant.

@@ -30,6 +30,10 @@ pub struct Capabilities {
     pub several_keys: bool,
     /// Whether the node has fair queues, see [`Node::queue`]. Defaults to `false`.
     pub fair: bool,
+    /// Whether the node has locks in the dialect [`Redisson`](crate::Dialect::Redisson). Without it, the node gets only
+    /// [plain](crate::Dialect::Plain) locks, and does not have to read [`LockSpec::dialect`](super::LockSpec::dialect).
+    /// Defaults to `false`.
+    pub redisson: bool,
     /// Whether the store keeps its locks until their leases end, also when it is restarted, when its clock is stepped,
     /// and when a replica takes its place. Such a node needs no
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard). Defaults to `false`.
@@ -37,7 +41,8 @@ pub struct Capabilities {
     /// Whether the node supports the [`restart_guard`](crate::LockManagerBuilder::restart_guard): a node whose store may
     /// have forgotten locks votes [`Vote::Failed`](crate::Vote::Failed) for the longest lease, and only then grants
     /// locks again. If a node neither supports it nor [keeps](Self::kept) its locks, a manager with a `restart_guard`
-    /// does not connect. Defaults to `false`.
+    /// does not connect. A manager with a [`failover_margin`](crate::LockManagerBuilder::failover_margin) does not
+    /// connect either if no node supports the guard. Defaults to `false`.
     pub restart_guard: bool,
     /// Whether the node executes operations in the order in which their futures were first polled.
     /// Defaults to `true`. If it is `false`,
@@ -54,6 +59,7 @@ impl Capabilities {
             shared: true,
             several_keys: true,
             fair: true,
+            redisson: true,
             ..Self::default()
         }
     }
@@ -68,6 +74,7 @@ impl Default for Capabilities {
             shared: false,
             several_keys: false,
             fair: false,
+            redisson: false,
             kept: false,
             restart_guard: false,
             ordered: true,
