@@ -145,6 +145,11 @@ impl Context {
         self.ballot.nodes.iter().try_for_each(|node| node.check_keys(spec.keys()))
     }
 
+    /// Returns whether all nodes can confirm the number of a holder that takes a lock over.
+    pub(crate) fn can_confirm(&self) -> bool {
+        self.ballot.nodes.iter().all(|node| node.capabilities().fencing == Fencing::Quorum)
+    }
+
     /// Refuses the value of an option if a node lacks the capability that it needs.
     fn require(
         &self,

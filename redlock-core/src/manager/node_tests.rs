@@ -1,5 +1,6 @@
 //! Custom nodes that a service brings along, as a manager uses them.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,7 +11,7 @@ use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::lock::Dialect;
 use crate::node::deferring::DeferringNode;
 use crate::node::memory::MemoryNode;
-use crate::node::{Fencing, Node, NodeStatus};
+use crate::node::{Action, Fencing, Node, NodeStatus};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -141,9 +142,26 @@ async fn a_node_that_gives_numbers_alone_gives_none_beside_other_nodes() {
 
     let (alone, mut sent) = node();
     let locks = LockManager::builder().node(alone).connect().await.unwrap();
-    let acquisition = tokio::spawn(locks.lock("order:42").fenced(true).try_acquire());
+    let fenced = || locks.lock("order:42").fenced(true).wait_forever().acquire();
+    let acquisition = tokio::spawn(fenced());
     tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
-    assert!(acquisition.await.unwrap().unwrap().fencing_token().is_some());
+    let guard = acquisition.await.unwrap().unwrap();
+    // The next number also comes from the node, and not from a hand-over.
+    let mut waiter = pin!(fenced());
+    assert!(waiter.as_mut().now_or_never().is_none());
+    let first = guard.fencing_token().unwrap();
+    drop(guard);
+    let execute = async {
+        let release = sent.recv().await.unwrap();
+        assert!(release.is_release());
+        release.execute();
+        let acquire = sent.recv().await.unwrap();
+        assert!(matches!(acquire.op.action, Action::Acquire { .. }), "{acquire:?}");
+        acquire.execute();
+    };
+    let next = async { tokio::join!(waiter, execute).0 };
+    let next = tokio::time::timeout(SOON, next).await.unwrap().unwrap();
+    assert!(next.fencing_token().unwrap() > first);
 }
 
 #[tokio::test]

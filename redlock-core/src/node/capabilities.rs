@@ -89,7 +89,8 @@ pub enum Fencing {
     /// The node gives no numbers. Requests with [`fenced`](crate::LockRequest::fenced) are refused.
     None,
     /// The numbers of the node grow by themselves, such as the IDs of transactions, and the node cannot raise them to the
-    /// number of another node. Requests with `fenced` are refused if the manager has other nodes.
+    /// number of another node. Requests with `fenced` are refused if the manager has other nodes. The waiters of one process
+    /// do not hand a fenced lock over to each other, because the new holder would have a number that the node does not know.
     Alone,
     /// The node gives numbers, and raises its counter to the number of another node, see
     /// [`Confirm`](super::Action::Confirm).

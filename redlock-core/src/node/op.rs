@@ -77,7 +77,8 @@ pub enum Action {
     ///
     /// A manager with several nodes sends it after each fenced `Acquire`, with the greatest number of the nodes. Every
     /// manager, also over one node, sends it when a waiter of this process takes a lock over, with the number of the
-    /// former holder plus one, and after it has set a lock again on a node that had lost it.
+    /// former holder plus one, and after it has set a lock again on a node that had lost it. Only a node with
+    /// [`Fencing::Quorum`](super::Fencing::Quorum) gets it.
     #[non_exhaustive]
     Confirm {
         /// The fencing number of the present holder.

@@ -153,7 +153,8 @@ impl Acquisition {
         let fair = options.fair.then(|| FairPlace::new(&context.fair, spec));
         let waiter = WaiterOptions {
             expire: options.expire,
-            accepts_hand_over: options.min_hold.is_none(),
+            accepts_hand_over: options.min_hold.is_none()
+                && (!options.fenced || self.context.can_confirm()),
             fenced: options.fenced,
             scope: scope::current(),
             since: Instant::now(),
