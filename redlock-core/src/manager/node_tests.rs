@@ -48,6 +48,24 @@ async fn a_node_that_never_decides_whether_it_is_up_does_not_delay_a_start_forev
     assert_eq!(vote, Some(&Vote::Failed(NodeError::NoReply(waited))));
 }
 
+/// A node that tries again reports that it is connecting, until it gives up.
+#[tokio::test(start_paused = true)]
+async fn connect_does_not_wait_for_a_node_after_its_first_down() {
+    let (node, _sent) = DeferringNode::new();
+    node.status.send(NodeStatus::Connecting);
+    let status = node.status.clone();
+    let connect = LockManager::builder().node(node).connect();
+    let recovers = async {
+        sleep(Duration::from_millis(100)).await;
+        status.send(NodeStatus::Down(NodeError::NotConnected("refused".into())));
+        sleep(Duration::from_millis(100)).await;
+        status.send(NodeStatus::Up);
+    };
+    let (connected, ()) = tokio::join!(connect, recovers);
+    let error = connected.unwrap_err();
+    assert!(matches!(error, ConnectError::Unavailable { connected: 0, .. }), "{error}");
+}
+
 /// The restart guard keeps nodes from granting locks, although they are up.
 #[tokio::test]
 async fn a_manager_is_granting_while_a_quorum_of_its_nodes_is() {

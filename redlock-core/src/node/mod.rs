@@ -19,7 +19,7 @@
 //! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers.
 //!
 //! A node finds its locks by their names: keys are compared without the prefix of their manager, and several managers
-//! may share a store. A node may ignore the [dialect](LockSpec::dialect) if no other library uses its store.
+//! may share a store.
 //!
 //! ## Capabilities
 //!
@@ -31,11 +31,16 @@
 //! | capability | without it, these are refused |
 //! |---|---|
 //! | [`shortest_lease`](Capabilities::shortest_lease), [`longest_lease`](Capabilities::longest_lease) | leases outside of this range; at `connect`, the manager's default lease |
-//! | [`fencing`](Capabilities::fencing) | `fenced` |
+//! | [`fencing`](Capabilities::fencing) | `fenced`; with [`Fencing::Alone`], `fenced` if the manager has several nodes |
 //! | [`shared`](Capabilities::shared) | `shared`, `permits` |
 //! | [`several_keys`](Capabilities::several_keys) | `lock_all` with several keys |
 //! | [`fair`](Capabilities::fair) | `fair` |
+//! | [`redisson`](Capabilities::redisson) | the dialect `Redisson`; at `connect`, the manager's dialect |
 //! | [`kept`](Capabilities::kept) or [`restart_guard`](Capabilities::restart_guard) | at `connect`: `restart_guard` |
+//! | [`restart_guard`](Capabilities::restart_guard) of at least one node | at `connect`: `failover_margin` |
+//!
+//! A node with [`Fencing::Quorum`] executes [`Confirm`](Action::Confirm), also if its manager has no other node: a waiter
+//! that takes a lock over from another caller of its process gets a number of its own.
 //!
 //! ## Order
 //!
@@ -45,11 +50,23 @@
 //! lock would have no holder until its lease runs out. A release with a `min_hold` that overtakes an
 //! extension has the same effect. Therefore:
 //!
-//! * A node executes operations in the order in which their [futures](ReplyFuture) were first polled, by
-//!   any task on any thread. A single connection or channel keeps this order. A store in memory may
-//!   execute the operation inside [`call`](Node::call). Operations with different tokens need no order.
+//! * A node executes operations with the same [token](Op::token) in the order in which their [futures](ReplyFuture) were
+//!   first polled, by any task on any thread. Operations with different tokens need no order. A single connection or
+//!   channel keeps this order, and so do several connections if each [name](LockSpec::name) has its own. A store in memory
+//!   may execute the operation inside [`call`](Node::call).
 //! * A pool of connections, or a client that sends each request in its own task, does not keep this order.
 //!   Such a node sets [`Capabilities::ordered`] to `false`, and the manager wraps it in [`Ordered`].
+//!
+//! ## Releases
+//!
+//! A waiter [subscribes](Node::subscribe) to the releases of its lock on every node. It waits until a quorum of the
+//! subscriptions is [in effect](Subscription::ready_after), but no longer than the
+//! [`node_timeout`](crate::LockManagerBuilder::node_timeout). Then it requests the lock, because it may have missed a release
+//! before. It requests the lock again when a quorum of the nodes has notified it since the last request, or when the
+//! [remaining lease](crate::Vote::Held) is over. A notification of fewer nodes does not wake it.
+//!
+//! After a release, the next waiter of the same process lets the waiters of other processes request the lock first, if there
+//! are any. If no node returns the [number of notified subscribers](Reply::subscribers), the manager assumes that there are.
 //!
 //! ## Fair queues
 //!
@@ -83,9 +100,9 @@
 //! | failure | for a node that | the operation |
 //! |---|---|---|
 //! | `NotConnected` | cannot reach its store, and has sent nothing | was not executed |
-//! | `Tls`, `Credentials` | cannot make a connection, because the certificates are wrong, or because it cannot get its credentials | was not executed |
+//! | `Tls`, `Credentials` | cannot make a connection, because the certificates are wrong, or because it cannot get valid credentials | was not executed |
 //! | `Server` | got an error from its store instead of a result | was not executed |
-//! | `NotPermitted` | lacks a permission, or has the wrong password; waiters do not expect this to change soon | was not executed |
+//! | `NotPermitted` | lacks a permission | was not executed |
 //! | `SameServer` | has the same store as another node of the manager; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
 //! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
@@ -94,9 +111,17 @@
 //!
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
 //!
+//! A wrong password is `Credentials`, or `Server` with the words of the store. Waiters then keep their place for the
+//! [`outage_grace`](crate::LockManagerBuilder::outage_grace), and outlast a change of the password. If too many nodes for a
+//! quorum vote `NotPermitted` or `SameServer`, waiters fail at once.
+//!
 //! A caller waits for a reply no longer than the [`node_timeout`](crate::LockManagerBuilder::node_timeout). But the manager
-//! polls the future of an acquisition until it completes, and a release on an [`Ordered`] node waits for that. So a node
-//! must end a connection over which its store does not reply, and reply with `ConnectionBroke`.
+//! polls the future of an acquisition until it completes, and a release on an [`Ordered`] node waits for that. Only the node
+//! can end this wait: it must end a connection over which its store does not reply, and reply with `ConnectionBroke` to
+//! every pending operation.
+//!
+//! [`connect`](crate::LockManagerBuilder::connect) counts a node as failed at its first [`Down`](NodeStatus::Down). A node that
+//! wants `connect` to wait for its next attempt stays [`Connecting`](NodeStatus::Connecting).
 //!
 //! The manager repeats a failed release until the node confirms it or the lease has run out, but only while
 //! the [status](Node::status) is [`Up`](NodeStatus::Up). A failed extension is not a denial: the holder
