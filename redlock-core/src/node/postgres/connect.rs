@@ -94,8 +94,10 @@ pub(super) async fn connect(
 
 /// Adds the address of one of several hosts to an error.
 fn named(mut error: NodeError, address: &str) -> NodeError {
-    use NodeError::{NotConnected, NotPermitted, Server, Tls};
-    if let NotConnected(reason) | NotPermitted(reason) | Server(reason) | Tls(reason) = &mut error {
+    use NodeError::{Credentials, NotConnected, NotPermitted, Server, Tls};
+    if let Credentials(reason) | NotConnected(reason) | NotPermitted(reason) | Server(reason)
+    | Tls(reason) = &mut error
+    {
         *reason = format!("{address}: {reason}").into();
     }
     error

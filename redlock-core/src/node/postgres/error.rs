@@ -37,16 +37,13 @@ pub(super) fn of_connect(error: &Error) -> NodeError {
 }
 
 fn of_server(reason: &DbError, message: String) -> NodeError {
+    use SqlState as S;
     let code = reason.code();
-    if [
-        SqlState::INSUFFICIENT_PRIVILEGE,
-        SqlState::INVALID_PASSWORD,
-        SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
-    ]
-    .contains(code)
-    {
+    if *code == S::INSUFFICIENT_PRIVILEGE {
         NodeError::NotPermitted(message.into())
-    } else if [SqlState::DUPLICATE_PSTATEMENT, SqlState::INVALID_SQL_STATEMENT_NAME].contains(code)
+    } else if [S::INVALID_PASSWORD, S::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
+        NodeError::Credentials(message.into())
+    } else if [S::DUPLICATE_PSTATEMENT, S::INVALID_SQL_STATEMENT_NAME].contains(code)
         || message.contains("unsupported startup parameter")
     {
         NodeError::Server(format!("{message}; {POOLER}").into())

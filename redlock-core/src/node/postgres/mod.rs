@@ -77,6 +77,10 @@ impl Node for PostgresNode {
         self.started.get()?.store_id.get().cloned()
     }
 
+    fn product(&self) -> Option<&'static str> {
+        Some("PostgreSQL")
+    }
+
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(url) = self.url.lock().take() else { return };
         let (name, status) = (Arc::clone(&self.name), self.status.clone());
