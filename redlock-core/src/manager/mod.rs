@@ -228,6 +228,13 @@ pub fn request_of(locks: &LockManager, keys: Result<Keys, KeyError>) -> LockRequ
     LockRequest::new(Arc::clone(&locks.context), keys)
 }
 
+#[cfg(feature = "test-util")]
+impl LockManager {
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
 #[cfg(any(test, feature = "unstable-simulation"))]
 impl LockManager {
     pub(crate) fn queues(&self) -> &Arc<Queues> {

@@ -99,6 +99,7 @@
 mod clock;
 mod locks;
 mod node;
+pub mod node_tests;
 #[cfg(test)]
 mod tests;
 

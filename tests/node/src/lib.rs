@@ -5,6 +5,7 @@
 //! store in any order, as a pool of connections does.
 
 mod store;
+mod test_store;
 mod unordered;
 
 use std::sync::Arc;
@@ -76,7 +77,7 @@ impl ActorNode {
 
     /// Returns the number of held locks.
     pub async fn len(&self) -> usize {
-        self.look(Store::len).await.unwrap_or_default()
+        self.look(|store| store.len()).await.unwrap_or_default()
     }
 
     /// Returns whether no lock is held.
@@ -84,18 +85,25 @@ impl ActorNode {
         self.len().await == 0
     }
 
-    /// Returns the number of subscriptions.
-    pub async fn subscribers(&self) -> usize {
-        self.look(Store::subscribers).await.unwrap_or_default()
+    /// Returns the number of subscriptions to the releases of a lock.
+    pub async fn subscribers_of(&self, name: &str) -> usize {
+        let name = name.to_owned();
+        self.look(move |store| store.subscribers_of(&name)).await.unwrap_or_default()
     }
 
-    /// Reads from the store, even while the node is down.
+    /// Removes a lock, as an operator does. Returns whether the store runs.
+    pub async fn remove(&self, name: &str) -> bool {
+        let name = name.to_owned();
+        self.look(move |store| store.remove(&name)).await.is_some()
+    }
+
+    /// Reads from the store or changes it, even while the node is down.
     async fn look<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Store) -> T + Send + 'static,
+        look: impl FnOnce(&mut Store) -> T + Send + 'static,
     ) -> Option<T> {
         let (sender, seen) = oneshot::channel();
-        let look = Box::new(move |store: &Store| drop(sender.send(look(store))));
+        let look = Box::new(move |store: &mut Store| drop(sender.send(look(store))));
         self.0.messages.send(Message::Look(look)).ok()?;
         seen.await.ok()
     }

@@ -13,7 +13,7 @@ pub(crate) enum Message {
     Call(Op, oneshot::Sender<Reply>),
     Subscribe { name: String, id: u64, notify: Notify, done: oneshot::Sender<()> },
     Unsubscribe { name: String, id: u64 },
-    Look(Box<dyn FnOnce(&Store) + Send>),
+    Look(Box<dyn FnOnce(&mut Store) + Send>),
 }
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Store {
                     let _ = done.send(());
                 }
                 Message::Unsubscribe { name, id } => self.unsubscribe(&name, id),
-                Message::Look(look) => look(&self),
+                Message::Look(look) => look(&mut self),
             }
         }
     }
@@ -115,8 +115,12 @@ impl Store {
         self.locks.values().filter(|lock| lock.end > now).count()
     }
 
-    pub(crate) fn subscribers(&self) -> usize {
-        self.subscribers.values().map(Vec::len).sum()
+    pub(crate) fn subscribers_of(&self, name: &str) -> usize {
+        self.subscribers.get(name).map_or(0, Vec::len)
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.locks.remove(name);
     }
 }
 

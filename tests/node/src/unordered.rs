@@ -30,6 +30,11 @@ impl UnorderedNode {
     pub fn new(node: &ActorNode) -> Self {
         Self { node: node.clone(), runtime: Handle::current(), calls: Arc::default() }
     }
+
+    /// Returns the node whose store this node uses.
+    pub fn store(&self) -> &ActorNode {
+        &self.node
+    }
 }
 
 impl Node for UnorderedNode {

@@ -165,13 +165,13 @@ async fn a_release_wakes_the_waiter_of_another_manager() {
     let (one, other) = (connect(&nodes).await, connect(&nodes).await);
     let guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let waiting = tokio::spawn(other.lock(KEY).expire(LONG).wait_time(LONG).acquire());
-    eventually("the waiter has subscribed", async || nodes[0].subscribers().await == 1).await;
+    eventually("the waiter has subscribed", async || nodes[0].subscribers_of(KEY).await == 1).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     let next = timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
     assert!(released.elapsed() < Duration::from_millis(5), "{:?}", released.elapsed());
     next.release().await.unwrap();
-    eventually("no subscription is left", async || nodes[0].subscribers().await == 0).await;
+    eventually("no subscription is left", async || nodes[0].subscribers_of(KEY).await == 0).await;
 }
 
 #[tokio::test]

@@ -132,6 +132,11 @@ impl MemoryNode {
         locks.counters.clear();
         locks.queues.clear();
     }
+
+    /// Removes a key, as an operator does.
+    pub(crate) fn remove(&self, name: &str) {
+        self.store.locks.lock().by_name.remove(name);
+    }
 }
 
 #[cfg(test)]
@@ -140,12 +145,6 @@ impl MemoryNode {
     pub(crate) fn publish_release(&self, spec: &LockSpec) {
         let (key, dialect) = (spec.key(), spec.dialect());
         self.run(|locks, _| ((), locks.subscribers.of(key, dialect, subscribers::ANY_MODE)));
-    }
-
-    /// Removes a key, as an operator does.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn remove(&self, name: &str) {
-        self.store.locks.lock().by_name.remove(name);
     }
 
     /// Forgets all fair queues.
