@@ -11,6 +11,7 @@
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`servers`] | How is a Sentinel group, a Redis Cluster or a cloud service one node? What does its failover do to a lock? |
+//! | [`postgres`] | How is a PostgreSQL database a node? What does it promise, and what not? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
 //! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock? What is not supported? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
@@ -31,6 +32,7 @@ macro_rules! page {
             "[guarantees.md]: crate::guide::guarantees\n",
             "[interoperability.md]: crate::guide::interoperability\n",
             "[modes.md]: crate::guide::modes\n",
+            "[postgres.md]: crate::guide::postgres\n",
             "[production.md]: crate::guide::production\n",
             "[recipes.md]: crate::guide::recipes\n",
             "[servers.md]: crate::guide::servers\n",
@@ -62,16 +64,15 @@ pub mod options {}
 #[doc = page!("performance.md")]
 pub mod performance {}
 
-// The example connects to servers.
-#[cfg(any(feature = "redis", not(doctest)))]
+#[doc = page!("postgres.md")]
+pub mod postgres {}
+
 #[doc = page!("production.md")]
 pub mod production {}
 
 #[doc = page!("recipes.md")]
 pub mod recipes {}
 
-// The example connects to servers.
-#[cfg(any(feature = "redis", not(doctest)))]
 #[doc = page!("servers.md")]
 pub mod servers {}
 

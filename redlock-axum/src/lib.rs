@@ -181,7 +181,7 @@
 //! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something, and let the
 //!   others share the lock ([`LockPolicy::shared_on`]) if they must not see a change that is half done.
 //!
-#![doc = include_str!("../docs/features.md")]
+#![doc = concat!("[postgres.md]: guide::postgres\n\n", include_str!("../docs/features.md"))]
 #![warn(clippy::exhaustive_enums)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -206,21 +206,21 @@ pub use extract::{FencedLock, HeldLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
 pub use options::HoldUntil;
-#[cfg(feature = "redis")]
-#[doc(inline)]
-pub use redlock_core::Credentials;
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use redlock_core::TlsOptions;
 /// The interface of nodes, for stores that this crate does not bring.
 pub use redlock_core::node;
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use redlock_core::postgres_schema;
 #[doc(inline)]
 pub use redlock_core::{
-    ConfigError, ConnectError, Dialect, FencingToken, ForeignKind, HoldError, InvalidOption,
-    KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey, LockManager,
-    LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest, LockState, Lost, LostError,
-    MemoryNode, NodeError, NodeUrl, OnLost, ReleaseError, RunError, Scoped, TemplateError, Vote,
-    Votes, WaitTime, scope,
+    ConfigError, ConnectError, Credentials, Dialect, FencingToken, ForeignKind, HoldError,
+    InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey,
+    LockManager, LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest, LockState, Lost,
+    LostError, MemoryNode, NodeError, NodeUrl, OnLost, ReleaseError, RunError, Scoped,
+    TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

@@ -84,10 +84,11 @@
 //! | feature | default | effect |
 //! |---|---|---|
 //! | `metrics` | no | records [metrics](#metrics) through the facade of the crate [`metrics`](https://docs.rs/metrics) |
+//! | `postgres` | no | nodes that are PostgreSQL servers, given by their URLs; `postgres_schema` |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
 //! | `serde` | no | reads and writes [`LockManagerConfig`], [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
-//! | `tls` | no | `rediss://` URLs, by rustls, with `TlsOptions` |
+//! | `tls` | no | `rediss://` URLs, and `sslmode=require` of PostgreSQL, by rustls, with `TlsOptions` |
 //!
 //! # Metrics
 //!

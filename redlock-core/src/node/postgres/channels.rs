@@ -11,8 +11,9 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::link::{Link, Value, Work};
+use super::link::ServerLink;
 use super::schema::Statement;
+use super::session::{SqlValue, Work};
 use crate::jitter::jitter;
 use crate::node::{Notify, Subscription};
 
@@ -33,18 +34,18 @@ pub(super) fn channel(name: &str) -> Box<str> {
 /// The subscriptions of a node, over a connection of their own.
 #[derive(Default)]
 pub(super) struct Channels {
-    state: Mutex<State>,
+    state: Mutex<ChannelsState>,
     last_id: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    channels: HashMap<Box<str>, Channel>,
+struct ChannelsState {
+    channels: HashMap<Box<str>, ListenedChannel>,
     /// The connection. Without one, waiters poll.
-    link: Option<Arc<Link>>,
+    link: Option<Arc<ServerLink>>,
 }
 
-struct Channel {
+struct ListenedChannel {
     subscribers: Vec<(u64, Notify)>,
     /// Completes when the subscription is in effect, or cannot be now.
     listening: Listening,
@@ -52,7 +53,7 @@ struct Channel {
 
 type Listening = Shared<BoxFuture<'static, ()>>;
 
-impl State {
+impl ChannelsState {
     /// Sends a command for a channel.
     fn send(&self, command: &str, channel: &str) -> Listening {
         match &self.link {
@@ -72,7 +73,9 @@ impl Channels {
         let mut state = self.state.lock();
         if !state.channels.contains_key(&channel) {
             let listening = state.send("listen", &channel);
-            state.channels.insert(channel.clone(), Channel { subscribers: Vec::new(), listening });
+            state
+                .channels
+                .insert(channel.clone(), ListenedChannel { subscribers: Vec::new(), listening });
         }
         let listening = state.channels.get_mut(&channel).map(|channel| {
             channel.subscribers.push((id, notify));
@@ -99,7 +102,7 @@ impl Channels {
 
     /// Uses a new connection: listens to all channels over it, and then notifies every subscriber, who may have missed a
     /// release.
-    pub(super) async fn use_link(&self, link: &Arc<Link>) {
+    pub(super) async fn use_link(&self, link: &Arc<ServerLink>) {
         let listening: Vec<_> = {
             let mut state = self.state.lock();
             state.link = Some(Arc::clone(link));
@@ -134,7 +137,7 @@ impl Channels {
     }
 
     /// Returns whether a notification of this process to itself arrives. A pooler in transaction mode loses it.
-    pub(super) async fn are_notified(self: &Arc<Self>, link: &Link) -> bool {
+    pub(super) async fn are_notified(self: &Arc<Self>, link: &ServerLink) -> bool {
         let own = channel(&format!("{}", jitter(0..u64::MAX)));
         let (sender, received) = oneshot::channel();
         let sender = Mutex::new(Some(sender));
@@ -147,7 +150,7 @@ impl Channels {
         if let Some(ready) = subscription.take_ready() {
             ready.await;
         }
-        let notify = vec![Value::Text(own)];
+        let notify = vec![SqlValue::Text(own)];
         let sent = link.send(Work::Statement(Statement::Notify, notify, None), None).await;
         // A connection that has broken meanwhile shows nothing.
         sent.is_err() || timeout(OWN_NOTIFICATION, received).await.is_ok()

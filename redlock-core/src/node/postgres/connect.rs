@@ -7,10 +7,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{join, try_join_all};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::config::{Config, Host, SslMode};
 use tokio_postgres::tls::NoTlsStream;
@@ -18,27 +14,22 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, NoTls};
 
 use super::error;
-use super::link::Session;
 use super::schema::{Findings, Statement, findings_query};
+use super::session::Session;
+use super::socket::{self, ServerSocket};
 use super::url::{PostgresUrl, address};
 use crate::error::NodeError;
 use crate::node::NodeSettings;
 
-/// A socket of any kind.
-pub(super) type Socket = Box<dyn ByteStream>;
-pub(super) type Connection = tokio_postgres::Connection<Socket, NoTlsStream>;
-
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+pub(super) type ServerConnection = tokio_postgres::Connection<ServerSocket, NoTlsStream>;
 
 /// The pause before the server is asked again whether a process has ended.
-const ENDING: Duration = Duration::from_millis(10);
+const ENDING: Duration = Duration::from_millis(20);
 
 /// A new connection.
 pub(super) struct Connected {
     pub(super) session: Arc<Session>,
-    pub(super) connection: Connection,
+    pub(super) connection: ServerConnection,
     pub(super) findings: Findings,
 }
 
@@ -110,25 +101,7 @@ async fn open(
     port: u16,
     former: Option<Backend>,
 ) -> Result<Connected, NodeError> {
-    let io = |error: std::io::Error| NodeError::NotConnected(error.to_string().into());
-    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS checks the name"))]
-    let (socket, name): (Socket, &str) = match host {
-        Host::Tcp(host) => {
-            let socket = TcpStream::connect((host.as_str(), port)).await.map_err(io)?;
-            socket.set_nodelay(true).map_err(io)?;
-            (Box::new(socket), host.as_str())
-        }
-        #[cfg(unix)]
-        Host::Unix(folder) => {
-            let path = folder.join(format!(".s.PGSQL.{port}"));
-            (Box::new(UnixStream::connect(path).await.map_err(io)?), "")
-        }
-    };
-    #[cfg(feature = "tls")]
-    let socket = match &url.tls {
-        Some(options) => super::tls::encrypt(socket, name, options).await?,
-        None => socket,
-    };
+    let socket = socket::open(host, port, url.tls.as_ref()).await?;
     let connected = config.connect_raw(socket, NoTls).await;
     let (client, mut connection) = connected.map_err(|error| error::of_connect(&error))?;
     let session = set_up(url, client, former);
@@ -138,7 +111,7 @@ async fn open(
 
 /// Drives a connection until the work over it is done.
 async fn driven<T>(
-    connection: &mut Connection,
+    connection: &mut ServerConnection,
     work: impl Future<Output = Result<T, NodeError>>,
 ) -> Result<T, NodeError> {
     let mut work = pin!(work);

@@ -5,6 +5,8 @@
 //! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
 //! * [`slot`]: keeps one connection.
 //! * [`connect`]: makes a connection.
+//! * [`socket`]: the socket of a connection, with TLS or without.
+//! * [`session`]: executes statements over a connection.
 //! * [`link`]: drives a connection.
 //! * [`channels`]: the channels on which releases are notified.
 //! * [`unsettled`]: acquisitions behind a pooler that have no reply.
@@ -14,8 +16,10 @@ mod connect;
 mod error;
 mod link;
 mod schema;
+mod session;
 mod shared;
 mod slot;
+mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 mod unsettled;
@@ -39,14 +43,14 @@ use crate::lock::LockSpec;
 pub use schema::postgres_schema;
 pub(crate) use url::PostgresUrl;
 
-use shared::Shared;
+use shared::SharedState;
 
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
 pub(crate) struct PostgresNode {
     name: Arc<str>,
     url: Mutex<Option<PostgresUrl>>,
     status: StatusSender,
-    started: OnceLock<Arc<Shared>>,
+    started: OnceLock<Arc<SharedState>>,
     /// They end when the node is dropped.
     tasks: OnceLock<Vec<AbortOnDropHandle<()>>>,
 }
@@ -84,7 +88,7 @@ impl Node for PostgresNode {
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(url) = self.url.lock().take() else { return };
         let (name, status) = (Arc::clone(&self.name), self.status.clone());
-        let shared = Shared::new(name, url, settings.clone(), status);
+        let shared = SharedState::new(name, url, settings.clone(), status);
         let tasks = shared.start(runtime);
         self.started.get_or_init(|| shared);
         self.tasks.get_or_init(|| tasks);

@@ -4,16 +4,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
+use futures_util::future::{BoxFuture, FutureExt, pending, ready};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channels::{Channels, channel};
-use super::link::Link;
-use super::link::{Answer, Event, Value, Work};
+use super::connect::connect;
+use super::link::{LinkDriver, LinkEvent, ServerLink};
 use super::schema::{Findings, Statement};
+use super::session::{Answer, SqlValue, Work};
 use super::slot::Slot;
 use super::unsettled::UnsettledTokens;
 use super::url::PostgresUrl;
@@ -22,17 +23,20 @@ use crate::jitter::jitter;
 use crate::log_limit::LogLimit;
 use crate::node::watch::gate::{Closures, Gate};
 use crate::node::watch::outage_log::OutageLog;
+use crate::node::watch::pauses;
 use crate::node::watch::wall_clock::Reading;
 use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, Silence, StatusSender};
 use crate::{log_limited, telemetry};
 
+/// After a connection that lasted for less than this, there is a pause.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// The time between two clean-ups in seconds, which the jitter spreads over the processes.
 const CLEAN_UP: std::ops::Range<u64> = 1800..5400;
 /// How many rows one clean-up deletes at most, before it is repeated.
 const CLEANED: usize = 1000;
 
 /// The state of a node.
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) name: Arc<str>,
     pub(super) url: PostgresUrl,
     pub(super) settings: NodeSettings,
@@ -57,7 +61,7 @@ struct Seen {
     at: Instant,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(
         name: Arc<str>,
         url: PostgresUrl,
@@ -91,14 +95,56 @@ impl Shared {
         slots.chain([listen, clean_up]).map(spawn).collect()
     }
 
+    /// Keeps a connection. Calls `on_connected` when it begins, `on_event` for its events, and `on_change` when its status has
+    /// changed.
+    async fn keep(
+        &self,
+        slot: &Slot,
+        on_connected: impl Fn(Arc<ServerLink>) -> BoxFuture<'static, ()>,
+        on_event: impl Fn(LinkEvent),
+        on_change: impl Fn(),
+    ) {
+        let (mut next_pause, mut former) = (pauses::FIRST, None);
+        loop {
+            let error = match connect(&self.url, &self.settings, former).await {
+                Ok(connected) => {
+                    self.admit(&connected.findings);
+                    former = Some(connected.findings.backend);
+                    let since = Instant::now();
+                    let NodeSettings { node_timeout, clock, .. } = &self.settings;
+                    let (link, driver) =
+                        LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
+                    let link = Arc::new(link);
+                    slot.set(Ok(Arc::clone(&link)));
+                    on_change();
+                    let reason = tokio::select! {
+                        reason = driver.run(&on_event) => reason,
+                        never = async {
+                            on_connected(link).await;
+                            pending().await
+                        } => never,
+                    };
+                    if since.elapsed() >= SHORT_LIVED {
+                        next_pause = Duration::ZERO;
+                    }
+                    NodeError::NotConnected(reason)
+                }
+                Err(error) => error,
+            };
+            slot.set(Err(error.clone()));
+            on_change();
+            pauses::pause(&error, &mut next_pause, &slot.wanted).await;
+        }
+    }
+
     async fn keep_slot(self: Arc<Self>, index: usize) {
         let on_event = |event| {
-            if let (0, Event::Time(reading)) = (index, event) {
+            if let (0, LinkEvent::Time(reading)) = (index, event) {
                 self.compare_clock(reading);
             }
         };
         let on_connected = |_| ready(()).boxed();
-        self.slots[index].keep(&self, on_connected, on_event, || self.update_status()).await;
+        self.keep(&self.slots[index], on_connected, on_event, || self.update_status()).await;
     }
 
     /// Keeps the connection for notifications. Behind a pooler there is none, and waiters poll.
@@ -108,14 +154,14 @@ impl Shared {
         }
         let on_connected = |link| Arc::clone(&self).begin_listening(link).boxed();
         let on_event = |event| {
-            if let Event::Notified(channel) = event {
+            if let LinkEvent::Notified(channel) = event {
                 self.channels.notify(&channel);
             }
         };
-        self.listener.keep(&self, on_connected, on_event, || {}).await;
+        self.keep(&self.listener, on_connected, on_event, || {}).await;
     }
 
-    async fn begin_listening(self: Arc<Self>, link: Arc<Link>) {
+    async fn begin_listening(self: Arc<Self>, link: Arc<ServerLink>) {
         self.channels.use_link(&link).await;
         if !self.channels.are_notified(&link).await {
             log_limited!(
@@ -211,7 +257,7 @@ impl Shared {
     }
 
     /// Returns an error if an operation would not be sent.
-    pub(super) fn check(&self, op: &Op) -> Result<Arc<Link>, NodeError> {
+    pub(super) fn check(&self, op: &Op) -> Result<Arc<ServerLink>, NodeError> {
         if let Action::Acquire { .. } = op.action {
             self.gate.check_grants()?;
         }
@@ -243,8 +289,8 @@ impl Shared {
             Release { min_hold: None } => (Statement::Release, None),
             _ => return Err(NodeError::Server("this node does not know the action".into())),
         };
-        let mut values = vec![Value::Text(name.into()), Value::Text(token.as_str().into())];
-        values.extend(number.map(Value::Number));
+        let mut values = vec![SqlValue::Text(name.into()), SqlValue::Text(token.as_str().into())];
+        values.extend(number.map(SqlValue::Number));
         let is_release = matches!(op.action, Release { .. });
         let to_notify = is_release.then(|| channel(name));
         let unsettled = match op.action {

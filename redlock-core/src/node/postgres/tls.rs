@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::connect::Socket;
 use crate::access::{TlsOptions, client_config};
 use crate::error::{NodeError, legible};
 
@@ -18,10 +19,10 @@ const WILLING: u8 = b'S';
 
 /// Encrypts a connection to a server whose certificate is valid for `host`.
 pub(super) async fn encrypt(
-    mut socket: Socket,
+    mut socket: TcpStream,
     host: &str,
     options: &TlsOptions,
-) -> Result<Socket, NodeError> {
+) -> Result<TlsStream<TcpStream>, NodeError> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| NodeError::Tls("the host has no valid name".into()))?;
     let config = client_config(options).await?;
@@ -32,11 +33,8 @@ pub(super) async fn encrypt(
             "the server does not speak TLS: set ssl = on, or write sslmode=disable".into(),
         ));
     }
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, socket)
-        .await
-        .map_err(|error| failed(&error))?;
-    Ok(Box::new(stream))
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, socket).await.map_err(|error| failed(&error))
 }
 
 fn failed(error: &io::Error) -> NodeError {

@@ -1,0 +1,118 @@
+//! Executes statements over a client of tokio-postgres.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::TryStreamExt;
+use futures_util::future::join;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Client, Error, Row};
+
+use super::schema::Statement;
+
+/// What a request asks the server for.
+pub(super) enum Work {
+    /// A statement over the table, and the channel to notify afterwards.
+    Statement(Statement, Vec<SqlValue>, Option<Box<str>>),
+    /// A command without parameters.
+    Command(String),
+}
+
+/// A parameter of a statement. `Debug` does not show it, because tokio-postgres logs parameters (secrets stay in).
+pub(super) enum SqlValue {
+    Text(Box<str>),
+    Number(i64),
+}
+
+/// The answer to a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Answer {
+    pub(super) rows: usize,
+    /// The number in the first row.
+    pub(super) number: Option<i64>,
+    /// The rest of another holder's lease in the first row.
+    pub(super) rest: Option<Duration>,
+}
+
+impl Answer {
+    /// Returns the number as a time since 1970.
+    pub(super) fn time(self) -> Duration {
+        Duration::from_micros(self.number.unwrap_or_default().unsigned_abs())
+    }
+}
+
+/// Executes work over a client.
+pub(super) struct Session {
+    pub(super) client: Client,
+    /// The prepared statements; none behind a pooler, which may send a statement to a session that has not prepared it.
+    pub(super) prepared: Vec<tokio_postgres::Statement>,
+    /// The schema of the table.
+    pub(super) schema: String,
+}
+
+impl Session {
+    pub(super) fn is_pooled(&self) -> bool {
+        self.prepared.is_empty()
+    }
+
+    /// Executes work. The first poll sends it.
+    pub(super) async fn execute(&self, work: Work) -> Result<Answer, Error> {
+        let (statement, values, channel) = match work {
+            Work::Command(command) => {
+                return self.client.batch_execute(&command).await.map(|()| Answer::default());
+            }
+            Work::Statement(statement, values, channel) => (statement, values, channel),
+        };
+        let work = self.query(statement, values);
+        let Some(channel) = channel else { return work.await };
+        // If it fails, waiters poll.
+        let notify = self.query(Statement::Notify, vec![SqlValue::Text(channel)]);
+        if self.is_pooled() {
+            let answer = work.await;
+            let _ = notify.await;
+            answer
+        } else {
+            join(work, notify).await.0
+        }
+    }
+
+    async fn query(&self, statement: Statement, values: Vec<SqlValue>) -> Result<Answer, Error> {
+        let rows = if let Some(prepared) = self.prepared.get(statement as usize) {
+            self.client.query_raw(prepared, values).await?
+        } else {
+            let typed = values.into_iter().zip(statement.types().iter().cloned());
+            self.client.query_typed_raw(&statement.sql(&self.schema), typed).await?
+        };
+        let rows: Vec<Row> = rows.try_collect().await?;
+        let Some(first) = rows.first() else { return Ok(Answer::default()) };
+        let rest: Option<i64> = first.try_get(1)?;
+        let rest = rest.map(|micros| Duration::from_micros(micros.max(0).unsigned_abs()));
+        Ok(Answer { rows: rows.len(), number: first.try_get(0)?, rest })
+    }
+}
+
+impl ToSql for SqlValue {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Self::Text(text) => text.as_ref().to_sql(kind, out),
+            Self::Number(number) => number.to_sql(kind, out),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        [Type::TEXT, Type::INT8].contains(kind)
+    }
+
+    to_sql_checked!();
+}
+
+impl fmt::Debug for SqlValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(..)")
+    }
+}
