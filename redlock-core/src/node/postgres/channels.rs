@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::link::ServerLink;
-use super::schema::Statement;
 use super::session::{SqlValue, Work};
+use super::sql::Statement;
 use crate::jitter::jitter;
 use crate::node::{Notify, Subscription};
 

@@ -10,13 +10,14 @@ use futures_util::future::{join, try_join_all};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::config::{Config, Host, SslMode};
 use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 
 use super::error;
-use super::schema::{Findings, Statement, findings_query};
+use super::schema::Findings;
 use super::session::Session;
 use super::socket::{self, ServerSocket};
+use super::sql::{END, FINDINGS, Statement};
 use super::url::{PostgresUrl, address};
 use crate::error::NodeError;
 use crate::node::NodeSettings;
@@ -145,8 +146,8 @@ async fn set_up(
 ) -> Result<(Session, Findings), NodeError> {
     let schema = url.schema.clone();
     let failed = |error| error::of_connect(&error);
-    let query = findings_query(&schema);
-    let find = client.query_typed(&query, &[]);
+    let wanted: [(&(dyn ToSql + Sync), Type); 1] = [(&schema, Type::TEXT)];
+    let find = client.query_typed(FINDINGS, &wanted);
     let statements = if url.has_pooler { &[][..] } else { &Statement::ALL };
     let prepare = try_join_all(statements.iter().map(async |statement| {
         client.prepare_typed(&statement.sql(&schema), statement.types()).await
@@ -164,8 +165,6 @@ async fn set_up(
 /// Ends a process of the server, and waits until it is gone: the call only sends a signal. On another server there is no such
 /// process.
 async fn end(client: &Client, (pid, start): Backend) -> Result<(), tokio_postgres::Error> {
-    const END: &str = "select pg_terminate_backend(pid) from pg_stat_activity \
-                       where pid = $1 and (extract(epoch from backend_start) * 1000000)::bigint = $2";
     while !client.query_typed(END, &[(&pid, Type::INT4), (&start, Type::INT8)]).await?.is_empty() {
         sleep(ENDING).await;
     }

@@ -19,8 +19,8 @@ use tokio_postgres::{AsyncMessage, Error};
 
 use super::connect::Connected;
 use super::error;
-use super::schema::Statement;
 use super::session::{Answer, Work};
+use super::sql::Statement;
 use super::unsettled::Unsettled;
 use crate::clock::{Clock, nanos};
 use crate::error::{NodeError, legible};

@@ -1,7 +1,8 @@
 //! A node over a PostgreSQL server: each lock is a row of a table.
 //!
 //! * [`url`]: reads the URL of a node.
-//! * [`schema`]: the table, the statements over it, and the checks before its first use.
+//! * [`sql`]: the statements.
+//! * [`schema`]: the table, and the checks before its first use.
 //! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
 //! * [`slot`]: keeps one connection.
 //! * [`connect`]: makes a connection.
@@ -20,6 +21,7 @@ mod session;
 mod shared;
 mod slot;
 mod socket;
+mod sql;
 #[cfg(feature = "tls")]
 mod tls;
 mod unsettled;

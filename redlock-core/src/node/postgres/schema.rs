@@ -1,10 +1,10 @@
-//! The table of the locks: its definition, the statements over it, and the checks before its first use.
+//! The table of the locks: its definition, and the checks before its first use.
 
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
+use super::sql::{create_table, quoted, table};
 use crate::error::NodeError;
 
 /// Returns the statements that create the table of the locks in a schema, for the migrations of a service.
@@ -21,127 +21,14 @@ use crate::error::NodeError;
 /// assert!(sql.starts_with("create schema if not exists \"locks\";\ncreate table"));
 /// ```
 pub fn postgres_schema(schema: &str) -> String {
-    let (schema, table) = (quoted(schema), table(schema));
+    let (schema, table, create) = (quoted(schema), table(schema), create_table(schema));
     format!(
         "create schema if not exists {schema};\n\
-         {}\n\
+         {create}\
          -- The rights of a role that does not own the table:\n\
          -- grant usage on schema {schema} to ROLE;\n\
-         -- grant select, insert, update, delete on {table} to ROLE;\n",
-        create_table(&table)
+         -- grant select, insert, update, delete on {table} to ROLE;\n"
     )
-}
-
-/// Half of each page stays free, so that an update finds its place beside the former row and needs no work on the index.
-fn create_table(table: &str) -> String {
-    format!(
-        "create table if not exists {table} (\n  \
-           name text collate \"C\" primary key,\n  \
-           token text not null,\n  \
-           expires timestamptz not null,\n  \
-           number bigint not null\n\
-         ) with (fillfactor = 50);"
-    )
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn table(schema: &str) -> String {
-    format!("{}.redlock_lease", quoted(schema))
-}
-
-/// A statement over the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Statement {
-    Acquire,
-    Extend,
-    Confirm,
-    Release,
-    /// A release with `min_hold`.
-    Shorten,
-    Notify,
-    CleanUp,
-    Time,
-}
-
-impl Statement {
-    pub(super) const ALL: [Self; 8] = [
-        Self::Acquire,
-        Self::Extend,
-        Self::Confirm,
-        Self::Release,
-        Self::Shorten,
-        Self::Notify,
-        Self::CleanUp,
-        Self::Time,
-    ];
-
-    /// The types of the parameters: the name and the token of a lock, and a time in microseconds or a number; or a channel.
-    pub(super) const fn types(self) -> &'static [Type] {
-        match self {
-            Self::Acquire | Self::Extend | Self::Confirm | Self::Shorten => {
-                &[Type::TEXT, Type::TEXT, Type::INT8]
-            }
-            Self::Release => &[Type::TEXT, Type::TEXT],
-            Self::Notify => &[Type::TEXT],
-            Self::CleanUp | Self::Time => &[],
-        }
-    }
-
-    /// Returns the statement. Its rows have the columns `number` and `rest`: a row with a number means yes, a row without
-    /// means that another token holds the lock, for the rest in microseconds. No row means no.
-    pub(super) fn sql(self, schema: &str) -> String {
-        /// The rows of the lock that the token holds.
-        const OWN: &str = "where name = $1 and token = $2 and expires > clock_timestamp() returning number, null::bigint as rest";
-        /// A crash of the server may undo a statement with this, which delays no caller.
-        const NO_WAIT: &str = "set_config('synchronous_commit', 'off', true)";
-        let table = table(schema);
-        match self {
-            // The first condition keeps a refusal from locking the row, and from waiting for the disk. Only the second one
-            // is safe: it is checked again on the latest version of the row. A caller that has lost a race there gets no
-            // row, because the outer query sees the former version. An empty token means that the lock is free.
-            Self::Acquire => format!(
-                "with granted as ( \
-                   insert into {table} as l (name, token, expires, number) \
-                   select $1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond', \
-                     (extract(epoch from clock_timestamp()) * 1000000)::bigint \
-                   where not exists (select from {table} h where h.name = $1 and h.token not in ('', $2) \
-                     and h.expires > clock_timestamp()) \
-                   on conflict (name) do update set token = excluded.token, number = greatest(l.number + 1, excluded.number), \
-                     expires = clock_timestamp() + $3::bigint * interval '1 microsecond' \
-                   where l.token in ('', $2) or l.expires <= clock_timestamp() \
-                   returning number) \
-                 select number, null::bigint as rest from granted union all \
-                 select null, (extract(epoch from h.expires - clock_timestamp()) * 1000000)::bigint from {table} h \
-                 where h.name = $1 and h.token not in ('', $2) and h.expires > clock_timestamp() \
-                   and not exists (select from granted)"
-            ),
-            Self::Extend => format!(
-                "update {table} set expires = greatest(expires, clock_timestamp() + $3::bigint * interval '1 microsecond') {OWN}"
-            ),
-            Self::Confirm => format!("update {table} set number = greatest(number, $3) {OWN}"),
-            // The row stays, so that its number grows. Its time stays, so that the clean-up is late.
-            Self::Release => {
-                format!("update {table} set token = '', expires = clock_timestamp() {OWN}, {NO_WAIT}")
-            }
-            Self::Shorten => format!(
-                "update {table} set expires = least(expires, clock_timestamp() + $3::bigint * interval '1 microsecond') {OWN}"
-            ),
-            // A transaction of its own: a notification holds a lock of all databases until its commit.
-            Self::Notify => format!("select null::bigint as number, null::bigint as rest, {NO_WAIT}, pg_notify($1, '')"),
-            // A later clock could repeat the number of a row that is deleted earlier.
-            Self::CleanUp => format!(
-                "delete from {table} where name in (select name from {table} \
-                   where expires < clock_timestamp() - interval '1 day' \
-                     and number < (extract(epoch from clock_timestamp()) * 1000000)::bigint \
-                   limit 1000 for update skip locked) \
-                 returning number, null::bigint as rest, {NO_WAIT}"
-            ),
-            Self::Time => "select (extract(epoch from clock_timestamp()) * 1000000)::bigint as number, null::bigint as rest".to_owned(),
-        }
-    }
 }
 
 /// The answers of a server before its first use.
@@ -161,38 +48,8 @@ pub(super) struct Findings {
     pub(super) may_forget: bool,
 }
 
-/// Asks for the findings, and for what [`Findings::read`] checks. `pg_control_checkpoint` has the timeline of the last
-/// checkpoint: if that is the present one, the promotion was before it.
-pub(super) fn findings_query(schema: &str) -> String {
-    format!(
-        "select pg_is_in_recovery() as is_replica, current_setting('server_encoding') as server_encoding, current_setting('fsync') as fsync, \
-           current_setting('full_page_writes') as full_page_writes, current_setting('synchronous_commit') as synchronous_commit, \
-           current_setting('transaction_isolation') as isolation, current_setting('lock_timeout') as lock_timeout, \
-           has_schema_privilege(n.oid, 'usage') as may_use, \
-           (select string_agg(attname || ' ' || format_type(atttypid, atttypmod) || case attname when 'name' then \
-              (select ' ' || collname from pg_collation where oid = attcollation) else '' end, ', ' order by attname) \
-            from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped) as columns, \
-           exists (select from pg_index join pg_attribute on attrelid = indrelid and attnum = indkey[0] \
-             where indrelid = c.oid and indisunique and indpred is null and indnkeyatts = 1 and attname = 'name') as is_unique, \
-           (select string_agg(p, ', ') from unnest('{{select,insert,update,delete}}'::text[]) p \
-             where not has_table_privilege(c.oid, p)) as missing, \
-           (select system_identifier from pg_control_system()) as system, \
-           timeline, \
-           (select (extract(epoch from clock_timestamp() - checkpoint_time) * 1000000)::bigint \
-             from pg_control_checkpoint() where timeline_id = wanted.timeline) as promoted_ago, \
-           (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint as uptime, \
-           pg_backend_pid() as pid, \
-           (select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity where pid = pg_backend_pid()) as backend_start \
-         from (select '{}' as schema, case when pg_is_in_recovery() then 0 \
-             else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline) as wanted \
-           left join pg_namespace n on n.nspname = schema \
-           left join pg_class c on c.relnamespace = n.oid and c.relname = 'redlock_lease' and c.relkind in ('r', 'p')",
-        schema.replace('\'', "''")
-    )
-}
-
 impl Findings {
-    /// Checks the answer to [`findings_query`]. An error names what is wrong, and the statement that repairs it.
+    /// Checks the answer to [`FINDINGS`](super::sql::FINDINGS). An error names what is wrong, and the statement that repairs it.
     pub(super) fn read(row: &Row, schema: &str) -> Result<Self, NodeError> {
         let wrong = |reason: String| Err(NodeError::Server(reason.into()));
         let text = |column: &str| {
@@ -240,7 +97,7 @@ impl Findings {
         let repair = || {
             format!(
                 "{} (redlock_core::postgres_schema has all statements)",
-                create_table(&table).replace('\n', "")
+                create_table(schema).replace('\n', "")
             )
         };
         match text("columns") {
@@ -295,14 +152,5 @@ mod tests {
             ),
             "{sql}"
         );
-        assert!(findings_query("it's").contains("select 'it''s' as schema"));
-    }
-
-    /// A statement is found in the list of the prepared statements by its number.
-    #[test]
-    fn the_list_of_statements_is_in_their_order() {
-        for (index, statement) in Statement::ALL.into_iter().enumerate() {
-            assert_eq!(statement as usize, index, "{statement:?}");
-        }
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::join;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Error, Row};
 
-use super::schema::Statement;
+use super::sql::Statement;
 
 /// What a request asks the server for.
 pub(super) enum Work {

@@ -1,0 +1,17 @@
+-- $1 name, $2 token, $3 microseconds. The first condition keeps a refusal from locking the row, and from waiting for the
+-- disk. Only the second one is safe: the server checks it again on the latest version of the row. A caller that has lost a
+-- race there gets no row, because the outer query sees the former version.
+with granted as (
+  insert into {table} as l (name, token, expires, number)
+  select $1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond',
+    (extract(epoch from clock_timestamp()) * 1000000)::bigint
+  where not exists (select from {table} h
+    where h.name = $1 and h.token not in ('', $2) and h.expires > clock_timestamp())
+  on conflict (name) do update set token = excluded.token, number = greatest(l.number + 1, excluded.number),
+    expires = clock_timestamp() + $3::bigint * interval '1 microsecond'
+  where l.token in ('', $2) or l.expires <= clock_timestamp()
+  returning number)
+select number, null::bigint as rest from granted union all
+select null, (extract(epoch from h.expires - clock_timestamp()) * 1000000)::bigint from {table} h
+where h.name = $1 and h.token not in ('', $2) and h.expires > clock_timestamp()
+  and not exists (select from granted)

@@ -1,0 +1,30 @@
+-- What a node asks a server before its first use. The last checkpoint has the timeline of its time: if that is the present
+-- timeline, the promotion was before the checkpoint.
+select pg_is_in_recovery() as is_replica,
+  current_setting('server_encoding') as server_encoding,
+  current_setting('fsync') as fsync,
+  current_setting('full_page_writes') as full_page_writes,
+  current_setting('synchronous_commit') as synchronous_commit,
+  current_setting('transaction_isolation') as isolation,
+  current_setting('lock_timeout') as lock_timeout,
+  has_schema_privilege(n.oid, 'usage') as may_use,
+  (select string_agg(attname || ' ' || format_type(atttypid, atttypmod) || case attname
+      when 'name' then (select ' ' || collname from pg_collation where oid = attcollation) else '' end,
+      ', ' order by attname)
+    from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped) as columns,
+  exists (select from pg_index join pg_attribute on attrelid = indrelid and attnum = indkey[0]
+    where indrelid = c.oid and indisunique and indpred is null and indnkeyatts = 1 and attname = 'name') as is_unique,
+  (select string_agg(p, ', ') from unnest('{select,insert,update,delete}'::text[]) p
+    where not has_table_privilege(c.oid, p)) as missing,
+  (select system_identifier from pg_control_system()) as system,
+  timeline,
+  (select (extract(epoch from clock_timestamp() - checkpoint_time) * 1000000)::bigint
+    from pg_control_checkpoint() where timeline_id = wanted.timeline) as promoted_ago,
+  (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint as uptime,
+  pg_backend_pid() as pid,
+  (select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity
+    where pid = pg_backend_pid()) as backend_start
+from (select $1::text as schema, case when pg_is_in_recovery() then 0
+    else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline) as wanted
+  left join pg_namespace n on n.nspname = schema
+  left join pg_class c on c.relnamespace = n.oid and c.relname = 'redlock_lease' and c.relkind in ('r', 'p')
