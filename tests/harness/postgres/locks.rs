@@ -29,8 +29,7 @@ impl PostgresServer {
     }
 
     fn table(&self) -> String {
-        let (schema, _) = self.options.locks.as_ref().expect("a server with a table of locks");
-        format!("{schema}.redlock_lease")
+        format!("\"{}\".redlock_lease", self.schema())
     }
 }
 

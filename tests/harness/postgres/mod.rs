@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use redlock_core::postgres_schema;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
@@ -32,11 +33,14 @@ pub struct PostgresOptions {
     settings: Vec<(String, String)>,
     password: Option<String>,
     tls: Option<[PathBuf; 2]>,
-    locks: Option<(String, String)>,
+    schema: Option<String>,
 }
 
+/// The default schema of the table of locks.
+const SCHEMA: &str = "locks";
+
 impl PostgresOptions {
-    /// Sets a parameter of `postgresql.conf`, such as `"max_connections", "10"`. By default, `fsync` is off.
+    /// Sets a parameter of `postgresql.conf`, such as `"max_connections", "10"`.
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
@@ -59,11 +63,10 @@ impl PostgresOptions {
         self
     }
 
-    /// Makes a schema with this name, and runs `sql` to make its table of locks. The role `app` gets the rights that a
-    /// lock needs.
+    /// Sets the schema of the table of locks. Defaults to `locks`.
     #[must_use]
-    pub fn locks(mut self, schema: &str, sql: &str) -> Self {
-        self.locks = Some((schema.to_owned(), sql.to_owned()));
+    pub fn schema(mut self, schema: &str) -> Self {
+        self.schema = Some(schema.to_owned());
         self
     }
 
@@ -84,7 +87,8 @@ impl PostgresOptions {
 /// A PostgreSQL server with its own port and its own data folder. It listens on 127.0.0.1 and on a Unix socket. Dropping
 /// the value ends the server and removes its data.
 ///
-/// The superuser `postgres` connects by the socket and needs no password. The role `app` connects by TCP.
+/// The superuser `postgres` connects by the socket and needs no password. The role `app` connects by TCP, and has the
+/// rights that locks need.
 #[derive(Debug)]
 pub struct PostgresServer {
     // Dropped first: the server ends before its files disappear.
@@ -130,10 +134,9 @@ impl PostgresServer {
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let password =
             self.options.password.as_deref().map(|password| format!(":{}", encoded(password)));
-        let schema =
-            self.options.locks.as_ref().map(|(schema, _)| format!("?schema={}", encoded(schema)));
-        let (password, schema) = (password.unwrap_or_default(), schema.unwrap_or_default());
-        format!("postgres://app{password}@{host}:{port}/postgres{schema}")
+        let schema = encoded(self.schema());
+        let password = password.unwrap_or_default();
+        format!("postgres://app{password}@{host}:{port}/postgres?schema={schema}")
     }
 
     /// Returns the connection string of the superuser.
@@ -211,6 +214,10 @@ impl PostgresServer {
         }
     }
 
+    fn schema(&self) -> &str {
+        self.options.schema.as_deref().unwrap_or(SCHEMA)
+    }
+
     fn process(&self) -> &Process {
         self.process.as_ref().expect("a server that runs")
     }
@@ -270,14 +277,12 @@ impl PostgresServer {
         let password = self.options.password.as_deref();
         let password =
             password.map(|password| format!(" password '{}'", password.replace('\'', "''")));
-        let locks = self.options.locks.as_ref().map(|(schema, sql)| {
-            format!(
-                "create schema if not exists {schema}; {sql}; grant usage on schema {schema} to app; \
-                 grant select, insert, update, delete on all tables in schema {schema} to app"
-            )
-        });
-        let (password, locks) = (password.unwrap_or_default(), locks.unwrap_or_default());
-        let sql = format!("create role app login{password}; {locks}");
+        let (schema, password) = (self.schema(), password.unwrap_or_default());
+        let sql = format!(
+            "create role app login{password}; {}; grant usage on schema \"{schema}\" to app; \
+             grant select, insert, update, delete on all tables in schema \"{schema}\" to app",
+            postgres_schema(schema)
+        );
         // tokio-postgres would log the password.
         let (data, port) = (self.data().display().to_string(), self.port().to_string());
         let arguments = ["-X", "-q", "-U", "postgres", "-h", &data, "-p", &port, "-c", &sql];
@@ -317,7 +322,6 @@ impl PostgresServer {
             ("listen_addresses", "127.0.0.1"),
             ("wal_level", "replica"),
             ("max_wal_size", "1GB"),
-            ("fsync", "off"),
             ("ssl", tls),
         ];
         let given = self.options.settings.iter().map(|(name, value)| (&**name, &**value));

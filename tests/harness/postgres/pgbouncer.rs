@@ -74,8 +74,7 @@ impl PgBouncer {
 
     /// Returns the [URL](PostgresServer::url) of the server through this pooler, with the parameter that a pooler needs.
     pub fn url(&self) -> String {
-        let separator = if self.url.contains('?') { '&' } else { '?' };
-        format!("{}{separator}pooler=transaction", self.url)
+        format!("{}&pooler=transaction", self.url)
     }
 }
 

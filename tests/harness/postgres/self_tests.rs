@@ -13,11 +13,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// The longest time in which a server that runs answers.
 const SHORT: Duration = Duration::from_millis(300);
 
-const TABLE: &str = r#"create table locks.redlock_lease (name text collate "C" primary key,
-    token text not null, expires timestamptz not null, number bigint not null)"#;
-
 async fn start(options: PostgresOptions) -> Option<PostgresServer> {
-    options.locks("locks", TABLE).start().await.inspect_err(|why| skip(why)).ok()
+    options.start().await.inspect_err(|why| skip(why)).ok()
 }
 
 /// Connects as the role `app`.
