@@ -37,6 +37,22 @@ impl PostgresServer {
         replica
     }
 
+    /// Keeps this replica from receiving any further write of its primary.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn cut_off(&self) {
+        let admin = self.admin().await;
+        admin.batch_execute("alter system set primary_conninfo = ''").await.expect("a setting");
+        admin.batch_execute("select pg_reload_conf()").await.expect("a reload");
+        eventually("the replica receives nothing", START, async || {
+            let rows = admin.query("select from pg_stat_wal_receiver", &[]).await;
+            rows.expect("the receiver").is_empty().then_some(())
+        })
+        .await;
+    }
+
     /// Makes this replica a primary, and waits until it accepts writes.
     ///
     /// # Panics

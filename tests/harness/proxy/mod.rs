@@ -168,8 +168,7 @@ impl Proxy {
     /// Returns the open connections, the oldest first.
     pub fn connections(&self) -> Vec<Connection> {
         let mut connections = self.shared.lock();
-        connections
-            .retain(|connection| !connection.reset.iter().all(CancellationToken::is_cancelled));
+        connections.retain(|connection| !connection.is_over());
         connections.clone()
     }
 }
@@ -195,6 +194,11 @@ impl Connection {
     /// Returns the data that reached the server after the [reset](Self::reset_client) of the client's side.
     pub fn outlived(&self) -> Vec<u8> {
         self.outlived.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether both sides have ended.
+    pub fn is_over(&self) -> bool {
+        self.reset.iter().all(CancellationToken::is_cancelled)
     }
 
     /// Resets both sides, and discards held-back data.

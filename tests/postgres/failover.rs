@@ -1,0 +1,99 @@
+//! Replicas that take over.
+
+use redlock_core::{LockError, NodeError, Vote};
+use redlock_tests::{PostgresServer, eventually};
+
+use crate::{KEY, LONG, SOON, connect, impatient, is_contended, no_lock_is_left, start};
+
+/// Returns the URL with both servers.
+fn url(primary: &PostgresServer, replica: &PostgresServer) -> String {
+    primary.url_at(&format!("127.0.0.1:{},127.0.0.1", primary.port()), replica.port())
+}
+
+#[tokio::test]
+async fn a_synchronous_replica_that_takes_over_has_every_lock() {
+    let Some(mut primary) = start().await else { return };
+    let replica = primary.start_replica(true).await;
+    let url = url(&primary, &replica);
+    let (holder, other) = (connect(&url).await, connect(&url).await);
+    let guard = holder.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
+    let number = guard.fencing_token().unwrap();
+    primary.kill();
+    replica.promote().await;
+    is_contended(&other, KEY).await;
+    eventually("the holder is connected", SOON, async || holder.is_available().then_some(())).await;
+    guard.release().await.unwrap();
+    let next = eventually("the lock is free", SOON, async || {
+        other.lock(KEY).fenced(true).try_acquire().await.ok()
+    })
+    .await;
+    assert!(next.fencing_token().unwrap() > number);
+}
+
+/// A case that the guide does not promise to prevent: without a synchronous replica and without the guard, a failover leads
+/// to two holders.
+#[tokio::test]
+async fn an_asynchronous_replica_that_takes_over_may_grant_a_held_lock_again() {
+    let Some(mut primary) = start().await else { return };
+    let replica = primary.start_replica(false).await;
+    let url = url(&primary, &replica);
+    let (holder, other) = (connect(&url).await, connect(&url).await);
+    replica.cut_off().await;
+    let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    primary.kill();
+    replica.promote().await;
+    let second = eventually("the replica grants the lock", SOON, async || {
+        other.lock(KEY).expire(LONG).try_acquire().await.ok()
+    })
+    .await;
+    assert!(guard.is_valid() && second.is_valid());
+}
+
+#[tokio::test]
+async fn with_the_restart_guard_a_replica_that_takes_over_grants_nothing_at_first() {
+    let Some(mut primary) = start().await else { return };
+    let replica = primary.start_replica(false).await;
+    let url = url(&primary, &replica);
+    let guarded = async || impatient(&url).restart_guard(LONG).connect().await.unwrap();
+    let (holder, other) = (guarded().await, guarded().await);
+    replica.cut_off().await;
+    let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    primary.kill();
+    replica.promote().await;
+    eventually("the vote of the replica does not count", SOON, async || {
+        let error = other.lock(KEY).expire(LONG).try_acquire().await.expect_err("a held lock");
+        let LockError::Unavailable { votes, .. } = &error else { panic!("{error:?}") };
+        let is_promoted =
+            |vote: Option<&Vote>| matches!(vote, Some(Vote::Failed(NodeError::Promoted { .. })));
+        votes.iter().any(|(_, vote)| is_promoted(vote)).then_some(())
+    })
+    .await;
+    // A manager that knows no former primary sees the promotion too.
+    assert!(!guarded().await.is_granting());
+    assert!(guard.is_valid());
+}
+
+/// Then the server reports success with a warning, although the replica does not have the lock.
+#[tokio::test]
+async fn a_wait_for_the_replica_that_an_operator_cancels_is_no_grant() {
+    let Some(primary) = start().await else { return };
+    let mut replica = primary.start_replica(true).await;
+    let manager =
+        impatient(&primary.url()).node_timeout(SOON).expire(LONG).connect().await.unwrap();
+    replica.freeze();
+    let attempt = tokio::spawn(manager.lock(KEY).expire(LONG).try_acquire());
+    let admin = primary.admin().await;
+    eventually("the commit waits, and the wait is canceled", SOON, async || {
+        let sql =
+            "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'";
+        (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())
+    })
+    .await;
+    let error = attempt.await.unwrap().expect_err("the replica does not have the lock");
+    let LockError::Unavailable { votes, .. } = &error else { panic!("{error:?}") };
+    let broke =
+        |vote: Option<&Vote>| matches!(vote, Some(Vote::Failed(NodeError::ConnectionBroke(_))));
+    assert!(votes.iter().all(|(_, vote)| broke(vote)), "{error:?}");
+    replica.thaw();
+    no_lock_is_left(&primary).await;
+}

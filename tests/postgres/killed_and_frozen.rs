@@ -1,0 +1,87 @@
+//! Servers that are killed or frozen.
+
+use crate::{KEY, LONG, SOON, connect, is_contended, no_lock_is_left, serves, start};
+use redlock_core::LockError;
+use redlock_tests::eventually;
+
+/// A restarted server has every lock that it has granted.
+#[tokio::test]
+async fn a_lock_outlasts_a_server_that_is_killed_while_the_lock_is_held() {
+    let Some(mut server) = start().await else { return };
+    let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
+    server.kill();
+    assert!(other.lock(KEY).try_acquire().await.is_err());
+    server.restart().await;
+    is_contended(&other, KEY).await;
+    assert!(guard.is_valid());
+    let number = guard.fencing_token().unwrap();
+    eventually("the holder is connected", SOON, async || holder.is_available().then_some(())).await;
+    guard.release().await.unwrap();
+    let next = eventually("the lock is free", SOON, async || {
+        other.lock(KEY).fenced(true).try_acquire().await.ok()
+    })
+    .await;
+    assert!(next.fencing_token().unwrap() > number);
+}
+
+/// The connection for notifications listens again, or the waiter polls.
+#[tokio::test]
+async fn a_waiter_outlasts_a_server_that_is_killed() {
+    let Some(mut server) = start().await else { return };
+    let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let waiter = tokio::spawn(other.lock(KEY).wait_time(LONG).acquire());
+    let admin = server.admin().await;
+    eventually("the waiter listens", SOON, async || {
+        let sql = "select from pg_stat_activity where query like 'listen redlock\\_%'";
+        (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())
+    })
+    .await;
+    server.kill();
+    server.restart().await;
+    eventually("the holder is connected", SOON, async || holder.is_available().then_some(())).await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The server has stored the lock, but dies before it reports success. Nobody knows then whether the lock is set.
+#[tokio::test]
+async fn a_server_that_is_killed_while_it_commits_keeps_no_lock_without_a_holder() {
+    let Some(mut server) = start().await else { return };
+    let mut replica = server.start_replica(true).await;
+    let manager = connect(&server.url()).await;
+    serves(&manager, KEY).await;
+    // The commit waits for this replica.
+    replica.freeze();
+    let attempt = tokio::spawn(manager.lock(KEY).expire(LONG).try_acquire());
+    let admin = server.admin().await;
+    eventually("the commit waits", SOON, async || {
+        let sql = "select from pg_stat_activity where wait_event = 'SyncRep'";
+        (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())
+    })
+    .await;
+    server.kill();
+    assert!(matches!(attempt.await.unwrap(), Err(LockError::Unavailable { .. })));
+    server.restart().await;
+    assert_eq!(server.locks_count().await, 1, "the server has the lock");
+    replica.thaw();
+    no_lock_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_unavailable_and_serves_again_afterwards() {
+    let Some(mut server) = start().await else { return };
+    let (manager, holder) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = holder.lock("held").expire(LONG).try_acquire().await.unwrap();
+    server.freeze();
+    let attempt = manager.lock(KEY).expire(LONG).try_acquire().await;
+    assert!(matches!(attempt, Err(LockError::Unavailable { .. })), "{attempt:?}");
+    eventually("the node is down", SOON, async || (!manager.is_available()).then_some(())).await;
+    server.thaw();
+    serves(&manager, KEY).await;
+    assert!(held.is_valid());
+    held.release().await.unwrap();
+    // Neither the attempt that nobody waited for nor another one has left a lock.
+    no_lock_is_left(&server).await;
+}

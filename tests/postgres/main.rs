@@ -1,0 +1,55 @@
+//! Locks in PostgreSQL while servers, networks and poolers fail.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod failover;
+mod killed_and_frozen;
+mod network;
+mod pooler;
+mod row_locks;
+
+use std::time::Duration;
+
+use redlock_core::{LockManager, LockManagerBuilder};
+use redlock_tests::{PostgresServer, builder, eventually, skip};
+
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(60);
+const KEY: &str = "order:42";
+
+/// Starts a server; skips the test if there is no PostgreSQL.
+async fn start() -> Option<PostgresServer> {
+    PostgresServer::start().await.inspect_err(|why| skip(why)).ok()
+}
+
+/// Returns a builder for tests that wait until a server counts as silent.
+fn impatient(url: &str) -> LockManagerBuilder {
+    builder([url]).node_timeout(Duration::from_secs(1)).connect_timeout(Duration::from_secs(5))
+}
+
+async fn connect(url: &str) -> LockManager {
+    impatient(url).connect().await.unwrap()
+}
+
+/// Waits until an abandoned attempt has left no lock behind.
+async fn no_lock_is_left(server: &PostgresServer) {
+    eventually("no lock is left", SOON, async || (server.locks_count().await == 0).then_some(()))
+        .await;
+}
+
+/// Waits until the manager acquires and releases a lock.
+async fn serves(manager: &LockManager, key: &str) {
+    eventually("the lock is acquired and released", SOON, async || {
+        manager.lock(key).try_acquire().await.ok()?.release().await.ok()
+    })
+    .await;
+}
+
+/// Waits until the manager is refused because another holder has the lock.
+async fn is_contended(manager: &LockManager, key: &str) {
+    eventually("the server answers", SOON, async || {
+        let error = manager.lock(key).try_acquire().await.unwrap_err();
+        error.is_contended().then_some(())
+    })
+    .await;
+}

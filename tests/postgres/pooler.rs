@@ -1,0 +1,31 @@
+//! pgbouncer in transaction mode.
+
+use redlock_tests::{PgBouncer, PostgresServer, connect, skip};
+
+use crate::{KEY, LONG, is_contended, no_lock_is_left, serves, start};
+
+async fn start_pooled() -> Option<(PostgresServer, PgBouncer)> {
+    let server = start().await?;
+    let pooler = PgBouncer::start(&server).await.inspect_err(|why| skip(why)).ok()?;
+    Some((server, pooler))
+}
+
+#[tokio::test]
+async fn locks_work_behind_a_pooler() {
+    let Some((server, pooler)) = start_pooled().await else { return };
+    let (one, other) = (connect([pooler.url()]).await, connect([pooler.url()]).await);
+    let guard = one.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
+    let number = guard.fencing_token().unwrap();
+    is_contended(&other, KEY).await;
+    // Notifications do not arrive: the waiter polls.
+    let waiter = tokio::spawn(other.lock(KEY).fenced(true).wait_time(LONG).acquire());
+    guard.release().await.unwrap();
+    let next = waiter.await.unwrap().unwrap();
+    assert!(next.fencing_token().unwrap() > number);
+    next.release().await.unwrap();
+    for index in 0..50 {
+        let key = index.to_string();
+        tokio::join!(serves(&one, &key), serves(&other, &key));
+    }
+    no_lock_is_left(&server).await;
+}
