@@ -18,7 +18,7 @@
 //! * [`Service`] runs an axum application in a process of its own: an [`example`], or `locked-service`, whose
 //!   handlers write a history. A test can start several.
 //! * [`builder`] and [`connect`] make lock managers with timeouts for a busy machine.
-//! * [`Nodes`] are the nodes of a lock manager, of any kind, so that one test runs over all kinds.
+//! * [`Nodes`] are the nodes of a lock manager over stores of any kind, so that one test runs over all kinds.
 //! * [`PostgresServer`] is a database server, and [`PgBouncer`] a pooler in front of it.
 //! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test.
 //! * [`Logs`] collects log lines, [`drop_after`] drops a future before it is ready, and [`Traces`] finds
@@ -61,6 +61,7 @@ mod servers;
 mod service;
 mod skip;
 mod snapshots;
+mod stores;
 mod storm;
 mod tls;
 mod traces;

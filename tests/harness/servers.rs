@@ -63,6 +63,15 @@ impl DerefMut for Servers {
     }
 }
 
+impl IntoIterator for Servers {
+    type Item = RedisServer;
+    type IntoIter = std::vec::IntoIter<RedisServer>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl From<Vec<RedisServer>> for Servers {
     fn from(servers: Vec<RedisServer>) -> Self {
         Self(servers)

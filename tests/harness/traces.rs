@@ -1,5 +1,6 @@
 //! Finds keys, subscriptions, connections and tasks that a test left behind.
 
+use std::any::Any;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -33,14 +34,12 @@ impl<'a> Traces<'a> {
     /// If a server does not answer.
     pub async fn look(nodes: &'a Nodes) -> Self {
         let mut probes = Vec::new();
-        if let Some(servers) = nodes.servers() {
-            for server in servers.iter() {
-                probes.push(server.probe().await);
-            }
+        for server in nodes.servers() {
+            probes.push(server.probe().await);
         }
         nodes.become_empty().await;
-        if let Nodes::Sentinel(groups) = nodes {
-            for group in groups {
+        for store in nodes.iter() {
+            if let Some(group) = (&**store as &dyn Any).downcast_ref() {
                 are_watched(group).await;
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redlock_axum::redis_lock;
 use redlock_core::{
-    LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError, scope,
+    Dialect, LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError, scope,
 };
 use redlock_tests::{
     Moment, Nodes, Traces, drop_after, eventually, held_briefly, on_each_kind_of_nodes,
@@ -373,7 +373,8 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
 
 /// A request for several keys. The dialect of Redisson has one key only.
 fn several(scene: &Scene, variant: usize) -> LockRequest {
-    let keys = if matches!(scene.nodes, Nodes::Redisson(_)) { &SEVERAL[..1] } else { &SEVERAL[..] };
+    let keys =
+        if scene.nodes.dialect() == Dialect::Redisson { &SEVERAL[..1] } else { &SEVERAL[..] };
     let keys = keys.iter().map(|key| format!("{KEY}{key}"));
     let request = scene.locks.lock_all(keys).wait_time(LONG);
     match variant {

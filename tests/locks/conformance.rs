@@ -1,12 +1,19 @@
 //! Behaviours that all kinds of nodes share. Each runs on one node and on several: in memory, on nodes that
 //! are written against the public trait, and on real servers, in the plain and in the Redisson dialect.
+//!
+//! Those that depend on the node are in [`node_tests`](redlock_core::test_util::node_tests). The tests of the actor node
+//! (`tests/node`) run them over it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use redlock_core::{HoldError, LockError, LockGuard, LockManager, ReleaseError, Vote};
+use redlock_core::test_util::node_tests::{
+    a_held_lock_excludes_its_own_and_other_managers,
+    a_late_release_returns_expired_and_keeps_the_next_holders_lock,
+    only_one_of_many_callers_holds_the_lock_at_a_time,
+    shutdown_releases_held_locks_and_refuses_new_requests,
+};
+use redlock_core::{HoldError, LockError, LockGuard, LockManager, Vote};
 use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -39,15 +46,7 @@ on_each_kind_of_nodes! {
         every_cluster_redisson: Nodes::cluster().await.redisson(),
     ]
     [
-        a_held_lock_excludes_its_own_and_other_managers,
-        different_keys_do_not_exclude_each_other,
-        a_released_lock_is_gone_from_every_node,
-        a_dropped_guard_releases,
-        a_lock_frees_itself_when_its_lease_runs_out,
-        a_late_release_returns_expired_and_keeps_the_next_holders_lock,
-        the_nodes_store_the_requested_lease,
         remaining_is_less_than_the_lease_and_decreases,
-        an_extended_lease_lasts_longer_and_is_never_shortened,
         an_expired_lock_cannot_be_extended,
         a_lease_without_expire_is_renewed,
         a_lease_with_expire_is_renewed_only_on_request,
@@ -57,11 +56,7 @@ on_each_kind_of_nodes! {
         acquire_without_wait_time_and_try_acquire_do_not_wait,
         waiting_ends_at_wait_time,
         a_waiter_gets_the_lock_when_it_is_released,
-        a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends,
-        prefixes_keep_applications_apart,
-        shutdown_releases_held_locks_and_refuses_new_requests,
         invalid_options_and_keys_are_errors,
-        only_one_of_many_callers_holds_the_lock_at_a_time,
     ]
 }
 
@@ -76,94 +71,46 @@ on_each_kind_of_nodes! {
     ]
 }
 
+/// Runs the tests of the contract of a node over each kind of nodes, in a module named after the kind.
+macro_rules! contract_of {
+    ($($kind:ident: [$($several:tt)*] $nodes:expr,)+) => {
+        $(mod $kind {
+            use super::super::*;
+
+            async fn start() -> Nodes {
+                $nodes
+            }
+
+            redlock_core::node_tests!($($several)* start);
+        })+
+    };
+}
+
+mod contract {
+    contract_of! {
+        memory_x1: [] Nodes::memory(1),
+        memory_x5: [several:] Nodes::memory(5),
+        redis_x1: [] Nodes::redis(1).await,
+        sentinel_x1: [] Nodes::sentinel(1).await,
+        redis_x5: [several:] Nodes::redis(5).await,
+        memory_x1_redisson: [] Nodes::memory(1).redisson(),
+        redis_x1_redisson: [] Nodes::redis(1).await.redisson(),
+        redis_x5_redisson: [several:] Nodes::redis(5).await.redisson(),
+        postgres_x1: [] Nodes::postgres(1, 0).await,
+    }
+}
+
+mod thorough {
+    contract_of! {
+        cluster: [] Nodes::cluster().await,
+        cluster_redisson: [] Nodes::cluster().await.redisson(),
+        postgres_x3: [several:] Nodes::postgres(3, 0).await,
+        postgres_beside_two_redis: [several:] Nodes::postgres(1, 2).await,
+    }
+}
+
 async fn short(locks: &LockManager, key: &str) -> LockGuard {
     held_briefly(|| locks.lock(key).expire(SHORT).try_acquire()).await
-}
-
-/// A contended lock is an error for the caller (no work without the lock).
-async fn a_held_lock_excludes_its_own_and_other_managers(nodes: Nodes) {
-    let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    assert_eq!(guard.keys()[0].as_str(), KEY);
-    assert!(guard.is_valid());
-    for locks in [&one, &other] {
-        let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
-        assert!(error.is_contended(), "{error}");
-    }
-    guard.release().await.unwrap();
-    other.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
-}
-
-async fn different_keys_do_not_exclude_each_other(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    let guards = [
-        locks.lock("order:42").try_acquire().await.unwrap(),
-        locks.lock("order:43").try_acquire().await.unwrap(),
-        locks.lock("Order:42").try_acquire().await.unwrap(),
-    ];
-    assert!(guards.iter().all(|guard| guard.is_valid()));
-}
-
-async fn a_released_lock_is_gone_from_every_node(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    locks.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
-    nodes.become_empty().await;
-}
-
-/// Dropping is always safe. rslock keeps the key until its lease ends.
-async fn a_dropped_guard_releases(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    drop(locks.lock(KEY).expire(LONG).try_acquire().await.unwrap());
-    nodes.become_empty().await;
-    locks.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
-}
-
-/// Every lock has a deadline, because its holder may crash.
-async fn a_lock_frees_itself_when_its_lease_runs_out(nodes: Nodes) {
-    let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let guard = short(&one, KEY).await;
-    let next = eventually("the lock is free", SOON, async || {
-        other.lock(KEY).expire(LONG).try_acquire().await.ok()
-    });
-    let next = next.await;
-    assert!(!guard.is_valid(), "two holders at once");
-    assert_eq!(guard.remaining(), Duration::ZERO);
-    assert!(next.is_valid());
-}
-
-/// Only the owner releases: an unconditional `DEL` would remove the next holder's lock.
-async fn a_late_release_returns_expired_and_keeps_the_next_holders_lock(nodes: Nodes) {
-    let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let (late, dropped) = (short(&one, KEY).await, short(&one, "other").await);
-    nodes.become_empty().await;
-    let next = other.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    let next_other = other.lock("other").expire(LONG).try_acquire().await.unwrap();
-    nodes.all_hold(KEY).await;
-    nodes.all_hold("other").await;
-
-    let error = late.release().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
-    assert_eq!(error.votes().len(), nodes.count());
-    drop(dropped);
-    one.shutdown().await;
-
-    assert!(nodes.times_to_live(KEY).await.iter().all(Option::is_some));
-    assert!(nodes.times_to_live("other").await.iter().all(Option::is_some));
-    next.release().await.unwrap();
-    next_other.release().await.unwrap();
-}
-
-async fn the_nodes_store_the_requested_lease(nodes: Nodes) {
-    let locks = nodes.builder().expire(Duration::from_secs(77)).connect().await.unwrap();
-    let _own = locks.lock("own").expire(LONG).try_acquire().await.unwrap();
-    let _default = locks.lock("default").try_acquire().await.unwrap();
-    for (key, asked) in [("own", LONG), ("default", Duration::from_secs(77))] {
-        nodes.all_hold(key).await;
-        for left in nodes.times_to_live(key).await {
-            let left = left.unwrap();
-            assert!(left <= asked && left + SOON > asked, "{key}: {left:?} of {asked:?}");
-        }
-    }
 }
 
 /// Validity counts from before the first command, less the drift margin (every lock has a deadline).
@@ -180,23 +127,6 @@ async fn remaining_is_less_than_the_lease_and_decreases(nodes: Nodes) {
         (second < first).then_some(second)
     });
     assert!(second.await < first);
-}
-
-/// In Redisson a second acquisition by the same owner shortens the lease of the first.
-async fn an_extended_lease_lasts_longer_and_is_never_shortened(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    let half = LONG / 2;
-    let guard = locks.lock(KEY).expire(half).try_acquire().await.unwrap();
-    nodes.all_hold(KEY).await;
-    guard.extend(LONG).await.unwrap();
-    assert!(guard.remaining() > half);
-    guard.extend(SOON).await.unwrap();
-    assert!(guard.remaining() > half, "an extension shortened the validity");
-    eventually("each node has the longer lease", SOON, async || {
-        let times = nodes.times_to_live(KEY).await;
-        times.iter().all(|left| left.is_some_and(|left| left > half)).then_some(())
-    })
-    .await;
 }
 
 async fn an_expired_lock_cannot_be_extended(nodes: Nodes) {
@@ -275,9 +205,9 @@ async fn a_refusal_reports_the_remaining_lease_and_each_vote(nodes: Nodes) {
     };
     assert_eq!(key.as_str(), KEY);
     assert!(*remaining <= LONG && *remaining + SOON > LONG, "{remaining:?}");
-    assert_eq!(votes.len(), nodes.count());
+    assert_eq!(votes.len(), nodes.len());
     let held = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Held { .. }))).count();
-    assert!(held > nodes.count() / 2, "{votes}");
+    assert!(held > nodes.len() / 2, "{votes}");
     let text = error.diagnostics().to_string();
     for node in other.nodes() {
         assert!(text.contains(node), "{text}");
@@ -314,47 +244,6 @@ async fn a_waiter_gets_the_lock_when_it_is_released(nodes: Nodes) {
     assert!(next.is_valid());
 }
 
-/// A crashed holder releases nothing: its lease ends without a notification.
-async fn a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends(nodes: Nodes) {
-    let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let crashed = short(&one, KEY).await;
-    let waiting = other.lock(KEY).expire(LONG).wait_time(LONG).acquire();
-    let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
-    assert!(next.is_valid() && !crashed.is_valid());
-}
-
-async fn prefixes_keep_applications_apart(nodes: Nodes) {
-    let shop = nodes.builder().prefix("shop:").connect().await.unwrap();
-    let bank = nodes.builder().prefix("bank:").connect().await.unwrap();
-    let guard = shop.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    let other = bank.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    assert_eq!(guard.keys()[0].as_str(), KEY, "the prefix is no part of the key");
-    nodes.all_hold("shop:order:42").await;
-    nodes.all_hold("bank:order:42").await;
-    guard.release().await.unwrap();
-    other.release().await.unwrap();
-    nodes.become_empty().await;
-}
-
-/// Without `shutdown`, the locks of a process that ends would stay until their leases end (dropping is always
-/// safe).
-async fn shutdown_releases_held_locks_and_refuses_new_requests(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
-    let renewed = locks.lock("renewed").try_acquire().await.unwrap();
-    drop(locks.lock("dropped").expire(LONG).try_acquire().await.unwrap());
-    locks.clone().shutdown().await;
-    assert_eq!(nodes.locks().await, 0, "shutdown did not wait for the releases");
-
-    assert!(!held.is_valid() && !renewed.is_valid());
-    tokio::time::timeout(SOON, held.lost()).await.unwrap();
-    let error = locks.lock("new").try_acquire().await.unwrap_err();
-    assert!(matches!(error, LockError::ShutDown), "{error}");
-    drop((held, renewed));
-    locks.shutdown().await;
-    assert_eq!(nodes.locks().await, 0);
-}
-
 /// Redlock for Rust treated a lease of 1 ms as endless.
 async fn invalid_options_and_keys_are_errors(nodes: Nodes) {
     let locks = nodes.manager().await;
@@ -380,34 +269,4 @@ async fn invalid_options_and_keys_are_errors(nodes: Nodes) {
     let error = guard.extend(Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, HoldError::InvalidOption(_)), "{error}");
     assert!(guard.is_valid());
-}
-
-/// Two managers stand for two processes. Each caller asks again right after its release.
-async fn only_one_of_many_callers_holds_the_lock_at_a_time(nodes: Nodes) {
-    const CALLERS: usize = 8;
-    const TURNS: usize = 5;
-    let managers = [nodes.manager().await, nodes.manager().await];
-    let inside = Arc::new(AtomicBool::new(false));
-    let turns = Arc::new(AtomicUsize::new(0));
-    let callers = (0..CALLERS).map(|caller| {
-        let locks: LockManager = managers[caller % 2].clone();
-        let (inside, turns) = (Arc::clone(&inside), Arc::clone(&turns));
-        tokio::spawn(async move {
-            for _ in 0..TURNS {
-                let guard = locks.lock(KEY).expire(LONG).wait_time(LONG).acquire().await.unwrap();
-                assert!(!inside.swap(true, Ordering::SeqCst), "two holders at once");
-                for _ in 0..3 {
-                    tokio::task::yield_now().await;
-                }
-                inside.store(false, Ordering::SeqCst);
-                turns.fetch_add(1, Ordering::SeqCst);
-                guard.release().await.unwrap();
-            }
-        })
-    });
-    for caller in futures_util::future::join_all(callers).await {
-        caller.unwrap();
-    }
-    assert_eq!(turns.load(Ordering::SeqCst), CALLERS * TURNS);
-    nodes.become_empty().await;
 }

@@ -149,7 +149,7 @@ fn waiters_for_many_keys_leak_nothing() {
     const KEYS: usize = MANY / 10;
     let runtime = runtime();
     let nodes = runtime.block_on(Nodes::redis(1));
-    let mut probe = runtime.block_on(nodes.servers().unwrap()[0].probe());
+    let mut probe = runtime.block_on(nodes.servers()[0].probe());
     let connect = || nodes.builder().node_timeout(SOON / 6).connect();
     let holder = runtime.block_on(connect()).unwrap();
     let locks = runtime.block_on(connect()).unwrap();

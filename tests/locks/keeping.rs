@@ -6,7 +6,7 @@ use axum::Router;
 use axum::routing::post;
 use redlock_axum::{HeldLock, LockLayer, LockPolicy, redis_lock};
 use redlock_core::{HoldError, LockManager, LockState, ReleaseError};
-use redlock_tests::{Nodes, builder, eventually, held_briefly, on_each_kind_of_nodes};
+use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -35,7 +35,7 @@ on_each_kind_of_nodes! {
 
 /// Checks that each node has the lock for at most `at_most`, and that another manager is refused.
 async fn is_kept(nodes: &Nodes, other: &LockManager, at_most: Duration) {
-    for left in nodes.times_to_live(KEY).await {
+    for left in nodes.remaining(KEY).await {
         assert!(left.is_some_and(|left| left <= at_most), "{left:?} left of {at_most:?}");
     }
     let refused = other.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
@@ -60,7 +60,7 @@ async fn a_released_lock_stays_for_its_min_hold_or_its_lease(nodes: Nodes) {
         nodes.all_hold(KEY).await;
         guard.release().await.unwrap();
         eventually("each node has the shortened lease", SOON, async || {
-            let times = nodes.times_to_live(KEY).await;
+            let times = nodes.remaining(KEY).await;
             times.iter().all(|left| left.is_none_or(|left| left <= SHORT)).then_some(())
         })
         .await;
@@ -111,35 +111,24 @@ async fn a_lock_with_keep_stays_after_its_handler(nodes: Nodes) {
     let request = axum::http::Request::post("/extended").body(axum::body::Body::empty()).unwrap();
     assert_eq!(app.oneshot(request).await.unwrap().status(), 200);
     eventually("each node has the extended lease", SOON, async || {
-        let times = nodes.times_to_live(KEY).await;
+        let times = nodes.remaining(KEY).await;
         times.iter().all(|left| left.is_some_and(|left| left > SHORT)).then_some(())
     })
     .await;
     is_kept(&nodes, &other, LONG).await;
 }
 
-/// Deletes the lock on every server, as an operator or a loss of data would.
-async fn delete(nodes: &Nodes) {
-    for mut probe in nodes.probes(KEY).await {
-        probe.command::<()>(["DEL", KEY]).await;
-    }
-}
-
 /// The lock is lost because its lease ends or because it is deleted (only the owner releases; loss is never
 /// silent).
 async fn a_lost_lock_stays_lost_after_any_call(nodes: Nodes) {
     let (locks, other) = (nodes.manager().await, nodes.manager().await);
-    let in_memory = matches!(nodes, Nodes::Memory(_));
     for is_deleted in [false, true] {
-        if is_deleted && in_memory {
-            continue;
-        }
         let acquire = async || {
             let expire = if is_deleted { LONG } else { BRIEF };
             let guard = held_briefly(|| locks.lock(KEY).expire(expire).try_acquire()).await;
             if is_deleted {
                 nodes.all_hold(KEY).await;
-                delete(&nodes).await;
+                assert!(nodes.delete(KEY).await);
             } else {
                 tokio::time::timeout(SOON, guard.lost()).await.unwrap();
             }
@@ -148,7 +137,7 @@ async fn a_lost_lock_stays_lost_after_any_call(nodes: Nodes) {
             // A node that removed the lost lock late has refused the next one. `extend` adds it there.
             eventually("each node has the next lock", SOON, async || {
                 next.extend(LONG).await.unwrap();
-                let left = nodes.times_to_live(KEY).await;
+                let left = nodes.remaining(KEY).await;
                 left.iter().all(|left| left.is_some_and(|left| left > BRIEF)).then_some(())
             })
             .await;
@@ -199,12 +188,7 @@ async fn a_refused_attempt_leaves_no_lock_despite_min_hold_or_keep() {
         let one: Vec<LockManager> = {
             let mut managers = Vec::new();
             for index in 1..3 {
-                let builder = match &nodes {
-                    Nodes::Memory(nodes) => LockManager::builder().memory_node(&nodes[index]),
-                    Nodes::Redis(servers) => builder([servers[index].url()]),
-                    _ => unreachable!("no other nodes"),
-                };
-                managers.push(builder.connect().await.unwrap());
+                managers.push(nodes.builder_of(index).connect().await.unwrap());
             }
             managers
         };

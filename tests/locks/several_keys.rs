@@ -78,7 +78,7 @@ async fn a_refused_set_leaves_nothing_on_any_node(nodes: Nodes) {
     for _ in 0..3 {
         other.lock_all(["a", "b", "c"]).expire(LONG).try_acquire().await.unwrap_err();
     }
-    assert_eq!(nodes.locks().await, nodes.count());
+    assert_eq!(nodes.locks().await, nodes.len());
     held.release().await.unwrap();
     nodes.become_empty().await;
 }
@@ -104,7 +104,7 @@ async fn all_keys_have_the_requested_lease(nodes: Nodes) {
     let _guard = locks.lock_all(["a", "b"]).expire(LONG).try_acquire().await.unwrap();
     for key in ["a", "b"] {
         nodes.all_hold(key).await;
-        for left in nodes.times_to_live(key).await {
+        for left in nodes.remaining(key).await {
             assert!(left.unwrap() > LONG * 9 / 10 && left.unwrap() <= LONG, "{left:?}");
         }
     }
@@ -129,7 +129,7 @@ async fn an_extended_set_lasts_longer_on_each_key(nodes: Nodes) {
     assert!(guard.remaining() > LONG / 2);
     for key in ["a", "b"] {
         eventually("the lease is extended on each node", SOON, async || {
-            let times = nodes.times_to_live(key).await;
+            let times = nodes.remaining(key).await;
             times.iter().all(|left| left.unwrap() > LONG / 2).then_some(())
         })
         .await;
@@ -168,20 +168,17 @@ async fn a_set_without_renewal_is_lost_when_its_lease_runs_out(nodes: Nodes) {
 
 /// Another client has removed one of the keys, and a third one has it.
 async fn the_loss_of_one_key_is_the_loss_of_the_set(nodes: Nodes) {
-    let Nodes::Redis(servers) = &nodes else { return };
-    let locks = nodes.manager().await;
+    let (locks, other) = (nodes.manager().await, nodes.manager().await);
     let set = || locks.lock_all(["a", "b", "c"]).expire(LONG);
     for then_taken in [false, true] {
         let (extended, released) = (set().try_acquire().await.unwrap(), ["d", "e"]);
         let released = locks.lock_all(released).expire(LONG).try_acquire().await.unwrap();
         for key in ["b", "d"] {
             nodes.all_hold(key).await;
-            for server in servers.iter() {
-                let mut probe = server.probe().await;
-                probe.command::<()>(["DEL", key]).await;
-                if then_taken {
-                    probe.command::<()>(["SET", key, "another's", "PX", "300000"]).await;
-                }
+            assert!(nodes.delete(key).await);
+            if then_taken {
+                other.lock(key).expire(LONG).try_acquire().await.unwrap().keep_until_expiry();
+                nodes.all_hold(key).await;
             }
         }
         let error = extended.extend(LONG).await.unwrap_err();
@@ -191,7 +188,7 @@ async fn the_loss_of_one_key_is_the_loss_of_the_set(nodes: Nodes) {
         assert!(matches!(error, ReleaseError::Expired { .. }), "{error:?}");
         drop(extended);
         // Their other keys are free again, and the keys of another holder stay.
-        let left = if then_taken { servers.len() * 2 } else { 0 };
+        let left = if then_taken { nodes.len() * 2 } else { 0 };
         eventually("only the other holder's keys are left", SOON, async || {
             (nodes.locks().await == left).then_some(())
         })

@@ -132,7 +132,8 @@ async fn a_writer_enters_although_messages_are_denied() {
 async fn the_release_of_the_last_reader_wakes_a_waiting_writer() {
     for count in [1, 5] {
         let nodes = Nodes::redis(count).await;
-        let managers = processes(&nodes.servers().unwrap().urls(), 3).await;
+        let urls: Vec<_> = nodes.servers().into_iter().map(RedisServer::url).collect();
+        let managers = processes(&urls, 3).await;
         let [one, two, three] = &managers[..] else { unreachable!() };
         a_message_wakes_the_waiter(async || {
             let (first, last) =

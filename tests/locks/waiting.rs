@@ -293,7 +293,7 @@ mod measured {
     async fn round_trips_of_a_wake_up(count: usize) -> f64 {
         const ONE_WAY: Duration = Duration::from_millis(20);
         let nodes = Nodes::redis(count).await;
-        let proxies = join_all(nodes.servers().unwrap().iter().map(Proxy::to)).await;
+        let proxies = join_all(nodes.servers().into_iter().map(Proxy::to)).await;
         let urls = || proxies.iter().map(Proxy::url);
         let (here, there) = (connect(urls()).await, connect(urls()).await);
         for proxy in &proxies {

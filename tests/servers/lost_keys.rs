@@ -54,7 +54,7 @@ async fn a_renewed_lock_whose_key_was_deleted_is_lost() {
     let lease = Duration::from_secs(3);
     let guard = locks.lock(KEY).expire(lease).renew(true).try_acquire().await.unwrap();
     nodes.all_hold(KEY).await;
-    for server in nodes.servers().unwrap().iter() {
+    for server in nodes.servers() {
         server.probe().await.command::<()>(["FLUSHALL"]).await;
     }
     tokio::time::timeout(SOON, guard.lost()).await.unwrap();

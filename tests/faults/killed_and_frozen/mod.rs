@@ -4,6 +4,7 @@ mod measured;
 
 use std::time::{Duration, Instant};
 
+use redlock_core::test_util::node_tests::StoreFault;
 use redlock_core::{LockError, LockManager, ReleaseError};
 use redlock_tests::{Logs, Nodes, Servers, builder, connect, eventually};
 
@@ -179,15 +180,14 @@ async fn a_renewal_survives_a_short_loss_of_the_quorum() {
 /// The lock must not stay on a node that was frozen during the release.
 #[tokio::test]
 async fn a_release_reaches_a_node_that_was_frozen_meanwhile() {
-    let nodes = Nodes::redis(3).await;
+    let mut nodes = Nodes::redis(3).await;
     let locks = nodes.manager().await;
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     nodes.all_hold(KEY).await;
-    let Nodes::Redis(mut servers) = nodes else { unreachable!() };
-    servers[2].freeze();
+    nodes[2].fault(StoreFault::Freeze).await;
     guard.release().await.unwrap();
-    servers[2].thaw();
-    becomes_empty(&servers).await;
+    nodes[2].fault(StoreFault::Thaw).await;
+    nodes.become_empty().await;
 }
 
 #[tokio::test]
@@ -209,19 +209,18 @@ async fn a_release_without_a_quorum_fails_in_time_and_continues_in_the_backgroun
 /// safe).
 #[tokio::test]
 async fn shutdown_waits_for_pending_releases() {
-    let nodes = Nodes::redis(3).await;
+    let mut nodes = Nodes::redis(3).await;
     let locks = nodes.manager().await;
     let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
     let dropped = locks.lock("dropped").expire(LONG).try_acquire().await.unwrap();
-    let Nodes::Redis(mut servers) = nodes else { unreachable!() };
-    Fault::Freeze.strike(&mut servers, 3);
+    nodes.fault(StoreFault::Freeze).await;
     drop(dropped);
     let mut shutdown = tokio::spawn(async move { locks.shutdown().await });
     let early = tokio::time::timeout(Duration::from_millis(200), &mut shutdown).await;
     assert!(early.is_err(), "shutdown did not wait");
-    Fault::Freeze.undo(&mut servers, 3).await;
+    nodes.fault(StoreFault::Thaw).await;
     tokio::time::timeout(SOON, shutdown).await.unwrap().unwrap();
-    assert_eq!(servers.keys().await, [""; 0]);
+    assert_eq!(nodes.locks().await, 0);
     assert!(!held.is_valid());
 }
 

@@ -115,7 +115,7 @@ async fn every_request_at_every_poll(nodes: Nodes) {
     is_free(&locks).await;
     let mut traces = Traces::look(&nodes).await;
     // The keys of a set lie in different slots of a cluster.
-    let has_sets = !matches!(nodes, Nodes::Cluster(_));
+    let has_sets = !nodes.has_slots();
     for (name, method) in routes(&locks) {
         if name.starts_with("several") && !has_sets {
             continue;

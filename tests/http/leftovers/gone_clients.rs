@@ -145,7 +145,7 @@ async fn no_lock_is_left_after_a_disconnect_with_an_unread_body() {
         let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
         assert!(error.is_contended(), "{front}: {error}");
         eventually("the lock of the small request is released", SOON, async || {
-            (nodes.locks().await == nodes.count()).then_some(())
+            (nodes.locks().await == nodes.len()).then_some(())
         })
         .await;
         unread.may_return.notify_one();

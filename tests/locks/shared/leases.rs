@@ -88,7 +88,7 @@ async fn an_extension_never_shortens_the_lease_of_a_reader(nodes: Nodes) {
     let other = shared(&two).expire(SHORT).try_acquire().await.unwrap();
     reader.extend(SHORT).await.unwrap();
     drop(other);
-    for left in nodes.times_to_live(KEY).await {
+    for left in nodes.remaining(KEY).await {
         assert!(left > Some(LONG / 2), "{left:?}");
     }
     assert!(reader.is_valid());

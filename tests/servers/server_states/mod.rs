@@ -147,7 +147,7 @@ async fn a_connection_that_the_server_closes_is_replaced() {
     let nodes = Nodes::redis(1).await;
     let locks = nodes.manager().await;
     let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
-    let mut probe = nodes.servers().unwrap()[0].probe().await;
+    let mut probe = nodes.servers()[0].probe().await;
     probe.command::<()>(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     let again = async || locks.lock(KEY).expire(LONG).try_acquire().await.ok();
     eventually("the node is used again", SOON, again).await.release().await.unwrap();

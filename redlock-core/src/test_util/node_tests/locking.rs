@@ -199,7 +199,7 @@ pub async fn prefixes_keep_applications_apart(stores: TestStores) {
 }
 
 /// `shutdown` waits for the releases. Without it, the locks of a process that ends stay until their leases end.
-pub async fn shutdown_releases_held_locks(stores: TestStores) {
+pub async fn shutdown_releases_held_locks_and_refuses_new_requests(stores: TestStores) {
     let locks = stores.manager().await;
     let held = acquire(request(&locks, "held")).await;
     let renewed = acquire(locks.lock("renewed")).await;
@@ -212,7 +212,13 @@ pub async fn shutdown_releases_held_locks(stores: TestStores) {
         "a granted release removes the lock",
         "{left} locks were left after all releases"
     );
-    assert!(!held.is_valid() && !renewed.is_valid());
+    assert!(!held.is_valid() && !renewed.is_valid(), "a shutdown ends all guards");
+    held.lost().await;
+    let refused = request(&locks, "late").try_acquire().await;
+    assert!(matches!(refused, Err(LockError::ShutDown)), "{refused:?} after the shutdown");
+    drop((held, renewed));
+    locks.shutdown().await;
+    assert_eq!(stores.locks().await, 0, "a guard that was dropped after the shutdown set a lock");
 }
 
 /// A caller that drops its future after the operation was sent leaves no lock behind.

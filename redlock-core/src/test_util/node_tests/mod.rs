@@ -74,8 +74,8 @@ pub use locking::{
     a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends,
     an_abandoned_acquisition_leaves_no_lock, an_extended_lease_lasts_longer_and_is_never_shortened,
     only_one_of_many_callers_holds_the_lock_at_a_time, prefixes_keep_applications_apart,
-    requests_that_the_node_does_not_support_are_refused, shutdown_releases_held_locks,
-    the_nodes_store_the_requested_lease,
+    requests_that_the_node_does_not_support_are_refused,
+    shutdown_releases_held_locks_and_refuses_new_requests, the_nodes_store_the_requested_lease,
 };
 pub use operations::{
     a_deleted_lock_is_not_held, a_future_that_was_never_polled_executes_nothing,
@@ -125,6 +125,10 @@ use contract;
 ///
 /// With `several:` in front of the path, the function returns stores that vote together, as a `Vec` or as
 /// [`TestStores`](crate::test_util::node_tests::TestStores). These tests leave out the behaviours of a single node.
+///
+/// # Stores that cannot be started
+///
+/// A test passes if the function returns no stores, because a program is not installed. The function should say so.
 #[macro_export]
 macro_rules! node_tests {
     ($start:path) => {
@@ -161,7 +165,7 @@ macro_rules! node_tests {
             only_one_of_many_callers_holds_the_lock_at_a_time
             prefixes_keep_applications_apart
             requests_that_the_node_does_not_support_are_refused
-            shutdown_releases_held_locks
+            shutdown_releases_held_locks_and_refuses_new_requests
             the_nodes_store_the_requested_lease
         }
     };
@@ -169,7 +173,9 @@ macro_rules! node_tests {
         $(#[tokio::test]
         async fn $behaviour() {
             let stores = $crate::test_util::node_tests::TestStores::from($start().await);
-            $crate::test_util::node_tests::$behaviour(stores).await;
+            if !stores.is_empty() {
+                $crate::test_util::node_tests::$behaviour(stores).await;
+            }
         })+
     };
 }

@@ -116,7 +116,10 @@ pub async fn an_acquisition_by_its_holder_is_granted_again(stores: TestStores) {
     let alone = Alone::connect(&stores).await;
     let [holder, other] = [alone.exclusive(KEY), alone.exclusive(KEY)];
     holder.is_granted(alone.acquire()).await;
-    holder.is_granted(alone.acquire()).await;
+    let Action::Acquire { lease, fenced, lookup, mark, .. } = alone.acquire() else { return };
+    // A node that knows marks may refuse any other acquisition by its holder.
+    let again = Action::Acquire { lease, fenced, lookup, met_marks: true, mark };
+    holder.is_granted(again).await;
     other.is_refused(alone.acquire()).await;
     holder.is_granted(RELEASE).await;
     other.is_granted(alone.acquire()).await;

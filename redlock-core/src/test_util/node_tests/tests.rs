@@ -210,7 +210,7 @@ mistakes! {
         }
         _ => store.call(op),
     };
-    a_release_does_nothing: shutdown_releases_held_locks, "removes the lock", |store, op| {
+    a_release_does_nothing: shutdown_releases_held_locks_and_refuses_new_requests, "removes the lock", |store, op| {
         if is_release(&op) { ReplyFuture::ready(Vote::Granted) } else { store.call(op) }
     };
     a_release_of_a_dropped_guard_does_nothing: a_dropped_guard_releases, "no lock is left", |store, op| {

@@ -1,0 +1,145 @@
+//! The servers of the harness as the stores of nodes.
+
+use std::any::Any;
+use std::time::Duration;
+
+use redlock_core::LockManagerBuilder;
+use redlock_core::test_util::node_tests::{StoreFault, StoreFuture, TestStore};
+
+use crate::cluster::RedisCluster;
+use crate::postgres::PostgresServer;
+use crate::probe::Probe;
+use crate::redis_server::RedisServer;
+use crate::sentinel_group::FailoverGroup;
+
+/// The Redis servers of a store, if it has any.
+pub(crate) fn redis_servers(store: &dyn TestStore) -> &[RedisServer] {
+    let store: &dyn Any = store;
+    if let Some(server) = store.downcast_ref() {
+        std::slice::from_ref(server)
+    } else if let Some(cluster) = store.downcast_ref::<RedisCluster>() {
+        cluster.servers()
+    } else if let Some(group) = store.downcast_ref::<FailoverGroup>() {
+        &group.servers
+    } else {
+        &[]
+    }
+}
+
+/// Connects to the Redis server of a store that has the lock of this name.
+pub(crate) async fn probe(store: &dyn TestStore, name: &str) -> Option<Probe> {
+    let servers = redis_servers(store);
+    let owner = match (store as &dyn Any).downcast_ref::<RedisCluster>() {
+        Some(cluster) => cluster.owner(name).await,
+        None => 0,
+    };
+    Some(servers.get(owner)?.probe().await)
+}
+
+/// Implements the methods that all stores of Redis servers have in common.
+macro_rules! by_probe {
+    () => {
+        fn add_to(&self, builder: LockManagerBuilder) -> LockManagerBuilder {
+            builder.url(self.url())
+        }
+
+        fn remaining<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Duration>> {
+            Box::pin(async { probe(self, name).await?.time_to_live(name).await })
+        }
+
+        fn delete<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
+            Box::pin(async {
+                let Some(mut probe) = probe(self, name).await else { return false };
+                probe.command::<()>(["DEL", name]).await;
+                true
+            })
+        }
+
+        fn subscribers<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<usize>> {
+            Box::pin(async {
+                let numsub = ["PUBSUB", "NUMSUB", name];
+                let (_, count): (String, usize) = probe(self, name).await?.command(numsub).await;
+                Some(count)
+            })
+        }
+    };
+}
+
+/// The counter of the fencing tokens is not a lock, and stays.
+fn count_locks(keys: &[String]) -> usize {
+    keys.iter().filter(|key| !key.contains("redlock:fencing")).count()
+}
+
+impl TestStore for RedisServer {
+    by_probe! {}
+
+    fn locks(&self) -> StoreFuture<'_, usize> {
+        Box::pin(async {
+            if self.is_up() { count_locks(&self.probe().await.keys().await) } else { 0 }
+        })
+    }
+
+    fn fault(&mut self, fault: StoreFault) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            match fault {
+                StoreFault::Freeze => self.freeze(),
+                StoreFault::Thaw => self.thaw(),
+                StoreFault::Kill => self.kill(),
+                StoreFault::Restart => self.restart().await,
+                _ => return false,
+            }
+            true
+        })
+    }
+}
+
+impl TestStore for RedisCluster {
+    by_probe! {}
+
+    fn locks(&self) -> StoreFuture<'_, usize> {
+        Box::pin(async { count_locks(&self.keys().await) })
+    }
+}
+
+/// The first server of the group is its master: it does not fail over.
+impl TestStore for FailoverGroup {
+    by_probe! {}
+
+    fn locks(&self) -> StoreFuture<'_, usize> {
+        Box::pin(async { count_locks(&self.servers[0].probe().await.keys().await) })
+    }
+}
+
+impl TestStore for PostgresServer {
+    fn add_to(&self, builder: LockManagerBuilder) -> LockManagerBuilder {
+        builder.url(self.url())
+    }
+
+    fn remaining<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Duration>> {
+        Box::pin(self.locks_rest(name))
+    }
+
+    fn locks(&self) -> StoreFuture<'_, usize> {
+        Box::pin(async { if self.is_up() { self.locks_count().await } else { 0 } })
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
+        Box::pin(async {
+            self.delete_lock(name).await;
+            true
+        })
+    }
+
+    fn fault(&mut self, fault: StoreFault) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            match fault {
+                StoreFault::Freeze => self.freeze(),
+                StoreFault::Thaw => self.thaw(),
+                StoreFault::Kill => self.kill(),
+                StoreFault::Restart => self.restart().await,
+                _ => return false,
+            }
+            true
+        })
+    }
+}
