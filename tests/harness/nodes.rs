@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use futures_util::future::join_all;
 use redlock_actor_node::{ActorNode, UnorderedNode};
 use redlock_core::test_util::node_tests::{TestStore, TestStores};
-use redlock_core::{Dialect, MemoryNode};
+use redlock_core::{Dialect, LockError, MemoryNode};
 
 use crate::cluster::RedisCluster;
 use crate::postgres::PostgresServer;
@@ -13,7 +13,7 @@ use crate::probe::Probe;
 use crate::redis_server::RedisServer;
 use crate::sentinel_group::FailoverGroup;
 use crate::servers::Servers;
-use crate::stores::{probe, redis_servers};
+use crate::stores::{probe, redis_servers, url};
 
 /// The nodes of a lock manager, over stores of any kind, so that one test can run over all kinds.
 #[derive(Debug)]
@@ -116,9 +116,19 @@ impl Nodes {
         self.dialect
     }
 
-    /// Returns whether a store has its keys in slots, so that a lock of several keys needs a common hash tag.
-    pub fn has_slots(&self) -> bool {
-        self.iter().any(|store| (&**store as &dyn std::any::Any).is::<RedisCluster>())
+    /// Returns whether the nodes can hold any keys together. A Redis Cluster cannot if they lie in different slots.
+    ///
+    /// # Panics
+    ///
+    /// If a manager cannot connect.
+    pub async fn hold_several_keys(&self) -> bool {
+        let acquired = self.manager().await.lock_all(["a", "b"]).try_acquire().await;
+        !matches!(acquired, Err(LockError::InvalidOption(_)))
+    }
+
+    /// Returns the URLs of the nodes over servers.
+    pub fn urls(&self) -> Vec<String> {
+        self.iter().filter_map(|store| url(&**store)).collect()
     }
 
     /// Returns the Redis servers of all stores.

@@ -26,6 +26,13 @@ pub(crate) fn redis_servers(store: &dyn TestStore) -> &[RedisServer] {
     }
 }
 
+/// The URL of a node over a store that is a server.
+pub(crate) fn url(store: &dyn TestStore) -> Option<String> {
+    let store: &dyn Any = store;
+    let postgres = || store.downcast_ref().map(PostgresServer::url);
+    store.downcast_ref().map(RedisServer::url).or_else(postgres)
+}
+
 /// Connects to the Redis server of a store that has the lock of this name.
 pub(crate) async fn probe(store: &dyn TestStore, name: &str) -> Option<Probe> {
     let servers = redis_servers(store);
@@ -89,6 +96,13 @@ impl TestStore for RedisServer {
                 _ => return false,
             }
             true
+        })
+    }
+
+    fn leftovers(&self) -> StoreFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let channels: Vec<String> = self.probe().await.command(["PUBSUB", "CHANNELS"]).await;
+            channels.into_iter().map(|channel| format!("a subscription to {channel}")).collect()
         })
     }
 }

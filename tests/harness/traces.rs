@@ -3,12 +3,14 @@
 use std::any::Any;
 use std::time::Duration;
 
+use redlock_core::test_util::node_tests::TestStore;
 use tokio::runtime::Handle;
 
 use crate::eventually::eventually;
 use crate::nodes::Nodes;
 use crate::probe::Probe;
 use crate::sentinel_group::FailoverGroup;
+use crate::stores::redis_servers;
 
 /// The longest time for clean-up in the background, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -108,8 +110,11 @@ impl<'a> Traces<'a> {
         if tasks > self.tasks {
             left.push(format!("{tasks} tasks instead of {}", self.tasks));
         }
-        if self.probes.is_empty() && self.nodes.locks().await > 0 {
-            left.push("a lock in memory".to_owned());
+        for store in self.others() {
+            if store.locks().await > 0 {
+                left.push("a lock".to_owned());
+            }
+            left.extend(store.leftovers().await);
         }
         for probe in &mut self.probes {
             let keys = probe.keys().await;
@@ -132,8 +137,17 @@ impl<'a> Traces<'a> {
         left
     }
 
+    /// Returns the stores that are no Redis servers.
+    fn others(&self) -> impl Iterator<Item = &'a dyn TestStore> + use<'a> {
+        let nodes: &'a Nodes = self.nodes;
+        nodes.iter().map(|store| &**store).filter(|store| redis_servers(*store).is_empty())
+    }
+
     async fn count_connections(&mut self) -> Vec<usize> {
-        let mut counts = Vec::with_capacity(self.probes.len());
+        let mut counts = Vec::with_capacity(self.nodes.len());
+        for store in self.others() {
+            counts.push(store.connections().await);
+        }
         for probe in &mut self.probes {
             counts.push(probe.command::<String>(["CLIENT", "LIST"]).await.lines().count());
         }

@@ -50,6 +50,16 @@ fn leaves_nothing(runtime: &Runtime, further: usize, mut flood: impl AsyncFnMut(
     assert!(tries.any(|left| left <= MOST), "more than {MOST} bytes are left after each try");
 }
 
+/// Starts a node in memory, and this number of nodes over servers. With all kinds, also over PostgreSQL.
+fn kinds(runtime: &Runtime, count: usize) -> Vec<Nodes> {
+    let mut kinds = vec![Nodes::memory(1), runtime.block_on(Nodes::redis(count))];
+    if Nodes::all_kinds() {
+        kinds.push(runtime.block_on(Nodes::postgres(count, 0)));
+    }
+    kinds.retain(|nodes| !nodes.is_empty());
+    kinds
+}
+
 /// A key near the maximum length. No key comes twice.
 fn key(flood: usize, number: usize) -> String {
     format!("flood:{flood}:{number}:{}", "x".repeat(150))
@@ -74,7 +84,7 @@ fn locking_distinct_keys_one_after_another_leaks_nothing() {
 #[test]
 fn locking_distinct_keys_at_once_leaks_nothing() {
     let runtime = runtime();
-    for nodes in [Nodes::memory(1), runtime.block_on(Nodes::redis(1))] {
+    for nodes in kinds(&runtime, 1) {
         let locks = runtime.block_on(nodes.builder().node_timeout(SOON / 6).connect()).unwrap();
         let mut floods = 0;
         leaves_nothing(&runtime, 5, async || {
@@ -110,7 +120,7 @@ fn kept_locks_leak_nothing_after_their_lease() {
 fn at_most_max_waiters_callers_wait_for_one_key() {
     const MAX_WAITERS: usize = 100;
     let runtime = runtime();
-    for nodes in [Nodes::memory(1), runtime.block_on(Nodes::redis(3))] {
+    for nodes in kinds(&runtime, 3) {
         let holder = runtime.block_on(nodes.manager());
         let locks = nodes.builder().max_waiters(MAX_WAITERS);
         let locks = runtime.block_on(locks.connect()).unwrap();
@@ -148,24 +158,29 @@ fn at_most_max_waiters_callers_wait_for_one_key() {
 fn waiters_for_many_keys_leak_nothing() {
     const KEYS: usize = MANY / 10;
     let runtime = runtime();
-    let nodes = runtime.block_on(Nodes::redis(1));
-    let mut probe = runtime.block_on(nodes.servers()[0].probe());
+    for nodes in kinds(&runtime, 1) {
+        waiters_for_many_keys_leave_nothing(&runtime, &nodes, KEYS);
+    }
+}
+
+fn waiters_for_many_keys_leave_nothing(runtime: &Runtime, nodes: &Nodes, keys: usize) {
+    let shows_subscribers = runtime.block_on(nodes[0].subscribers("any")).is_some();
     let connect = || nodes.builder().node_timeout(SOON / 6).connect();
     let holder = runtime.block_on(connect()).unwrap();
     let locks = runtime.block_on(connect()).unwrap();
     let mut floods = 0;
-    leaves_nothing(&runtime, 15, async || {
+    leaves_nothing(runtime, 15, async || {
         floods += 1;
         let hold = |number| holder.lock(key(floods, number)).expire(LONG).acquire();
-        let guards = join_all((0..KEYS).map(hold)).await;
+        let guards = join_all((0..keys).map(hold)).await;
         let wait = |number| {
             let acquire = locks.lock(key(floods, number)).expire(LONG).wait_time(LONG).acquire();
             tokio::spawn(async { acquire.await.map(drop) })
         };
-        let waiting: Vec<_> = (0..KEYS).map(wait).collect();
+        let waiting: Vec<_> = (0..keys).map(wait).collect();
+        // Otherwise some callers get their locks before they subscribe.
         eventually("all waiters have subscribed", SOON, async || {
-            let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
-            (channels.len() == KEYS).then_some(())
+            (!shows_subscribers || nodes.leftovers().await.len() == keys).then_some(())
         })
         .await;
         // Half of the waiters get their lock, the other half are aborted.
@@ -181,8 +196,7 @@ fn waiters_for_many_keys_leak_nothing() {
         }
         nodes.become_empty().await;
         eventually("no subscription is left", SOON, async || {
-            let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
-            channels.is_empty().then_some(())
+            nodes.leftovers().await.is_empty().then_some(())
         })
         .await;
     });

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use redlock_core::LockState;
-use redlock_tests::{Logs, RedisServer, Servers, builder, connect, eventually, held_briefly};
+use redlock_core::test_util::node_tests::StoreFault;
+use redlock_tests::{
+    Logs, Nodes, RedisServer, Servers, builder, eventually, held_briefly, on_each_kind_of_nodes,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -57,9 +60,9 @@ struct Holder {
 }
 
 impl Holder {
-    fn start(servers: &Servers, key: &str, expire: Duration) -> Self {
+    fn start(nodes: &Nodes, key: &str, expire: Duration) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_holder"))
-            .env("REDIS_URLS", servers.urls().join(","))
+            .env("REDIS_URLS", nodes.urls().join(","))
             .env("KEY", key)
             .env("EXPIRE_MS", expire.as_millis().to_string())
             .stdin(Stdio::piped())
@@ -90,23 +93,43 @@ impl Drop for Holder {
     }
 }
 
+on_each_kind_of_nodes! {
+    [redis_x3: Nodes::redis(3).await,]
+    [
+        a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check,
+        a_lock_survives_a_short_freeze_of_a_majority,
+        a_freeze_of_a_majority_past_the_lease_reports_one_loss,
+    ]
+}
+
+mod thorough {
+    use super::*;
+
+    on_each_kind_of_nodes! {
+        [
+            postgres_x3: Nodes::postgres(3, 0).await,
+            postgres_beside_two_redis: Nodes::postgres(1, 2).await,
+        ]
+        [
+            a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check,
+            a_lock_survives_a_short_freeze_of_a_majority,
+            a_freeze_of_a_majority_past_the_lease_reports_one_loss,
+        ]
+    }
+}
+
 /// A flag set by a task would still say "held" right after the process continues.
-#[tokio::test]
-async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check() {
+async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check(nodes: Nodes) {
     const EXPIRE: Duration = Duration::from_millis(600);
-    let servers = Servers::start(3).await;
-    let locks = connect(servers.urls()).await;
+    let locks = nodes.manager().await;
     for _ in 0..3 {
-        let mut holder = Holder::start(&servers, "a", EXPIRE);
+        let mut holder = Holder::start(&nodes, "a", EXPIRE);
         holder.signal(Signal::STOP);
         let next = locks.lock("a").expire(LONG).wait_time(SOON).acquire().await.unwrap();
         // A server that had the former lock for longer has refused the next one. `extend` adds it there.
         eventually("each server has the next lock", SOON, async || {
             next.extend(LONG).await.unwrap();
-            let left = join_all(
-                servers.iter().map(async |server| server.probe().await.time_to_live("a").await),
-            );
-            left.await.iter().all(|left| *left > Some(EXPIRE)).then_some(())
+            nodes.remaining("a").await.iter().all(|left| *left > Some(EXPIRE)).then_some(())
         })
         .await;
         // The command is in the pipe before the process continues.
@@ -116,27 +139,28 @@ async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check() {
         assert_eq!(holder.line(), "lost");
         assert_eq!(holder.line(), "expired");
         assert!(holder.child.wait().unwrap().success());
-        assert_eq!(
-            servers.keys().await.len(),
-            3,
-            "the late release removed the next holder's lock"
-        );
+        assert_eq!(nodes.locks().await, 3, "the late release removed the next holder's lock");
         next.release().await.unwrap();
     }
 }
 
-#[tokio::test]
-async fn a_lock_survives_a_short_freeze_of_a_majority() {
-    let mut servers = Servers::start(3).await;
+/// Makes a fault of two of three stores.
+async fn strike_majority(nodes: &mut Nodes, fault: StoreFault) {
+    for store in &mut nodes[..2] {
+        assert!(store.fault(fault).await);
+    }
+}
+
+async fn a_lock_survives_a_short_freeze_of_a_majority(mut nodes: Nodes) {
     let lease = Duration::from_secs(6);
-    let locks = builder(servers.urls()).node_timeout(lease / 12).connect().await.unwrap();
+    let locks = nodes.builder().node_timeout(lease / 12).connect().await.unwrap();
     let guard = locks.lock("a").expire(lease).renew(true).try_acquire().await.unwrap();
-    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
+    strike_majority(&mut nodes, StoreFault::Freeze).await;
     eventually("a renewal fails", SOON, async || {
         (guard.state() == LockState::Suspect).then_some(())
     })
     .await;
-    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::thaw);
+    strike_majority(&mut nodes, StoreFault::Thaw).await;
     eventually("a renewal succeeds", SOON, async || {
         (guard.state() == LockState::Held).then_some(())
     })
@@ -145,22 +169,19 @@ async fn a_lock_survives_a_short_freeze_of_a_majority() {
     guard.release().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_freeze_of_a_majority_past_the_lease_reports_one_loss() {
+async fn a_freeze_of_a_majority_past_the_lease_reports_one_loss(mut nodes: Nodes) {
     let logs = Logs::collect();
-    let mut servers = Servers::start(3).await;
     let lease = Duration::from_millis(900);
-    let locks = builder(servers.urls()).node_timeout(lease / 3).connect().await.unwrap();
+    let locks = nodes.builder().node_timeout(lease / 3).connect().await.unwrap();
     let acquire = || locks.lock("a").expire(lease).renew(true).try_acquire();
     let guard = held_briefly(acquire).await;
-    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
+    strike_majority(&mut nodes, StoreFault::Freeze).await;
     let listeners = (0..10).map(|_| guard.lost());
     tokio::time::timeout(SOON, join_all(listeners)).await.unwrap();
-    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::thaw);
+    strike_majority(&mut nodes, StoreFault::Thaw).await;
     assert!(!guard.is_valid());
     drop(guard);
-    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
-        .await;
+    nodes.become_empty().await;
     let lost: Vec<_> =
         logs.lines().into_iter().filter(|line| line.contains("a lock was lost")).collect();
     assert_eq!(lost.len(), 1, "{lost:?}");

@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use redlock_core::test_util::node_tests::StoreFault;
 use redlock_core::{LockError, LockGuard, LockManager};
-use redlock_tests::{Direction, Nodes, Probe, Proxy, Servers, Traffic, connect, eventually};
+use redlock_tests::{
+    Direction, Nodes, Probe, Proxy, Servers, Traffic, connect, eventually, on_each_kind_of_nodes,
+};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
@@ -60,9 +63,13 @@ impl<'a> Asked<'a> {
     }
 
     /// Waits until a caller has subscribed to releases, and was then refused once more. From now on, only a message wakes
-    /// it before it polls. Each of its attempts sends `command` to each server.
+    /// it before it polls. Each of its attempts sends `command` to each Redis server. Other stores do not show it, so it
+    /// gets a part of the time before it polls.
     pub(crate) async fn a_caller_listens(&mut self, command: &str) {
         self.nodes.are_waited_for(self.key, 1).await;
+        if self.probes.len() < self.nodes.len() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         for probe in &mut self.probes {
             eventually("the waiter asks again", SOON, async || {
                 (probe.calls().await.get(command) >= Some(&2)).then_some(())
@@ -102,19 +109,35 @@ async fn a_waiter_is_woken_before_it_polls(nodes: Nodes) {
     .await;
 }
 
-#[tokio::test]
-async fn a_waiter_on_five_nodes_is_woken_before_it_polls() {
-    a_waiter_is_woken_before_it_polls(Nodes::redis(5).await).await;
+on_each_kind_of_nodes! {
+    [
+        redis_x5: Nodes::redis(5).await,
+        sentinel: Nodes::sentinel(1).await,
+        cluster: Nodes::cluster().await,
+    ]
+    [a_waiter_is_woken_before_it_polls,]
 }
 
-#[tokio::test]
-async fn a_waiter_on_a_sentinel_group_is_woken_before_it_polls() {
-    a_waiter_is_woken_before_it_polls(Nodes::sentinel(1).await).await;
+on_each_kind_of_nodes! {
+    [redis_x3: Nodes::redis(3).await,]
+    [a_waiter_is_woken_after_a_reconnect, contended_rounds_leave_nothing_behind,]
 }
 
-#[tokio::test]
-async fn a_waiter_on_a_cluster_is_woken_before_it_polls() {
-    a_waiter_is_woken_before_it_polls(Nodes::cluster().await).await;
+mod thorough {
+    use super::*;
+
+    on_each_kind_of_nodes! {
+        [
+            postgres_x1: Nodes::postgres(1, 0).await,
+            postgres_x3: Nodes::postgres(3, 0).await,
+            postgres_beside_two_redis: Nodes::postgres(1, 2).await,
+        ]
+        [
+            a_waiter_is_woken_before_it_polls,
+            a_waiter_is_woken_after_a_reconnect,
+            contended_rounds_leave_nothing_behind,
+        ]
+    }
 }
 
 #[tokio::test]
@@ -149,18 +172,14 @@ async fn idle_waiters_poll_no_more_than_a_single_waiter() {
 }
 
 /// A restarted server has lost its subscriptions, so the waiter subscribes again.
-#[tokio::test]
-async fn a_waiter_is_woken_after_a_reconnect() {
-    let mut servers = Servers::start(3).await;
-    let here = connect(servers.urls()).await;
-    let there = connect(servers.urls()).await;
+async fn a_waiter_is_woken_after_a_reconnect(mut nodes: Nodes) {
+    let (here, there) = (nodes.manager().await, nodes.manager().await);
     let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = tokio::spawn(async move { drop(wait(&here, "a").await) });
-    let subscribed = async |servers: &Servers| (channels(servers).await.len() == 3).then_some(());
-    eventually("the waiter has subscribed", SOON, async || subscribed(&servers).await).await;
-    servers[0].kill();
-    servers[0].restart().await;
-    eventually("the waiter has subscribed again", SOON, async || subscribed(&servers).await).await;
+    nodes.are_waited_for("a", 1).await;
+    assert!(nodes[0].fault(StoreFault::Kill).await);
+    nodes[0].fault(StoreFault::Restart).await;
+    nodes.are_waited_for("a", 1).await;
     guard.release().await.unwrap();
     waiter.await.unwrap();
 }
@@ -189,10 +208,8 @@ async fn a_waiter_waits_despite_a_foreign_key_that_the_other_nodes_outvote() {
     assert!(matches!(refused, LockError::ForeignKey { .. }), "{refused}");
 }
 
-#[tokio::test]
-async fn contended_rounds_leave_nothing_behind() {
-    let servers = Servers::start(3).await;
-    let managers = [connect(servers.urls()).await, connect(servers.urls()).await];
+async fn contended_rounds_leave_nothing_behind(nodes: Nodes) {
+    let managers = [nodes.manager().await, nodes.manager().await];
     let tasks: Vec<_> = (0..20)
         .map(|task| {
             let locks = managers[task % 2].clone();
@@ -209,7 +226,7 @@ async fn contended_rounds_leave_nothing_behind() {
         task.await.unwrap();
     }
     eventually("no key and no subscription is left", SOON, async || {
-        let left = servers.keys().await.len() + channels(&servers).await.len();
+        let left = nodes.locks().await + nodes.leftovers().await.len();
         (left == 0).then_some(())
     })
     .await;

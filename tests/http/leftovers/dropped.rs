@@ -113,9 +113,8 @@ async fn is_free(locks: &LockManager) {
 async fn every_request_at_every_poll(nodes: Nodes) {
     let locks = nodes.builder().max_waiters(1).connect().await.unwrap();
     is_free(&locks).await;
+    let has_sets = nodes.hold_several_keys().await;
     let mut traces = Traces::look(&nodes).await;
-    // The keys of a set lie in different slots of a cluster.
-    let has_sets = !nodes.has_slots();
     for (name, method) in routes(&locks) {
         if name.starts_with("several") && !has_sets {
             continue;
@@ -160,4 +159,13 @@ on_each_kind_of_nodes! {
         cluster: Nodes::cluster().await,
     ]
     [every_request_at_every_poll,]
+}
+
+mod thorough {
+    use super::*;
+
+    on_each_kind_of_nodes! {
+        [postgres_x1: Nodes::postgres(1, 0).await,]
+        [every_request_at_every_poll,]
+    }
 }

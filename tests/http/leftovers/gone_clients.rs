@@ -9,14 +9,35 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::routing::post;
 use redlock_axum::redis_lock;
-use redlock_tests::{Nodes, eventually};
+use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use super::{ALL, FRONTS, KEY, Service, layer, policy, three_fronts};
+use super::{FRONTS, KEY, Service, layer, policy, three_fronts};
 use crate::{LONG, SOON};
+
+on_each_kind_of_nodes! {
+    [redis_x3: Nodes::redis(3).await,]
+    [
+        no_lock_is_left_after_a_disconnect_or_an_uncaught_panic,
+        no_lock_is_left_after_a_disconnect_with_an_unread_body,
+        a_detached_handler_goes_on_under_its_lock_after_a_disconnect,
+    ]
+}
+
+mod thorough {
+    use super::*;
+
+    on_each_kind_of_nodes! {
+        [postgres_x1: Nodes::postgres(1, 0).await,]
+        [
+            no_lock_is_left_after_a_disconnect_or_an_uncaught_panic,
+            a_detached_handler_goes_on_under_its_lock_after_a_disconnect,
+        ]
+    }
+}
 
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -26,9 +47,8 @@ async fn serve(router: Router) -> SocketAddr {
 }
 
 /// Checks on the servers that the lock is held in between.
-#[tokio::test]
-async fn no_lock_is_left_after_a_disconnect_or_an_uncaught_panic() {
-    let service = Service::start().await;
+async fn no_lock_is_left_after_a_disconnect_or_an_uncaught_panic(nodes: Nodes) {
+    let service = Service::start(nodes).await;
     let address = serve(service.router.clone()).await;
     let client = reqwest::Client::new();
     let post = |front: &str, body: &'static str| {
@@ -36,7 +56,7 @@ async fn no_lock_is_left_after_a_disconnect_or_an_uncaught_panic() {
         client.post(format!("http://{address}{front}")).header(json.0, json.1).body(body).send()
     };
 
-    for front in ALL {
+    for front in service.fronts().await {
         let held = {
             let mut gone = Box::pin(post(front, r#""never""#));
             tokio::select! {
@@ -105,10 +125,8 @@ async fn unread_plain(State(unread): State<Unread>) -> &'static str {
 /// If an unread body does not fit into the socket buffers, the server does not check the connection until the
 /// handler returns: the handler runs to its end under its lock, which is then released. With a small body the
 /// server notices the disconnect at once and drops the handler.
-#[tokio::test]
-async fn no_lock_is_left_after_a_disconnect_with_an_unread_body() {
+async fn no_lock_is_left_after_a_disconnect_with_an_unread_body(nodes: Nodes) {
     const LARGE: usize = 64 << 20;
-    let nodes = Nodes::redis(3).await;
     let locks = nodes.manager().await;
     let (ended, mut ends) = mpsc::unbounded_channel();
     let unread = Unread { entered: Arc::default(), may_return: Arc::default(), ended };
@@ -155,9 +173,7 @@ async fn no_lock_is_left_after_a_disconnect_with_an_unread_body() {
 }
 
 /// The client leaves in the middle of its payment, and tries again.
-#[tokio::test]
-async fn a_detached_handler_goes_on_under_its_lock_after_a_disconnect() {
-    let nodes = Nodes::redis(3).await;
+async fn a_detached_handler_goes_on_under_its_lock_after_a_disconnect(nodes: Nodes) {
     let locks = nodes.manager().await;
     let (ended, mut ends) = mpsc::unbounded_channel();
     let (left, mut leaves) = mpsc::unbounded_channel();

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use axum::{Json, Router};
 use redlock_axum::{LockLayer, LockManager, LockPolicy, LocksLayer, redis_lock};
-use redlock_tests::{Nodes, eventually};
+use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use serde::Deserialize;
 use tokio::sync::Notify;
 use tower::ServiceExt;
@@ -25,8 +25,27 @@ use crate::{LONG, SOON};
 
 const KEY: &str = "order:42";
 const FRONTS: [&str; 3] = ["/attribute/42", "/layer/42", "/policy/42"];
-/// The front ends, and the attribute with several keys.
-const ALL: [&str; 4] = ["/attribute/42", "/layer/42", "/policy/42", "/several/42"];
+/// The attribute with several keys.
+const SEVERAL: &str = "/several/42";
+
+on_each_kind_of_nodes! {
+    [redis_x5: Nodes::redis(5).await,]
+    [
+        no_lock_is_left_however_a_handler_ends,
+        sequential_requests_are_not_refused,
+        no_lock_is_left_after_a_refusal,
+        a_rejection_by_an_extractor_under_the_attribute_takes_no_lock,
+    ]
+}
+
+mod thorough {
+    use super::*;
+
+    on_each_kind_of_nodes! {
+        [postgres_x1: Nodes::postgres(1, 0).await, postgres_x3: Nodes::postgres(3, 0).await,]
+        [no_lock_is_left_however_a_handler_ends, no_lock_is_left_after_a_refusal,]
+    }
+}
 
 fn policy() -> LockPolicy {
     LockPolicy::new("order:{id:u64}").expire(LONG)
@@ -120,8 +139,7 @@ struct Service {
 }
 
 impl Service {
-    async fn start() -> Self {
-        let nodes = Nodes::redis(5).await;
+    async fn start(nodes: Nodes) -> Self {
         let locks = nodes.manager().await;
         let inside = Inside::default();
         let several = Router::new().route("/several/{id}", post(several));
@@ -132,6 +150,13 @@ impl Service {
 
     async fn send(&self, front: &str, body: &'static str) -> StatusCode {
         self.router.clone().oneshot(request(front, body)).await.unwrap().status()
+    }
+
+    /// Returns the front ends, with several keys if the nodes hold them.
+    async fn fronts(&self) -> Vec<&'static str> {
+        let several = self.nodes.hold_several_keys().await.then_some(SEVERAL);
+        self.nodes.become_empty().await;
+        FRONTS.into_iter().chain(several).collect()
     }
 
     fn entries(&self) -> usize {
@@ -160,9 +185,8 @@ fn request(front: &str, body: &'static str) -> Request<Body> {
 }
 
 /// A handler succeeds, fails, panics, exceeds a timeout, or does not begin because an extractor rejects.
-#[tokio::test]
-async fn no_lock_is_left_however_a_handler_ends() {
-    let service = Service::start().await;
+async fn no_lock_is_left_however_a_handler_ends(nodes: Nodes) {
+    let service = Service::start(nodes).await;
     let with_catch_panic = service.router.clone().layer(CatchPanicLayer::new());
     let timeout = Duration::from_millis(200);
     let with_timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, timeout);
@@ -174,7 +198,7 @@ async fn no_lock_is_left_however_a_handler_ends() {
         (&with_timeout, r#""never""#, StatusCode::GATEWAY_TIMEOUT, 1),
         (&service.router, "an extractor rejects it", StatusCode::BAD_REQUEST, 0),
     ] {
-        for front in ALL {
+        for front in service.fronts().await {
             let before = service.entries();
             eventually("the handler begins, or must not", SOON, async || {
                 let response = router.clone().oneshot(request(front, body)).await.unwrap();
@@ -189,20 +213,18 @@ async fn no_lock_is_left_however_a_handler_ends() {
 }
 
 /// The lock is released before the response is sent, so the client's next request finds it free.
-#[tokio::test]
-async fn sequential_requests_are_not_refused() {
-    let service = Service::start().await;
+async fn sequential_requests_are_not_refused(nodes: Nodes) {
+    let service = Service::start(nodes).await;
     for _ in 0..50 {
-        for front in ALL {
+        for front in service.fronts().await {
             assert_eq!(service.send(front, r#""success""#).await, StatusCode::OK, "{front}");
         }
     }
 }
 
-#[tokio::test]
-async fn no_lock_is_left_after_a_refusal() {
-    let service = Service::start().await;
-    for front in ALL {
+async fn no_lock_is_left_after_a_refusal(nodes: Nodes) {
+    let service = Service::start(nodes).await;
+    for front in service.fronts().await {
         let before = service.entries();
         let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
         assert_eq!(service.send(front, r#""success""#).await, StatusCode::CONFLICT, "{front}");
@@ -215,9 +237,8 @@ async fn no_lock_is_left_after_a_refusal() {
 
 /// The attribute runs the extractors before it locks, so an invalid request takes no lock. The layer locks
 /// first.
-#[tokio::test]
-async fn a_rejection_by_an_extractor_under_the_attribute_takes_no_lock() {
-    let service = Service::start().await;
+async fn a_rejection_by_an_extractor_under_the_attribute_takes_no_lock(nodes: Nodes) {
+    let service = Service::start(nodes).await;
     let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     assert_eq!(service.send("/attribute/42", "no json").await, StatusCode::BAD_REQUEST);
     assert_eq!(service.send("/layer/42", "no json").await, StatusCode::CONFLICT);

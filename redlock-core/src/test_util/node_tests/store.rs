@@ -164,6 +164,11 @@ impl TestStores {
         join_all(self.stores.iter().map(|store| store.locks())).await.iter().sum()
     }
 
+    /// Returns what is left on all stores apart from held locks and fencing counters.
+    pub async fn leftovers(&self) -> Vec<String> {
+        join_all(self.stores.iter().map(|store| store.leftovers())).await.concat()
+    }
+
     /// Deletes a lock on each store. Returns whether all stores can.
     pub async fn delete(&self, name: &str) -> bool {
         let deleted = join_all(self.stores.iter().map(|store| store.delete(name))).await;
