@@ -72,6 +72,8 @@ pub(crate) enum FakeMode {
     Broken,
     /// Refuses every operation, because the user lacks a permission.
     Forbidden,
+    /// Fails every operation, because the password is wrong.
+    WrongPassword,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,6 +286,7 @@ impl FakeNode {
                 return ReplyFuture::new(async move { Vote::Failed(broke).into() });
             }
             FakeMode::Forbidden => return failed(NodeError::NotPermitted("SET".into())),
+            FakeMode::WrongPassword => return failed(NodeError::Credentials("refused".into())),
             FakeMode::Quarantined if is_acquisition => return ReplyFuture::ready(clock_stepped()),
             _ => {}
         }

@@ -373,6 +373,19 @@ async fn a_missing_permission_is_no_outage() {
     }
 }
 
+/// The operator changes the password on the nodes, and then in the file of this process.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_outlasts_a_change_of_the_password() {
+    let (locks, nodes) = held_elsewhere(3);
+    let waiter = refused_waiter(&locks).await;
+    set(&nodes, FakeMode::WrongPassword);
+    sleep(510 * MILLI).await;
+    assert!(!waiter.is_finished());
+    forget(&nodes);
+    set(&nodes, FakeMode::Up(Duration::ZERO));
+    drop(waiter.await.unwrap().0.unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing_behind() {
     for mode in [FakeMode::Down, FakeMode::Broken, FakeMode::Frozen] {
