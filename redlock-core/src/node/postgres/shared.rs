@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, pending, ready};
+use futures_util::future::{BoxFuture, FutureExt, pending};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
@@ -44,9 +44,9 @@ pub(super) struct SharedState {
     pub(super) gate: Gate,
     pub(super) channels: Arc<Channels>,
     pub(super) store_id: OnceLock<Arc<str>>,
-    /// The connections for operations. The name of a lock decides over which one its operations are sent.
+    /// The connections for operations, and behind them the one for notifications, which does not exist behind a pooler. The
+    /// name of a lock decides over which connection its operations are sent.
     slots: Vec<Slot>,
-    listener: Slot,
     status: StatusSender,
     log_limit: LogLimit,
     outages: Mutex<OutageLog>,
@@ -71,8 +71,9 @@ impl SharedState {
     ) -> Arc<Self> {
         Arc::new(Self {
             name,
-            slots: (0..url.connections).map(|_| Slot::new()).collect(),
-            listener: Slot::new(),
+            slots: (0..url.connections + usize::from(!url.has_pooler))
+                .map(|_| Slot::new())
+                .collect(),
             log_limit: LogLimit::new(Arc::clone(&settings.clock)),
             url,
             settings,
@@ -90,22 +91,19 @@ impl SharedState {
     /// Starts the tasks that keep the connections, and the one that cleans the table up.
     pub(super) fn start(self: &Arc<Self>, runtime: &Handle) -> Vec<AbortOnDropHandle<()>> {
         let spawn = |task: BoxFuture<'static, ()>| AbortOnDropHandle::new(runtime.spawn(task));
-        let slots = (0..self.slots.len()).map(|index| Arc::clone(self).keep_slot(index).boxed());
-        let listen = Arc::clone(self).listen().boxed();
-        let clean_up = Arc::clone(self).clean_up().boxed();
-        slots.chain([listen, clean_up]).map(spawn).collect()
+        let slots = (0..self.slots.len()).map(|index| Arc::clone(self).keep(index).boxed());
+        slots.chain([Arc::clone(self).clean_up().boxed()]).map(spawn).collect()
     }
 
-    /// Keeps a connection. Calls `on_connected` when it begins, `on_event` for its events, and `on_change` when its status has
-    /// changed.
-    async fn keep(
-        &self,
-        slot: &Slot,
-        on_connected: impl Fn(Arc<ServerLink>) -> BoxFuture<'static, ()>,
-        on_event: impl Fn(LinkEvent),
-        on_change: impl Fn(),
-    ) {
+    /// Keeps the connection with this index.
+    async fn keep(self: Arc<Self>, index: usize) {
+        let (slot, is_listener) = (&self.slots[index], index == self.url.connections);
         let (mut next_pause, mut former) = (pauses::FIRST, None);
+        let on_event = |event| match event {
+            LinkEvent::Time(reading) if index == 0 => self.compare_clock(reading),
+            LinkEvent::Time(_) => {}
+            LinkEvent::Notified(channel) => self.channels.notify(&channel),
+        };
         loop {
             let error = match connect(&self.url, &self.settings, former).await {
                 Ok(connected) => {
@@ -117,13 +115,16 @@ impl SharedState {
                         LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
                     let link = Arc::new(link);
                     slot.set(Ok(Arc::clone(&link)));
-                    on_change();
+                    self.update_status();
+                    let listen = async {
+                        if is_listener {
+                            self.begin_listening(link).await;
+                        }
+                        pending().await
+                    };
                     let reason = tokio::select! {
-                        reason = driver.run(&on_event) => reason,
-                        never = async {
-                            on_connected(link).await;
-                            pending().await
-                        } => never,
+                        reason = driver.run(on_event) => reason,
+                        never = listen => never,
                     };
                     if since.elapsed() >= SHORT_LIVED {
                         next_pause = Duration::ZERO;
@@ -133,36 +134,12 @@ impl SharedState {
                 Err(error) => error,
             };
             slot.set(Err(error.clone()));
-            on_change();
+            self.update_status();
             pauses::pause(&error, &mut next_pause, &slot.wanted).await;
         }
     }
 
-    async fn keep_slot(self: Arc<Self>, index: usize) {
-        let on_event = |event| {
-            if let (0, LinkEvent::Time(reading)) = (index, event) {
-                self.compare_clock(reading);
-            }
-        };
-        let on_connected = |_| ready(()).boxed();
-        self.keep(&self.slots[index], on_connected, on_event, || self.update_status()).await;
-    }
-
-    /// Keeps the connection for notifications. Behind a pooler there is none, and waiters poll.
-    async fn listen(self: Arc<Self>) {
-        if self.url.has_pooler {
-            return;
-        }
-        let on_connected = |link| Arc::clone(&self).begin_listening(link).boxed();
-        let on_event = |event| {
-            if let LinkEvent::Notified(channel) = event {
-                self.channels.notify(&channel);
-            }
-        };
-        self.keep(&self.listener, on_connected, on_event, || {}).await;
-    }
-
-    async fn begin_listening(self: Arc<Self>, link: Arc<ServerLink>) {
+    async fn begin_listening(&self, link: Arc<ServerLink>) {
         self.channels.use_link(&link).await;
         if !self.channels.are_notified(&link).await {
             log_limited!(
@@ -187,7 +164,7 @@ impl SharedState {
     /// Sets the status of the node: the node is up if all of its connections for operations are.
     fn update_status(&self) {
         let mut outages = self.outages.lock();
-        let statuses = self.slots.iter().map(|slot| slot.status().get());
+        let statuses = self.operation_slots().iter().map(|slot| slot.status().get());
         let status = statuses.fold(NodeStatus::Up, |one, other| match (&one, &other) {
             (NodeStatus::Down(_), _) | (NodeStatus::Connecting, NodeStatus::Up) => one,
             _ => other,
@@ -248,13 +225,18 @@ impl SharedState {
         }
     }
 
+    fn operation_slots(&self) -> &[Slot] {
+        &self.slots[..self.url.connections]
+    }
+
     /// Returns the place of the connection for the operations of a lock. The operations with one token have one name, so that
     /// they keep their order.
     pub(super) fn slot(&self, name: &str) -> &Slot {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
-        let index = hasher.finish() % self.slots.len().max(1) as u64;
-        &self.slots[usize::try_from(index).unwrap_or_default()]
+        let slots = self.operation_slots();
+        let index = hasher.finish() % slots.len() as u64;
+        &slots[usize::try_from(index).unwrap_or_default()]
     }
 
     /// Returns an error if an operation would not be sent.
@@ -327,7 +309,7 @@ impl SharedState {
     pub(super) fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         let rest = limit.saturating_sub(waited);
         let mut again: Option<Duration> = None;
-        for link in self.slots.iter().filter_map(|slot| slot.link().ok()) {
+        for link in self.operation_slots().iter().filter_map(|slot| slot.link().ok()) {
             let next = match link.silence(limit) {
                 Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
                 Silence::Silent(_) => rest,
