@@ -2,7 +2,7 @@
 
 use crate::{KEY, LONG, SOON, connect, is_contended, no_lock_is_left, serves, start};
 use redlock_core::LockError;
-use redlock_tests::eventually;
+use redlock_tests::{PostgresServer, eventually, skip};
 
 /// A restarted server has every lock that it has granted.
 #[tokio::test]
@@ -28,16 +28,20 @@ async fn a_lock_outlasts_a_server_that_is_killed_while_the_lock_is_held() {
 /// The connection for notifications listens again, or the waiter polls.
 #[tokio::test]
 async fn a_waiter_outlasts_a_server_that_is_killed() {
-    let Some(mut server) = start().await else { return };
+    let options = PostgresServer::options().setting("log_statement", "all");
+    let mut server = match options.start().await {
+        Ok(server) => server,
+        Err(why) => return skip(&why),
+    };
     let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let waiter = tokio::spawn(other.lock(KEY).wait_time(LONG).acquire());
-    let admin = server.admin().await;
-    eventually("the waiter listens", SOON, async || {
-        let sql = "select from pg_stat_activity where query like 'listen redlock\\_%'";
-        (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())
-    })
-    .await;
+    // The channel is a hash of the name.
+    let sql = "select 'listen redlock_' || left(encode(sha256(convert_to($1, 'utf8')), 'hex'), 32)";
+    let row = server.admin().await.query_one(sql, &[&KEY]).await.unwrap();
+    let listen: String = row.get(0);
+    eventually("the waiter listens", SOON, async || server.log().contains(&listen).then_some(()))
+        .await;
     server.kill();
     server.restart().await;
     eventually("the holder is connected", SOON, async || holder.is_available().then_some(())).await;

@@ -24,7 +24,9 @@ async fn start() -> Option<PostgresServer> {
 
 /// Returns a builder for tests that wait until a server counts as silent.
 fn impatient(url: &str) -> LockManagerBuilder {
-    builder([url]).node_timeout(Duration::from_secs(1)).connect_timeout(Duration::from_secs(5))
+    let builder = builder([url]).node_timeout(Duration::from_secs(1));
+    // A server may need some seconds to start again.
+    builder.connect_timeout(Duration::from_secs(5)).outage_grace(SOON)
 }
 
 async fn connect(url: &str) -> LockManager {

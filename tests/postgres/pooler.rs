@@ -2,7 +2,7 @@
 
 use redlock_tests::{PgBouncer, PostgresServer, connect, skip};
 
-use crate::{KEY, LONG, is_contended, no_lock_is_left, serves, start};
+use crate::{KEY, LONG, impatient, is_contended, no_lock_is_left, serves, start};
 
 async fn start_pooled() -> Option<(PostgresServer, PgBouncer)> {
     let server = start().await?;
@@ -28,4 +28,12 @@ async fn locks_work_behind_a_pooler() {
         tokio::join!(serves(&one, &key), serves(&other, &key));
     }
     no_lock_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn without_the_parameter_the_error_names_it() {
+    let Some((_server, pooler)) = start_pooled().await else { return };
+    let url = pooler.url().replace("&pooler=transaction", "");
+    let error = impatient(&url).connect().await.expect_err("the pooler refuses the session");
+    assert!(error.to_string().contains("pooler=transaction"), "{error}");
 }

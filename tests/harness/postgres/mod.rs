@@ -166,6 +166,15 @@ impl PostgresServer {
         self.admin().await.query(sql, &[&role]).await.expect("the connections").len()
     }
 
+    /// Returns the log of the server since its last start.
+    ///
+    /// # Panics
+    ///
+    /// If the log cannot be read.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).expect("the log of the server")
+    }
+
     /// Returns whether the server can answer: it is neither killed nor frozen.
     pub fn is_up(&self) -> bool {
         self.process.is_some() && !self.frozen
