@@ -153,8 +153,8 @@ pub enum NodeError {
     /// certificate: UnknownIssuer`, or names the file that cannot be used.
     #[error("TLS: {0}")]
     Tls(Arc<str>),
-    /// There are no credentials for a new connection, because the function or the file that has them has
-    /// failed. Nothing was sent to the server.
+    /// There are no valid credentials for a new connection: the function or the file that has them has failed, or a
+    /// PostgreSQL server refuses them. No operation was sent to the server.
     #[error("no credentials: {0}")]
     Credentials(Arc<str>),
     /// The node is the same server as another configured node, so it has no vote of its own.
