@@ -1,7 +1,7 @@
 //! A database that rejects the write of a holder that slept past its lease.
 //!
 //! ```sh
-//! DATABASE_URL='host=127.0.0.1 user=postgres' REDIS_URLS=redis://127.0.0.1 \
+//! DATABASE_URL='host=127.0.0.1 user=postgres' LOCKS_URLS=redis://127.0.0.1 \
 //!     cargo run --example fencing
 //! ```
 //!

@@ -3,12 +3,13 @@
 //!
 //! ```sh
 //! cargo run --example index                                             # an in-memory node
-//! REDIS_URLS=redis://127.0.0.1 cargo run --example index                # one Redis
-//! REDIS_URLS=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 ...     # Redlock
-//! REDIS_URLS='rediss://app:secret@10.0.0.1?tls_ca=/etc/redis/ca.pem' .. # TLS, with an own authority
-//! REDIS_URLS=unix:///run/redis/redis.sock ...                           # a unix socket
-//! REDIS_URLS=redis+sentinel://s1,s2,s3/shop ...                         # the master of a Sentinel group
-//! REDIS_URLS=redis-cluster://10.0.0.1,10.0.0.2 ...                      # a Redis Cluster
+//! LOCKS_URLS=redis://127.0.0.1 cargo run --example index                # one Redis
+//! LOCKS_URLS=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 ...     # Redlock
+//! LOCKS_URLS='rediss://app:secret@10.0.0.1?tls_ca=/etc/redis/ca.pem' .. # TLS, with an own authority
+//! LOCKS_URLS=unix:///run/redis/redis.sock ...                           # a unix socket
+//! LOCKS_URLS=redis+sentinel://s1,s2,s3/shop ...                         # the master of a Sentinel group
+//! LOCKS_URLS=redis-cluster://10.0.0.1,10.0.0.2 ...                      # a Redis Cluster
+//! LOCKS_URLS='postgres://app@10.0.0.1/shop?schema=locks' ...            # a PostgreSQL database
 //! ```
 //!
 //! Every route takes `?hold_ms=`, the time its handler works. To see a lock at work, send the same

@@ -2,10 +2,10 @@
 //!
 //! ```sh
 //! cargo run --example modes                                   # locks this process only
-//! REDIS_URLS=redis://127.0.0.1 cargo run --example modes      # one lock for all copies
+//! LOCKS_URLS=redis://127.0.0.1 cargo run --example modes      # one lock for all copies
 //! ```
 //!
-//! Permits need a single node, so `REDIS_URLS` must name one server. The articles of the catalogue are in the memory of each
+//! Permits need a single node, so `LOCKS_URLS` must name one server. The articles of the catalogue are in the memory of each
 //! copy, and stand in for a database. Every route takes `?hold_ms=`, the time its handler works.
 
 mod server;

@@ -1,7 +1,7 @@
 //! A handler whose lock is also the lock of a Java service, which uses the `RLock` of Redisson.
 //!
 //! ```sh
-//! REDIS_URLS=redis://127.0.0.1 cargo run --example redisson
+//! LOCKS_URLS=redis://127.0.0.1 cargo run --example redisson
 //! ```
 //!
 //! `POST /accounts/42/withdraw?hold_ms=` works for that time. The Java service locks the same
@@ -48,8 +48,8 @@ async fn withdraw(Path(id): Path<u64>, Query(work): Query<Work>) -> String {
 #[tokio::main]
 async fn main() -> ExitCode {
     server::run(async {
-        std::env::var("REDIS_URLS").map_err(|_| {
-            "REDIS_URLS is not set; set it to the Redis of the Java service, such as redis://127.0.0.1"
+        std::env::var("LOCKS_URLS").map_err(|_| {
+            "LOCKS_URLS is not set; set it to the Redis of the Java service, such as redis://127.0.0.1"
         })?;
         let locks = server::connect().await?;
         let app = Router::new().route("/accounts/{id}/withdraw", post(withdraw));

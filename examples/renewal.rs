@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --example renewal                                 # locks this process only
-//! REDIS_URLS=redis://127.0.0.1 cargo run --example renewal    # one job among all copies
+//! LOCKS_URLS=redis://127.0.0.1 cargo run --example renewal    # one job among all copies
 //! ```
 //!
 //! `POST /settlements?steps=6` begins the job, a step each second, and does not wait for its end.

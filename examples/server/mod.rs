@@ -1,4 +1,4 @@
-//! What all of these services do in the same way: they connect to Redis, serve requests until a signal, and release the
+//! What all of these services do in the same way: they connect to the stores of their locks, serve requests until a signal, and release the
 //! locks that are still held.
 
 #![allow(dead_code, reason = "each example uses a part")]
@@ -16,14 +16,14 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Connects to the servers in `REDIS_URLS`.
+/// Connects to the servers in `LOCKS_URLS`.
 pub(crate) async fn connect() -> Result<LockManager, ConnectError> {
-    match std::env::var("REDIS_URLS") {
+    match std::env::var("LOCKS_URLS") {
         Ok(urls) if !urls.is_empty() => {
             LockManager::connect(LockManagerConfig::split_urls(&urls)).await
         }
         _ => {
-            info!("REDIS_URLS is not set: using the in-memory node, which locks this process only");
+            info!("LOCKS_URLS is not set: using the in-memory node, which locks this process only");
             Ok(LockManager::in_memory())
         }
     }

@@ -43,7 +43,7 @@ impl Target {
         let directory = tempfile::tempdir().unwrap();
         let history = History::at(directory.path().join("history"));
         let environment = [
-            ("REDIS_URLS", servers.urls().join(",")),
+            ("LOCKS_URLS", servers.urls().join(",")),
             ("HISTORY", history.path().display().to_string()),
             // Longer than a burst takes on any machine.
             ("LEASE_MS", "300000".to_owned()),

@@ -25,7 +25,7 @@ impl LockedServices {
         let history = History::at(dir.path().join("history"));
         let start = |servers: &Servers| {
             let environment = [
-                ("REDIS_URLS", servers.urls().join(",")),
+                ("LOCKS_URLS", servers.urls().join(",")),
                 ("HISTORY", history.path().display().to_string()),
                 // With hundreds of requests at once on few cores, a slow reply is not a failure.
                 ("NODE_TIMEOUT_MS", "4000".to_owned()),
@@ -49,7 +49,7 @@ impl LockedServices {
 }
 
 async fn index(servers: &Servers) -> Service {
-    start("index", &[("REDIS_URLS", servers.urls().join(","))]).await
+    start("index", &[("LOCKS_URLS", servers.urls().join(","))]).await
 }
 
 /// Checks the status, headers and body of a refusal, and that it contains none of the `secrets`.
@@ -282,7 +282,7 @@ async fn the_example_prints_why_it_cannot_start() {
     let mut servers = Servers::start(1).await;
     servers[0].kill();
     let mut process = std::process::Command::new(example("index"));
-    let output = process.env("REDIS_URLS", servers.urls().join(",")).output().unwrap();
+    let output = process.env("LOCKS_URLS", servers.urls().join(",")).output().unwrap();
     assert!(!output.status.success());
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains(&servers[0].port().to_string()), "{message}");
@@ -290,7 +290,7 @@ async fn the_example_prints_why_it_cannot_start() {
 
 /// Two processes of the example exclude each other over these URLs.
 async fn exclude_each_other(urls: &str) {
-    let environment = [("REDIS_URLS", urls.to_owned())];
+    let environment = [("LOCKS_URLS", urls.to_owned())];
     let (first, second) = tokio::join!(start("index", &environment), start("index", &environment));
     let client = Client::new();
     let held = tokio::spawn(decided(client.get(first.url("/index?hold_ms=60000"))));

@@ -69,7 +69,7 @@ impl Soak {
         let directory = tempfile::tempdir().unwrap();
         let history = History::at(directory.path().join("history"));
         let mut environment = vec![
-            ("REDIS_URLS", servers.urls().join(",")),
+            ("LOCKS_URLS", servers.urls().join(",")),
             ("HISTORY", history.path().display().to_string()),
             ("LEASE_MS", lease.as_millis().to_string()),
         ];

@@ -25,7 +25,7 @@ async fn a_holder_that_slept_past_its_lease_is_refused(hold_ms: u32) {
         Err(why) => return skip(&why),
     };
     let redis = RedisServer::start().await;
-    let environment = [("REDIS_URLS", redis.url()), ("DATABASE_URL", postgres.admin_url())];
+    let environment = [("LOCKS_URLS", redis.url()), ("DATABASE_URL", postgres.admin_url())];
     let start = || Service::start(&program, &environment);
     let (sleeper, other) = (start().await, start().await);
     let (sleeper_url, url) = (sleeper.url(""), other.url(""));

@@ -35,7 +35,7 @@ impl Waiters {
 
     fn start_at(urls: &[String], hold: Duration) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fair-waiters"))
-            .env("REDIS_URLS", urls.join(","))
+            .env("LOCKS_URLS", urls.join(","))
             .env("KEY", KEY)
             .env("HOLD_MS", hold.as_millis().to_string())
             .stdin(Stdio::piped())

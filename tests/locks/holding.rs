@@ -62,7 +62,7 @@ struct Holder {
 impl Holder {
     fn start(nodes: &Nodes, key: &str, expire: Duration) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_holder"))
-            .env("REDIS_URLS", nodes.urls().join(","))
+            .env("LOCKS_URLS", nodes.urls().join(","))
             .env("KEY", key)
             .env("EXPIRE_MS", expire.as_millis().to_string())
             .stdin(Stdio::piped())

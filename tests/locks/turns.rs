@@ -43,7 +43,7 @@ impl Contention {
             .map(|seed| {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_turns"));
                 command
-                    .env("REDIS_URLS", servers.urls().join(","))
+                    .env("LOCKS_URLS", servers.urls().join(","))
                     .env("SEED", seed.to_string())
                     .env("TASKS", self.tasks.to_string())
                     .env("TURNS", self.turns.to_string())

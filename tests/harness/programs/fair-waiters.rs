@@ -1,6 +1,6 @@
 //! A process whose callers wait for one lock with `.fair(true)`, for tests of the order between processes.
 //!
-//! Environment: `REDIS_URLS`, `KEY`, and `HOLD_MS`, the time for which each caller holds the lock. The process prints
+//! Environment: `LOCKS_URLS`, `KEY`, and `HOLD_MS`, the time for which each caller holds the lock. The process prints
 //! `ready`. For each number that it reads from standard input, it starts a caller. After its release, the caller prints
 //! its number, and the times at which it had got and released the lock, in nanoseconds of the monotonic clock. The
 //! process ends when standard input has ended and all callers are done.
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
-    let urls = std::env::var("REDIS_URLS")?;
+    let urls = std::env::var("LOCKS_URLS")?;
     let key = std::env::var("KEY")?;
     let hold = Duration::from_millis(std::env::var("HOLD_MS")?.parse()?);
     // The shutdown waits for a killed server for as long as `connect` does.

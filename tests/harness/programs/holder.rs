@@ -1,6 +1,6 @@
 //! A process that holds a lock and prints its state, for tests that stop the process.
 //!
-//! Environment: `REDIS_URLS`, `KEY`, `EXPIRE_MS`. The process prints `held` and waits for a line on standard
+//! Environment: `LOCKS_URLS`, `KEY`, `EXPIRE_MS`. The process prints `held` and waits for a line on standard
 //! input. Then it prints whether the lock is valid, `lost` when the guard reports the loss, and the result of
 //! the release.
 
@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
-    let urls = std::env::var("REDIS_URLS")?;
+    let urls = std::env::var("LOCKS_URLS")?;
     let expire = Duration::from_millis(std::env::var("EXPIRE_MS")?.parse()?);
     let locks = builder(urls.split(',')).node_timeout(expire).connect().await?;
     let key = std::env::var("KEY")?;

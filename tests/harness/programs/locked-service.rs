@@ -3,7 +3,7 @@
 //!
 //! `POST /attribute/{id}`, `/layer/{id}`, `/waiting/{id}` and `/fenced/{id}` lock the same key: with the attribute,
 //! with the layer, with a layer that waits, and with one that waits and gives out fencing tokens. `?hold_ms=` sets
-//! the duration of the work. Environment: `REDIS_URLS` (separated by commas), `LISTEN` (the address), `HISTORY` (the
+//! the duration of the work. Environment: `LOCKS_URLS` (separated by commas), `LISTEN` (the address), `HISTORY` (the
 //! file), and, if they are set, `NODE_TIMEOUT_MS`, `LEASE_MS` for the layers and `RESTART_GUARD_MS`.
 
 use std::error::Error;
@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if let Some(longest_lease) = duration("RESTART_GUARD_MS")? {
         builder = builder.restart_guard(longest_lease);
     }
-    let urls = std::env::var("REDIS_URLS")?;
+    let urls = std::env::var("LOCKS_URLS")?;
     let locks = builder.urls(urls.split(',')).connect().await?;
     let history = History::at(std::env::var("HISTORY")?);
     let waiting = policy.clone().wait_time(WAIT);

@@ -1,6 +1,6 @@
 //! A process whose tasks acquire random sets of keys again and again, for tests of fairness between callers.
 //!
-//! Environment: `REDIS_URLS`, `SEED`, `TASKS` (the number of tasks), `TURNS` (the acquisitions of each task),
+//! Environment: `LOCKS_URLS`, `SEED`, `TASKS` (the number of tasks), `TURNS` (the acquisitions of each task),
 //! `KEYS` (the number of keys), `SIZE` (the keys of each set), `HISTORY`. The process prints `ready`, and begins
 //! when it reads a line from standard input. It ends after the last turn.
 
@@ -30,7 +30,7 @@ async fn acquire(locks: &LockManager, set: &[String]) -> Result<LockGuard, Strin
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
-    let urls = std::env::var("REDIS_URLS")?;
+    let urls = std::env::var("LOCKS_URLS")?;
     let (tasks, turns): (u64, usize) = (variable("TASKS")?, variable("TURNS")?);
     let (keys, size): (u32, usize) = (variable("KEYS")?, variable("SIZE")?);
     let mut choices = StdRng::seed_from_u64(variable("SEED")?);

@@ -50,7 +50,7 @@ async fn the_example_redisson_answers_as_its_readme_says() {
 fn run(name: &str, settings: &[(&str, &str)]) -> Output {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut process = Command::new(example(name));
-    process.env_remove("REDIS_URLS").env_remove("DATABASE_URL");
+    process.env_remove("LOCKS_URLS").env_remove("DATABASE_URL");
     process.env("LISTEN", taken.local_addr().unwrap().to_string());
     process.envs(settings.iter().copied()).output().unwrap()
 }
@@ -67,7 +67,7 @@ fn mistake(name: &str, settings: &[(&str, &str)]) -> String {
 #[test]
 fn the_examples_print_which_server_they_need() {
     for (name, message) in
-        [("redisson", "REDIS_URLS is not set"), ("fencing", "DATABASE_URL is not set")]
+        [("redisson", "LOCKS_URLS is not set"), ("fencing", "DATABASE_URL is not set")]
     {
         // Without the quotes that `Debug` adds.
         let error = mistake(name, &[]);
@@ -80,7 +80,7 @@ fn the_examples_print_which_server_they_need() {
 async fn the_examples_accept_a_password_with_a_comma() {
     let redis = RedisServer::options().password("half,other-half").start().await;
     let environment =
-        [("REDIS_URLS", format!("redis://:half,other-half@127.0.0.1:{}", redis.port()))];
+        [("LOCKS_URLS", format!("redis://:half,other-half@127.0.0.1:{}", redis.port()))];
     for name in ["index", "modes", "renewal", "redisson"] {
         // Ends with a panic if the program does not connect.
         start(name, &environment).await;

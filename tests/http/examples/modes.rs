@@ -50,7 +50,7 @@ async fn the_example_modes_answers_as_its_readme_says() {
 #[tokio::test]
 async fn the_exports_of_a_killed_copy_make_room_when_their_leases_end() {
     let redis = RedisServer::start().await;
-    let environment = [("REDIS_URLS", redis.url())];
+    let environment = [("LOCKS_URLS", redis.url())];
     let (killed, other) = (start("modes", &environment).await, start("modes", &environment).await);
     let export = |service: &Service, hold_ms: u32| {
         let url = service.url(&format!("/tenants/7/exports?hold_ms={hold_ms}"));

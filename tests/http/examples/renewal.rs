@@ -10,7 +10,7 @@ use crate::{SOON, post, start, until_logged};
 const STOPPED: &str = "settlement: stopped, because its lock is lost";
 
 async fn copy(redis: &RedisServer) -> Service {
-    start("renewal", &[("REDIS_URLS", redis.url())]).await
+    start("renewal", &[("LOCKS_URLS", redis.url())]).await
 }
 
 /// Asks a copy to begin a settlement, and returns whether it has begun. Otherwise its lock was refused.

@@ -12,7 +12,7 @@ use crate::SOON;
 /// installs no crypto provider: the feature `tls` brings its own.
 async fn start(url: &str, trusted: &Files) -> Service {
     let environment = [
-        ("REDIS_URLS", url.to_owned()),
+        ("LOCKS_URLS", url.to_owned()),
         ("HISTORY", trusted.text("history")),
         // Replaces the system's root certificates.
         ("SSL_CERT_FILE", trusted.text("ca.pem")),

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     const MANIFEST: &str = "[[example]]\nname = \"index\"\npath = \"index.rs\"\n";
-    const README: &str = "## index\n$ REDIS_URLS=redis://10.0.0.1 cargo run --example index\n";
+    const README: &str = "## index\n$ LOCKS_URLS=redis://10.0.0.1 cargo run --example index\n";
     const TESTS: &str = "Walkthrough::run(\"index\").await";
 
     #[test]
