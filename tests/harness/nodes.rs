@@ -80,10 +80,10 @@ impl Nodes {
     /// If a server cannot be started.
     pub async fn postgres(count: usize, redis: usize) -> Self {
         let mut stores: Vec<Box<dyn TestStore>> = Vec::new();
-        let schema = redlock_core::postgres_schema("locks");
         for _ in 0..count {
-            let options = PostgresServer::options().setting("fsync", "on");
-            match options.locks("locks", &schema).start().await {
+            let options = PostgresServer::options();
+            let options = if count > 1 { options.independent() } else { options };
+            match options.start().await {
                 Ok(server) => stores.push(Box::new(server)),
                 Err(reason) => {
                     crate::skip(&reason);

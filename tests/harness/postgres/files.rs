@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use crate::scratch::scratch;
 
 /// The programs that the harness runs.
-const PROGRAMS: [&str; 4] = ["postgres", "initdb", "psql", "pg_basebackup"];
+const PROGRAMS: [&str; 5] = ["postgres", "initdb", "psql", "pg_basebackup", "pg_resetwal"];
 
 /// The programs of PostgreSQL, and the user that runs them.
 #[derive(Debug)]
@@ -33,8 +33,9 @@ impl Installation {
     }
 
     fn search() -> Result<Self, String> {
-        let folder =
-            programs().ok_or("PostgreSQL's postgres, initdb, psql or pg_basebackup is missing")?;
+        let folder = programs().ok_or(
+            "PostgreSQL's postgres, initdb, psql, pg_basebackup or pg_resetwal is missing",
+        )?;
         let mut installation = Self { folder, user: user()?, template: PathBuf::new() };
         installation.template = installation.make_template();
         Ok(installation)
@@ -75,6 +76,17 @@ impl Installation {
     /// Makes a data folder for a new server.
     pub(super) fn copy_template(&self, data: &Path) {
         copy(&self.template, data);
+    }
+
+    /// Gives a data folder, which no server uses, a system identifier of its own. All copies of the template have the same.
+    pub(super) fn identify(&self, data: &Path) {
+        let control = data.join("global/pg_control");
+        let mut bytes = std::fs::read(&control).expect("the control file");
+        // The identifier comes first.
+        bytes[..8].copy_from_slice(&rand::random::<[u8; 8]>());
+        std::fs::write(&control, bytes).expect("the control file");
+        // Corrects the checksum, and writes the identifier into the log.
+        self.run("pg_resetwal", &["-f".as_ref(), "-D".as_ref(), data.as_os_str()]);
     }
 
     /// Returns the data folder that all test processes copy, because `initdb` takes half a second. It stays in the target

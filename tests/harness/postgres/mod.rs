@@ -34,6 +34,7 @@ pub struct PostgresOptions {
     password: Option<String>,
     tls: Option<[PathBuf; 2]>,
     schema: Option<String>,
+    independent: bool,
 }
 
 /// The default schema of the table of locks.
@@ -70,6 +71,14 @@ impl PostgresOptions {
         self
     }
 
+    /// Gives the server a system identifier of its own, as one node of several needs it. By default, it has that of the
+    /// data that all servers copy.
+    #[must_use]
+    pub fn independent(mut self) -> Self {
+        self.independent = true;
+        self
+    }
+
     /// Starts the server; see [`PostgresServer::start`].
     ///
     /// # Errors
@@ -77,7 +86,13 @@ impl PostgresOptions {
     /// PostgreSQL, or the user to run it as, does not exist on this machine. The error is the reason.
     pub async fn start(self) -> Result<PostgresServer, String> {
         let installation = Installation::find()?;
-        let make_data = |data: &Path| installation.copy_template(data);
+        let independent = self.independent;
+        let make_data = |data: &Path| {
+            installation.copy_template(data);
+            if independent {
+                installation.identify(data);
+            }
+        };
         let server = PostgresServer::launch_new(self, installation, make_data).await;
         server.make_roles();
         Ok(server)
