@@ -125,7 +125,7 @@ impl Walkthrough {
         for variable in variables {
             match variable.split_once('=').expect("a variable with a value") {
                 ("LISTEN", value) => address = value,
-                (name @ ("LOCKS_URLS" | "LOCKS_URLS"), "redis://127.0.0.1:7001") => {
+                (name @ "LOCKS_URLS", "redis://127.0.0.1:7001") => {
                     environment.push((name, self.redis.url()));
                 }
                 ("DATABASE_URL", _) => {
