@@ -11,9 +11,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::link::ServerLink;
-use super::session::{SqlValue, Work};
+use super::link::{RequestContext, ServerLink};
+use super::session::{Answer, SqlValue, Work};
 use super::sql::Statement;
+use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::{Notify, Subscription};
 
@@ -29,6 +30,15 @@ pub(super) fn channel(name: &str) -> Box<str> {
         );
     }
     channel.into()
+}
+
+/// Notifies channels.
+pub(super) async fn notify(
+    link: &ServerLink,
+    channels: Vec<Box<str>>,
+) -> Result<Answer, NodeError> {
+    let work = Work::Statement(Statement::Notify, vec![SqlValue::Texts(channels)]);
+    link.send(work, RequestContext::default()).await
 }
 
 /// The subscriptions of a node, over a connection of their own.
@@ -58,7 +68,8 @@ impl ChannelsState {
     fn send(&self, command: &str, channel: &str) -> Listening {
         match &self.link {
             Some(link) => {
-                let sent = link.send(Work::Command(format!("{command} {channel}")), None);
+                let sent = link
+                    .send(Work::Command(format!("{command} {channel}")), RequestContext::default());
                 sent.map(drop).boxed().shared()
             }
             None => ready(()).boxed().shared(),
@@ -141,17 +152,16 @@ impl Channels {
         let own = channel(&format!("{}", jitter(0..u64::MAX)));
         let (sender, received) = oneshot::channel();
         let sender = Mutex::new(Some(sender));
-        let notify = move || {
+        let on_notified = move || {
             if let Some(sender) = sender.lock().take() {
                 let _ = sender.send(());
             }
         };
-        let mut subscription = self.subscribe(own.clone(), Arc::new(notify));
+        let mut subscription = self.subscribe(own.clone(), Arc::new(on_notified));
         if let Some(ready) = subscription.take_ready() {
             ready.await;
         }
-        let notify = vec![SqlValue::Text(own)];
-        let sent = link.send(Work::Statement(Statement::Notify, notify, None), None).await;
+        let sent = notify(link, vec![own]).await;
         // A connection that has broken meanwhile shows nothing.
         sent.is_err() || timeout(OWN_NOTIFICATION, received).await.is_ok()
     }

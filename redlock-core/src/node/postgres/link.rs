@@ -51,12 +51,22 @@ struct LinkState {
 struct Request {
     work: Work,
     reply: oneshot::Sender<Result<Answer, NodeError>>,
-    /// Ended by a reply.
-    unsettled: Option<Unsettled>,
+    context: RequestContext,
+}
+
+/// What a reply to a request ends or begins.
+#[derive(Default)]
+pub(super) struct RequestContext {
+    /// The acquisition, which a reply settles.
+    pub(super) unsettled: Option<Unsettled>,
+    /// The channel of the lock, whose release is announced.
+    pub(super) released: Option<Box<str>>,
 }
 
 /// What a connection tells its node.
 pub(super) enum LinkEvent {
+    /// A lock was released, whose channel is to be notified.
+    Released(Box<str>),
     /// A channel was notified.
     Notified(String),
     /// The time of the server.
@@ -68,10 +78,10 @@ impl ServerLink {
     pub(super) fn send(
         &self,
         work: Work,
-        unsettled: Option<Unsettled>,
+        context: RequestContext,
     ) -> impl Future<Output = Result<Answer, NodeError>> + Send + use<> {
         let (reply, answer) = oneshot::channel();
-        let is_sent = self.requests.send(Request { work, reply, unsettled }).is_ok();
+        let is_sent = self.requests.send(Request { work, reply, context }).is_ok();
         let state = Arc::clone(&self.state);
         async move {
             if !is_sent {
@@ -115,7 +125,7 @@ type Pending = FuturesUnordered<BoxFuture<'static, Done>>;
 
 /// The result of a request or of a ping.
 enum Done {
-    Request(Result<Answer, Error>, oneshot::Sender<Result<Answer, NodeError>>, Option<Unsettled>),
+    Request(Result<Answer, Error>, oneshot::Sender<Result<Answer, NodeError>>, RequestContext),
     Ping(Result<Reading, Error>),
 }
 
@@ -211,15 +221,15 @@ impl LinkDriver {
         }
     }
 
-    fn start(&self, Request { work, reply, unsettled }: Request) -> BoxFuture<'static, Done> {
+    fn start(&self, Request { work, reply, context }: Request) -> BoxFuture<'static, Done> {
         let session = Arc::clone(&self.connected.session);
-        async move { Done::Request(session.execute(work).await, reply, unsettled) }.boxed()
+        async move { Done::Request(session.execute(work).await, reply, context) }.boxed()
     }
 
     fn ping(&self) -> BoxFuture<'static, Done> {
         let (session, clock) = (Arc::clone(&self.connected.session), Arc::clone(&self.clock));
         async move {
-            let work = Work::Statement(Statement::Time, Vec::new(), None);
+            let work = Work::Statement(Statement::Time, Vec::new());
             let time = async { session.execute(work).await.map(Answer::time) };
             Done::Ping(Reading::take(&*clock, time).await)
         }
@@ -230,12 +240,15 @@ impl LinkDriver {
     fn finish(done: Done, on_event: &mut impl FnMut(LinkEvent)) -> Result<(), String> {
         let result = match done {
             Done::Ping(result) => result.map(|reading| on_event(LinkEvent::Time(reading))),
-            Done::Request(result, reply, unsettled) => {
+            Done::Request(result, reply, RequestContext { unsettled, released }) => {
                 let answer = result.as_ref().copied().map_err(error::of_operation);
                 if let Some(unsettled) = unsettled
                     && !matches!(answer, Err(NodeError::ConnectionBroke(_)))
                 {
                     unsettled.settle();
+                }
+                if let (Some(channel), Ok(Answer { rows: 1, .. })) = (released, &answer) {
+                    on_event(LinkEvent::Released(channel));
                 }
                 // The caller may have dropped its future.
                 let _ = reply.send(answer);

@@ -90,8 +90,7 @@ impl Node for PostgresNode {
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(url) = self.url.lock().take() else { return };
         let (name, status) = (Arc::clone(&self.name), self.status.clone());
-        let shared = SharedState::new(name, url, settings.clone(), status);
-        let tasks = shared.start(runtime);
+        let (shared, tasks) = SharedState::start(name, url, settings.clone(), status, runtime);
         self.started.get_or_init(|| shared);
         self.tasks.get_or_init(|| tasks);
     }

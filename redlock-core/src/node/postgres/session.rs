@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt;
-use futures_util::future::join;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Error, Row};
 
@@ -13,8 +12,8 @@ use super::sql::Statement;
 
 /// What a request asks the server for.
 pub(super) enum Work {
-    /// A statement over the table, and the channel to notify afterwards.
-    Statement(Statement, Vec<SqlValue>, Option<Box<str>>),
+    /// A statement.
+    Statement(Statement, Vec<SqlValue>),
     /// A command without parameters.
     Command(String),
 }
@@ -22,6 +21,7 @@ pub(super) enum Work {
 /// A parameter of a statement. `Debug` does not show it, because tokio-postgres logs parameters (secrets stay in).
 pub(super) enum SqlValue {
     Text(Box<str>),
+    Texts(Vec<Box<str>>),
     Number(i64),
 }
 
@@ -58,26 +58,12 @@ impl Session {
 
     /// Executes work. The first poll sends it.
     pub(super) async fn execute(&self, work: Work) -> Result<Answer, Error> {
-        let (statement, values, channel) = match work {
+        let (statement, values) = match work {
             Work::Command(command) => {
                 return self.client.batch_execute(&command).await.map(|()| Answer::default());
             }
-            Work::Statement(statement, values, channel) => (statement, values, channel),
+            Work::Statement(statement, values) => (statement, values),
         };
-        let work = self.query(statement, values);
-        let Some(channel) = channel else { return work.await };
-        // If it fails, waiters poll.
-        let notify = self.query(Statement::Notify, vec![SqlValue::Text(channel)]);
-        if self.is_pooled() {
-            let answer = work.await;
-            let _ = notify.await;
-            answer
-        } else {
-            join(work, notify).await.0
-        }
-    }
-
-    async fn query(&self, statement: Statement, values: Vec<SqlValue>) -> Result<Answer, Error> {
         let rows = if let Some(prepared) = self.prepared.get(statement as usize) {
             self.client.query_raw(prepared, values).await?
         } else {
@@ -100,12 +86,13 @@ impl ToSql for SqlValue {
     ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
             Self::Text(text) => text.as_ref().to_sql(kind, out),
+            Self::Texts(texts) => texts.to_sql(kind, out),
             Self::Number(number) => number.to_sql(kind, out),
         }
     }
 
     fn accepts(kind: &Type) -> bool {
-        [Type::TEXT, Type::INT8].contains(kind)
+        [Type::TEXT, Type::TEXT_ARRAY, Type::INT8].contains(kind)
     }
 
     to_sql_checked!();

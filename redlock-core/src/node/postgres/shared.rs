@@ -7,12 +7,13 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, pending};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::channels::{Channels, channel};
+use super::channels::{Channels, channel, notify};
 use super::connect::connect;
-use super::link::{LinkDriver, LinkEvent, ServerLink};
+use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::Findings;
 use super::session::{Answer, SqlValue, Work};
 use super::slot::Slot;
@@ -33,6 +34,8 @@ use crate::{log_limited, telemetry};
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// The time between two clean-ups in seconds, which the jitter spreads over the processes.
 const CLEAN_UP: std::ops::Range<u64> = 1800..5400;
+/// How many channels are notified at once.
+const ANNOUNCED: usize = 64;
 /// How many rows one clean-up deletes at most, before it is repeated.
 const CLEANED: usize = 1000;
 
@@ -54,6 +57,8 @@ pub(super) struct SharedState {
     last: Mutex<Option<Seen>>,
     last_reading: Mutex<Option<Reading>>,
     unsettled: Arc<UnsettledTokens>,
+    /// The channels of released locks, for the task that notifies them.
+    released: mpsc::UnboundedSender<Box<str>>,
 }
 
 struct Seen {
@@ -63,13 +68,16 @@ struct Seen {
 }
 
 impl SharedState {
-    pub(super) fn new(
+    /// Creates the state of a node, and starts the tasks that keep the connections, notify channels, and clean the table up.
+    pub(super) fn start(
         name: Arc<str>,
         url: PostgresUrl,
         settings: NodeSettings,
         status: StatusSender,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+        runtime: &Handle,
+    ) -> (Arc<Self>, Vec<AbortOnDropHandle<()>>) {
+        let (released, receiver) = mpsc::unbounded_channel();
+        let shared = Self {
             name,
             slots: (0..url.connections + usize::from(!url.has_pooler))
                 .map(|_| Slot::new())
@@ -85,14 +93,15 @@ impl SharedState {
             last: Mutex::default(),
             last_reading: Mutex::default(),
             unsettled: Arc::default(),
-        })
-    }
-
-    /// Starts the tasks that keep the connections, and the one that cleans the table up.
-    pub(super) fn start(self: &Arc<Self>, runtime: &Handle) -> Vec<AbortOnDropHandle<()>> {
+            released,
+        };
+        let shared = Arc::new(shared);
+        let this = || Arc::clone(&shared);
+        let others = [this().announce(receiver).boxed(), this().clean_up().boxed()];
+        let tasks = (0..shared.slots.len()).map(|index| this().keep(index).boxed()).chain(others);
         let spawn = |task: BoxFuture<'static, ()>| AbortOnDropHandle::new(runtime.spawn(task));
-        let slots = (0..self.slots.len()).map(|index| Arc::clone(self).keep(index).boxed());
-        slots.chain([Arc::clone(self).clean_up().boxed()]).map(spawn).collect()
+        let tasks = tasks.map(spawn).collect();
+        (shared, tasks)
     }
 
     /// Keeps the connection with this index.
@@ -103,6 +112,8 @@ impl SharedState {
             LinkEvent::Time(reading) if index == 0 => self.compare_clock(reading),
             LinkEvent::Time(_) => {}
             LinkEvent::Notified(channel) => self.channels.notify(&channel),
+            // The task ends with the node.
+            LinkEvent::Released(channel) => drop(self.released.send(channel)),
         };
         loop {
             let error = match connect(&self.url, &self.settings, former).await {
@@ -150,14 +161,26 @@ impl SharedState {
         }
     }
 
+    /// Notifies the channels of released locks, several at once if they are released faster than the server notifies.
+    async fn announce(self: Arc<Self>, mut released: mpsc::UnboundedReceiver<Box<str>>) {
+        let mut channels = Vec::new();
+        while released.recv_many(&mut channels, ANNOUNCED).await > 0 {
+            let channels = std::mem::take(&mut channels);
+            // The connection for notifications, or behind a pooler one for operations. If it fails, waiters poll.
+            if let Some(Ok(link)) = self.slots.last().map(Slot::link) {
+                let _ = notify(&link, channels).await;
+            }
+        }
+    }
+
     async fn clean_up(self: Arc<Self>) {
         loop {
             sleep(Duration::from_secs(jitter(CLEAN_UP))).await;
-            let work = || Work::Statement(Statement::CleanUp, Vec::new(), None);
+            let work = || Work::Statement(Statement::CleanUp, Vec::new());
             while let Ok(link) = self.slots[0].link()
-                && let Ok(Answer { rows: CLEANED, .. }) = link.send(work(), None).await
-            {
-            }
+                && let Ok(Answer { rows: CLEANED, .. }) =
+                    link.send(work(), RequestContext::default()).await
+            {}
         }
     }
 
@@ -275,15 +298,15 @@ impl SharedState {
         let mut values = vec![SqlValue::Text(name.into()), SqlValue::Text(token.as_str().into())];
         values.extend(number.map(SqlValue::Number));
         let is_release = matches!(op.action, Release { .. });
-        let to_notify = is_release.then(|| channel(name));
+        let released = is_release.then(|| channel(name));
         let unsettled = match op.action {
             Acquire { lease, .. } if self.url.has_pooler => {
                 Some(self.unsettled.begin(token, lease))
             }
             _ => None,
         };
-        let work = Work::Statement(statement, values, to_notify);
-        let answer = link.send(work, unsettled).await?;
+        let context = RequestContext { unsettled, released };
+        let answer = link.send(Work::Statement(statement, values), context).await?;
         match (op.action, answer) {
             (Acquire { fenced, .. }, Answer { number: Some(number), .. }) => {
                 // A step of the clock, or another server, was noticed meanwhile.

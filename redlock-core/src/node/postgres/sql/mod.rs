@@ -56,7 +56,7 @@ statements! {
     Confirm = "confirm": [Type::TEXT, Type::TEXT, Type::INT8];
     Shorten = "shorten": [Type::TEXT, Type::TEXT, Type::INT8];
     Release = "release": [Type::TEXT, Type::TEXT];
-    Notify = "notify": [Type::TEXT];
+    Notify = "notify": [Type::TEXT_ARRAY];
     CleanUp = "clean_up": [];
     Time = "time": [];
 }
