@@ -27,7 +27,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redlock_tests::{Client, Fault, NodeKind, Report, Schedule, Storm, overlapping_readers, seeds};
+use redlock_tests::{
+    Client, Fault, NodeKind, PostgresServer, Report, Schedule, Storm, overlapping_readers, seeds,
+    skip,
+};
 
 use crate::QUIET;
 
@@ -234,6 +237,20 @@ mod thorough {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_cluster_with_the_guard_breaks_no_promise_when_it_fails_over() {
         the_guard_protects("storm::cluster", NodeKind::Cluster, &["cluster"]).await;
+    }
+
+    /// A server forgets nothing when it is killed and restarted, so no client needs the restart guard.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn three_postgres_servers_that_freeze_and_restart_break_no_promise() {
+        if let Err(reason) = PostgresServer::start().await {
+            return skip(&reason);
+        }
+        breaks_no_promise("storm::postgres", failovers(NodeKind::Postgres), |report| {
+            for fault in ["Freeze", "RestartWithData"] {
+                assert!(report.faults.keys().any(|made| made.starts_with(fault)), "{report}");
+            }
+        })
+        .await;
     }
 
     /// As the random storms of the gate, but longer, and on one server too.

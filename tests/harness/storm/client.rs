@@ -54,6 +54,8 @@ pub struct ClientSettings {
     pub failover_margin: Option<Duration>,
     /// Whether tasks acquire several keys at once. A Redis Cluster has the keys in different slots.
     pub has_sets: bool,
+    /// Whether the nodes have shared locks, fair queues and the dialect of Redisson.
+    pub has_modes: bool,
     /// The time within which a caller that waits gets its lock, if locks are granted at all.
     pub patience: Duration,
 }

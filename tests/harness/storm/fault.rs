@@ -142,6 +142,10 @@ impl Fault {
     /// The faults under which the promises hold only if every client has the restart guard.
     pub const GUARDED: [Self; 3] = [Self::RestartAtOnce, Self::PowerCutAtOnce, Self::StepForward];
 
+    /// The names and the faults of nodes over other stores, see [`NodeKind::Postgres`](super::NodeKind::Postgres).
+    pub(super) const STORES: [(&'static str, &'static [Self]); 3] =
+        [("store", &[Self::Freeze, Self::RestartWithData]); 3];
+
     /// The names and the faults of the nodes of a [mixed](super::NodeKind::Mixed) storm.
     pub const MIXED: [(&'static str, &'static [Self]); 3] = [
         ("server", &[Self::RestartAtOnce, Self::Freeze, Self::Disconnect, Self::FlushScripts]),

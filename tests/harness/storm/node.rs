@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use redlock_core::test_util::node_tests::{StoreFault, TestStore};
 use tokio::time::sleep;
 
 use super::clock::{STEP, lengthen_leases, shorten_leases};
@@ -25,6 +26,8 @@ pub(super) enum Servers {
     One(RedisServer),
     Group(FailoverGroup),
     Cluster(RedisCluster),
+    /// Any store that can have the faults of [`StoreFault`].
+    Store(Box<dyn TestStore>),
 }
 
 /// A node, and the state that earlier strikes have left on it.
@@ -37,6 +40,18 @@ pub(super) struct Node {
     lengthened: Duration,
     /// Keys that may exist again although they were released, because the node has lost their release.
     came_back: Vec<String>,
+}
+
+/// Makes a fault that every store can have.
+async fn strike_store(store: &mut dyn TestStore, fault: Fault, lasts: Duration) {
+    let (begin, end) = match fault {
+        Fault::Freeze => (StoreFault::Freeze, StoreFault::Thaw),
+        Fault::RestartWithData => (StoreFault::Kill, StoreFault::Restart),
+        _ => unreachable!("{fault:?} does not strike every store"),
+    };
+    assert!(store.fault(begin).await, "the store cannot {begin:?}");
+    sleep(lasts).await;
+    store.fault(end).await;
 }
 
 impl Node {
@@ -57,6 +72,7 @@ impl Node {
         match &mut self.servers {
             Servers::Group(group) => strike_group(group, fault, lasts, number).await,
             Servers::Cluster(cluster) => strike_cluster(cluster, fault, lasts, number).await,
+            Servers::Store(store) => strike_store(&mut **store, fault, lasts).await,
             Servers::One(server) => match fault {
                 Fault::StepForward => {
                     self.clock_ahead += STEP.as_secs().cast_signed();
@@ -106,6 +122,13 @@ impl Node {
             Servers::One(server) => vec![server],
             Servers::Group(group) => vec![&group.servers[group.master().await]],
             Servers::Cluster(cluster) => masters(cluster).await,
+            Servers::Store(store) => {
+                // A lock that a client kept on purpose ends with its lease.
+                sleep(LONGEST_LEASE).await;
+                let left = store.locks().await;
+                let violation = format!("left behind on store {}: {left} locks", self.index);
+                return (left > 0).then_some(violation).into_iter().collect();
+            }
         };
         let fails_over = !matches!(self.servers, Servers::One(_));
         let mut found = Vec::new();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::{OptionFuture, join_all};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use redlock_core::test_util::node_tests::TestStores;
 use tokio::sync::Mutex;
 use tokio::task::{JoinSet, LocalSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -22,6 +23,7 @@ use super::{Fault, LONGEST_LEASE, NodeKind, PASSWORD, Schedule, Strike, Target, 
 use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
 use crate::history::{Event, History, What, holds, monotonic_nanos, overlaps};
+use crate::nodes::Nodes;
 use crate::redis_server::RedisServer;
 use crate::scratch::scratch_in_memory;
 use crate::sentinel_group::FailoverGroup;
@@ -155,8 +157,12 @@ impl World {
             NodeKind::Group => (0, true, false),
             NodeKind::Cluster => (0, false, true),
             NodeKind::Mixed => (1, true, true),
+            NodeKind::Postgres => (0, false, false),
         };
         let fails_over = has_group || has_cluster;
+        let is_redis = schedule.kind != NodeKind::Postgres;
+        let stores = if is_redis { 0 } else { schedule.nodes };
+        let stores = Nodes::postgres(stores, 0).await;
         let servers = join_all((0..count).map(|_| options.clone().start())).await;
         let server_urls = servers.iter().map(RedisServer::url).collect();
         let (group, cluster) = tokio::join!(
@@ -165,13 +171,15 @@ impl World {
         );
         let urls =
             [group.as_ref().map(FailoverGroup::url), cluster.as_ref().map(RedisCluster::url)];
-        let group_urls = urls.into_iter().flatten().collect();
+        let other_urls = urls.into_iter().flatten().chain(stores.urls()).collect();
         let groups = [group.map(Servers::Group), cluster.map(Servers::Cluster)];
-        let network = Network::between(schedule.clients, &servers, group_urls).await;
-        let nodes = servers.into_iter().map(Servers::One).chain(groups.into_iter().flatten());
+        let network = Network::between(schedule.clients, &servers, other_urls).await;
+        let stores = TestStores::from(stores).into_stores().into_iter().map(Servers::Store);
+        let nodes = servers.into_iter().map(Servers::One);
+        let nodes = nodes.chain(groups.into_iter().flatten()).chain(stores);
         let nodes = nodes.enumerate().map(|(index, servers)| Mutex::new(Node::new(index, servers)));
         let longest = schedule.strikes.iter().map(|strike| strike.lasts).max().unwrap_or_default();
-        let failovers = if fails_over { FAILOVERS } else { Duration::ZERO };
+        let failovers = if fails_over || !is_redis { FAILOVERS } else { Duration::ZERO };
         let margin = fails_over && schedule.restart_guard;
         let mut seeds = StdRng::seed_from_u64(schedule.seed);
         let slots =
@@ -190,7 +198,8 @@ impl World {
                 client,
                 restart_guard: schedule.restart_guard,
                 failover_margin: margin.then_some(FAILOVER_MARGIN),
-                has_sets: !fails_over,
+                has_sets: !fails_over && is_redis,
+                has_modes: is_redis,
                 patience: longest + LONGEST_LEASE + RECOVERY + failovers,
             },
             history: history.clone(),

@@ -34,6 +34,8 @@ pub enum NodeKind {
     Cluster,
     /// A server, a Sentinel group and a Redis Cluster.
     Mixed,
+    /// Three PostgreSQL servers. They only freeze and restart.
+    Postgres,
 }
 
 impl NodeKind {
@@ -44,6 +46,7 @@ impl NodeKind {
             Self::Group => &Fault::MIXED[1..2],
             Self::Cluster => &Fault::MIXED[2..],
             Self::Mixed => &Fault::MIXED,
+            Self::Postgres => &Fault::STORES,
         }
     }
 }
@@ -215,7 +218,10 @@ impl Schedule {
         }
         let mut at = Duration::ZERO;
         while at < time {
-            let fault = if planner.one_in(2) { Fault::StopClient } else { Fault::KillClient };
+            // A store does not show whose locks are left. So no client of theirs ends without its clean-up.
+            let may_kill = kind != NodeKind::Postgres;
+            let fault =
+                if planner.one_in(2) || !may_kill { Fault::StopClient } else { Fault::KillClient };
             planner.strike(at, fault, 1);
             at += planner.millis(500, 3000);
         }

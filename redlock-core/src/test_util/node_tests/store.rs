@@ -123,6 +123,11 @@ impl TestStores {
         Self { configure, ..self }
     }
 
+    /// Returns the stores.
+    pub fn into_stores(self) -> Vec<Box<dyn TestStore>> {
+        self.stores
+    }
+
     /// Returns a builder of a manager with a node over each store. Its timeouts are longer than the defaults, for a busy
     /// machine.
     pub fn builder(&self) -> LockManagerBuilder {

@@ -45,7 +45,9 @@ impl Contender {
         let expire = LONGEST_LEASE.mul_f64(self.choices.random_range(0.5..=1.0));
         let wait_time = if self.one_in(2) { self.millis(20, 400) } else { Duration::ZERO };
         let renewed = self.one_in(4);
-        let dialect = if number < PLAIN { Dialect::Plain } else { Dialect::Redisson };
+        let has_modes = self.settings.has_modes;
+        let is_plain = number < PLAIN || !has_modes;
+        let dialect = if is_plain { Dialect::Plain } else { Dialect::Redisson };
         let mut request =
             self.locks.lock(&key).expire(expire).wait_time(wait_time).dialect(dialect);
         if renewed {
@@ -54,7 +56,7 @@ impl Contender {
         if self.one_in(10) {
             request = request.min_hold(expire / 4);
         }
-        let fair = number < PLAIN && self.one_in(6);
+        let fair = number < PLAIN && self.one_in(6) && has_modes;
         if fair {
             request = request.fair(true);
         }
@@ -98,6 +100,7 @@ impl Contender {
     /// Returns with whom the next holder of a key shares it.
     fn sharing(&mut self, number: u32) -> Sharing {
         match number {
+            _ if !self.settings.has_modes => Sharing::Exclusive,
             // A quorum has no permits.
             0 if self.settings.urls.len() == 1 && self.one_in(2) => {
                 Sharing::Permits(self.choices.random_range(1..4))
@@ -109,8 +112,8 @@ impl Contender {
 
     /// Sometimes turns an exclusive lock into a shared one. Returns `None` if the lock is lost.
     async fn change_mode(&mut self, guard: LockGuard, belief: &Belief) -> Option<LockGuard> {
-        let is_plain = guard.keys()[0].as_str() < "hot:4";
-        if !is_plain || guard.is_shared() || !self.one_in(3) {
+        let has_modes = self.settings.has_modes && guard.keys()[0].as_str() < "hot:4";
+        if !has_modes || guard.is_shared() || !self.one_in(3) {
             return Some(guard);
         }
         // The holder knows that others may share the lock from now on.

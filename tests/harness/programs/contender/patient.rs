@@ -32,11 +32,13 @@ impl Contender {
     async fn wait_for_one(&mut self) -> io::Result<bool> {
         let key = KEYS[self.choices.random_range(0..KEYS.len())];
         let mut request = self.locks.lock(key).expire(LONGEST_LEASE).wait_forever();
-        let sharing = if self.one_in(2) { Sharing::Readers } else { Sharing::Exclusive };
+        let has_modes = self.settings.has_modes;
+        let shares = self.one_in(2) && has_modes;
+        let sharing = if shares { Sharing::Readers } else { Sharing::Exclusive };
         if sharing == Sharing::Readers {
             request = request.shared(true);
         }
-        if self.one_in(2) {
+        if self.one_in(2) && has_modes {
             request = request.fair(true);
         }
         let attempt = self.history.ask(key, self.settings.patience)?;
