@@ -1,8 +1,8 @@
 //! Behaviours that all kinds of nodes share. Each runs on one node and on several: in memory, on nodes that
 //! are written against the public trait, and on real servers, in the plain and in the Redisson dialect.
 //!
-//! Those that depend on the node are in [`node_tests`](redlock_core::test_util::node_tests). The tests of the actor node
-//! (`tests/node`) run them over it.
+//! [`node_tests`](redlock_core::test_util::node_tests) has the behaviours that depend on the node. The tests of the actor
+//! node (`tests/node`) run them over it.
 
 use std::time::{Duration, Instant};
 

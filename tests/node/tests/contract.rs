@@ -17,6 +17,10 @@ async fn actors() -> Vec<ActorNode> {
     (1..=3).map(|number| ActorNode::start(&format!("actor-{number}"))).collect()
 }
 
+async fn unordered_ones() -> Vec<UnorderedNode> {
+    actors().await.iter().map(UnorderedNode::new).collect()
+}
+
 mod one {
     redlock_core::node_tests!(super::actor);
 }
@@ -27,4 +31,8 @@ mod one_without_order {
 
 mod three {
     redlock_core::node_tests!(several: super::actors);
+}
+
+mod three_without_order {
+    redlock_core::node_tests!(several: super::unordered_ones);
 }
