@@ -175,6 +175,31 @@ on_each_kind_of_nodes! {
     ]
 }
 
+mod thorough {
+    use super::*;
+
+    on_each_kind_of_nodes! {
+        [postgres_x1: Nodes::postgres(1, 0).await, postgres_x3: Nodes::postgres(3, 0).await,]
+        at_every_poll [
+            connect,
+            try_acquire,
+            acquire,
+            acquire_fenced,
+            acquire_behind_another_process,
+            acquire_behind_a_caller_of_this_process,
+            acquire_fenced_behind_another_process,
+            acquire_until_wait_time_ends,
+            release,
+            release_fenced,
+            release_to_the_next_waiter,
+            extend,
+            lost,
+            shutdown,
+            run,
+        ]
+    }
+}
+
 /// Nodes and two managers that stand for two processes. They live as long as the test.
 struct Scene {
     nodes: Nodes,

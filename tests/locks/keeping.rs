@@ -33,6 +33,23 @@ on_each_kind_of_nodes! {
     ]
 }
 
+mod thorough {
+    use super::*;
+
+    on_each_kind_of_nodes! {
+        [
+            postgres_x1: Nodes::postgres(1, 0).await,
+            postgres_x3: Nodes::postgres(3, 0).await,
+            postgres_beside_two_redis: Nodes::postgres(1, 2).await,
+        ]
+        [
+            a_released_lock_stays_for_its_min_hold_or_its_lease,
+            a_lock_with_keep_stays_after_its_handler,
+            a_lost_lock_stays_lost_after_any_call,
+        ]
+    }
+}
+
 /// Checks that each node has the lock for at most `at_most`, and that another manager is refused.
 async fn is_kept(nodes: &Nodes, other: &LockManager, at_most: Duration) {
     for left in nodes.remaining(KEY).await {

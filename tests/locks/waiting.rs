@@ -132,11 +132,15 @@ mod thorough {
             postgres_x3: Nodes::postgres(3, 0).await,
             postgres_beside_two_redis: Nodes::postgres(1, 2).await,
         ]
+        [a_waiter_is_woken_before_it_polls, contended_rounds_leave_nothing_behind,]
+    }
+
+    on_each_kind_of_nodes! {
         [
-            a_waiter_is_woken_before_it_polls,
-            a_waiter_is_woken_after_a_reconnect,
-            contended_rounds_leave_nothing_behind,
+            postgres_x3_with_a_quorum: Nodes::postgres(3, 0).await,
+            postgres_beside_two_redis_with_a_quorum: Nodes::postgres(1, 2).await,
         ]
+        [a_waiter_is_woken_after_a_reconnect,]
     }
 }
 
