@@ -76,7 +76,7 @@
 //!
 //! ## Dropped futures
 //!
-//! A node must not send an operation whose future is dropped before its first poll. If the future is
+//! A node that sends operations must not send one whose future is dropped before its first poll. If the future is
 //! dropped later, the node may execute the operation or not: the manager releases a lock that may have been
 //! set. Even then, the node must not execute the operation after an operation that was polled later.
 //!

@@ -30,9 +30,11 @@ pub(super) fn of_operation(error: &Error) -> NodeError {
 
 /// Converts the error of an attempt to connect.
 pub(super) fn of_connect(error: &Error) -> NodeError {
+    // Operator intervention, such as a server that starts or stops; too many connections.
+    let is_soon_over = |code: &str| code.starts_with("57P") || code.starts_with("53");
     match error.as_db_error() {
-        Some(reason) => of_server(reason, message(error)),
-        None => NodeError::NotConnected(message(error).into()),
+        Some(reason) if !is_soon_over(reason.code().code()) => of_server(reason, message(error)),
+        _ => NodeError::NotConnected(message(error).into()),
     }
 }
 
