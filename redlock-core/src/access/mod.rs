@@ -8,6 +8,7 @@
 #[cfg(feature = "tls")]
 mod client_config;
 mod credentials;
+mod query;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 pub(crate) use client_config::{check_tls, client_config};
 pub use credentials::Credentials;
 pub(crate) use credentials::{Provider, ProviderError, ProviderFn};
+pub(crate) use query::Query;
 pub(crate) use tls::Pem;
 pub use tls::TlsOptions;
 

@@ -1,11 +1,8 @@
 //! Reads the URLs of PostgreSQL servers. No error repeats a URL, which may contain a password.
 
-use std::path::Path;
-
-use percent_encoding::percent_decode_str;
 use tokio_postgres::config::{Config, Host};
 
-use crate::access::{Pem, Provider, TlsOptions};
+use crate::access::{Provider, Query, TlsOptions};
 
 /// Says which URLs are allowed, at the end of errors.
 const ALLOWED: &str = "allowed are postgres://user[:password@]host[:port][,host[:port]..]/database[?parameter=value&..] \
@@ -85,84 +82,43 @@ impl PostgresUrl {
     }
 
     fn read_parameters(&mut self, query: &str) -> Result<(), String> {
-        let (mut seen, mut tls, mut mode) = (Vec::new(), TlsOptions::default(), None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = percent_decode_str(value).decode_utf8();
-            let value = value
-                .map_err(|_| format!("a parameter contains bytes that are not UTF-8; {ALLOWED}"))?;
-            // An unknown name may be the rest of a password that contains a `&` (secrets stay in).
-            let Some(name) = PARAMETERS.split(", ").find(|known| *known == name) else {
-                return Err(format!(
-                    "one of its parameters is unknown; known are {PARAMETERS}; in a value write %26 for &"
-                ));
-            };
-            if seen.contains(&name) {
-                return Err(format!("its parameter {name} occurs twice"));
-            }
-            seen.push(name);
-            let file = || Some(Pem::File(Path::new(&*value).to_owned()));
-            match name {
-                "schema"
-                    if value.is_empty()
-                        || value.len() > MAX_SCHEMA
-                        || value.contains(char::is_control) =>
-                {
-                    return Err(format!(
-                        "its schema must have 1 to {MAX_SCHEMA} bytes and no control characters"
-                    ));
-                }
-                "schema" => value.as_ref().clone_into(&mut self.schema),
-                "connections" => {
-                    self.connections = value
-                        .parse()
-                        .ok()
-                        .filter(|count| (1..=16).contains(count))
-                        .ok_or("its connections must be a number from 1 to 16")?;
-                }
-                "pooler" if value == "transaction" => self.has_pooler = true,
-                "pooler" => return Err(
-                    "its pooler must be `transaction`; a pooler in session mode needs no parameter"
-                        .into(),
-                ),
-                "sslmode" => mode = Some(value.into_owned()),
-                "password_file" => {
-                    self.provider = Some(Provider::File(Path::new(&*value).to_owned()));
-                }
-                "tls_ca" => tls.ca = file(),
-                "tls_cert" => tls.cert = file(),
-                "tls_key" => tls.key = file(),
-                _ => {
-                    tls.insecure = Some(
-                        value.parse().map_err(|_| "its tls_insecure is neither true nor false")?,
-                    );
-                }
-            }
-        }
-        if self.provider.is_some() && self.config.get_password().is_some() {
-            return Err("it has both a password and a password_file".into());
-        }
-        if tls.cert.is_some() != tls.key.is_some() {
-            return Err("tls_cert and tls_key belong together, and one of them is missing".into());
-        }
-        match mode.as_deref() {
-            None | Some("disable") if tls != TlsOptions::default() => {
-                Err("it has parameters of TLS, but no TLS; write sslmode=require".into())
-            }
-            None | Some("disable") => Ok(()),
-            Some("require" | "verify-full") if cfg!(not(feature = "tls")) => {
-                Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into())
-            }
-            Some("require" | "verify-full") => {
-                self.tls = Some(tls);
-                Ok(())
-            }
-            Some("prefer" | "allow") => Err(
+        let mut query = Query::read(query)?;
+        let is_tls = match query.take(&["sslmode"]).as_deref() {
+            None | Some("disable") => false,
+            Some("require" | "verify-full") => true,
+            Some("prefer" | "allow") => return Err(
                 "its sslmode allows connections without TLS; write sslmode=require, which also verifies the certificate, \
                  or sslmode=disable".into(),
             ),
-            Some(_) => Err("its sslmode is unknown; known are disable, require and verify-full, which is the same as require".into()),
+            Some(_) => return Err("its sslmode is unknown; known are disable, require and verify-full, which is the same as require".into()),
+        };
+        self.tls = query.take_tls(is_tls, "sslmode=require")?;
+        self.provider = query.take(&["password_file"]).map(|path| Provider::File(path.into()));
+        if self.provider.is_some() && self.config.get_password().is_some() {
+            return Err("it has both a password and a password_file".into());
         }
+        if let Some(schema) = query.take(&["schema"]) {
+            if !(1..=MAX_SCHEMA).contains(&schema.len()) || schema.contains(char::is_control) {
+                return Err(format!(
+                    "its schema must have 1 to {MAX_SCHEMA} bytes and no control characters"
+                ));
+            }
+            self.schema = schema;
+        }
+        if let Some(count) = query.take(&["connections"]) {
+            let count = count.parse().ok().filter(|count| (1..=16).contains(count));
+            self.connections = count.ok_or("its connections must be a number from 1 to 16")?;
+        }
+        if let Some(mode) = query.take(&["pooler"]) {
+            if mode != "transaction" {
+                return Err(
+                    "its pooler must be `transaction`; a pooler in session mode needs no parameter"
+                        .into(),
+                );
+            }
+            self.has_pooler = true;
+        }
+        query.check_end(PARAMETERS)
     }
 
     /// Returns the name of the node, which contains no credentials: the hosts, the database, and the schema unless it is
@@ -273,7 +229,7 @@ mod tests {
             ("postgres://app:s3cret@db/%ff", "cannot be read"),
             ("postgres://app:s3cret@a,b:5432,a:5432/shop", "occurs twice"),
             ("postgres://app:s3cret@db/shop?s3cret=1", "known are schema"),
-            ("postgres://app:s3cret@db/shop?schema=a&schema=b", "schema occurs twice"),
+            ("postgres://app:s3cret@db/shop?schema=a&schema=b", "\"schema\" occurs twice"),
             ("postgres://app:s3cret@db/shop?schema=", "1 to 63 bytes"),
             ("postgres://app:s3cret@db/shop?schema=a%0a", "1 to 63 bytes"),
             ("postgres://app:s3cret@db/shop?schema=%ff", "not UTF-8"),
@@ -283,7 +239,7 @@ mod tests {
             ("postgres://app:s3cret@db/shop?password_file=/s3cret", "both a password"),
             ("postgres://app@db/shop?sslmode=prefer", "sslmode=require"),
             ("postgres://app@db/shop?sslmode=s3cret", "its sslmode is unknown"),
-            ("postgres://app@db/shop?tls_ca=/s3cret", "but no TLS"),
+            ("postgres://app@db/shop?tls_ca=/s3cret", "means no TLS"),
             ("postgres://app@db/shop?sslmode=require&tls_cert=/s3cret", "tls_key"),
             ("postgres://app@db/shop?tls_insecure=s3cret", "neither true nor false"),
         ] {

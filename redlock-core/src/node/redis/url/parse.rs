@@ -4,7 +4,7 @@ use bb8_redis::redis::parse_redis_url;
 use percent_encoding::percent_decode_str;
 
 use super::{ALLOWED, HostPort, Login, RedisUrl, Servers};
-use crate::access::{Pem, Provider, TlsOptions};
+use crate::access::{Provider, Query};
 
 /// The default port of a server.
 const DEFAULT_PORT: u16 = 6379;
@@ -31,9 +31,6 @@ impl RedisUrl {
         let Some(kind @ ("" | "+sentinel" | "+cluster")) = kind else {
             return Err(format!("its scheme is unknown; {ALLOWED}"));
         };
-        if is_tls && cfg!(not(feature = "tls")) {
-            return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
-        }
         let (rest, query) = split_query(rest)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if path.contains('@') || query.contains('@') {
@@ -42,13 +39,13 @@ impl RedisUrl {
                 "it contains an @ after a / or a ?; in a password write %2F and %3F, in a parameter write %40".into(),
             );
         }
-        let mut parameters = QueryPairs::read(query)?;
+        let mut parameters = Query::read(query)?;
         let (userinfo, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (username, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
         let part = |text: &str| (!text.is_empty()).then(|| decoded(text)).transpose();
         let login =
             Login::new(part(username)?, part(password)?, parameters.take(&["password_file"]))?;
-        let tls = tls_options(&mut parameters, is_tls)?;
+        let tls = parameters.take_tls(is_tls, "rediss")?;
         let (servers, db) = match kind {
             "+sentinel" => sentinel_group(hosts, path, &mut parameters)?,
             "+cluster" if database(path)? != 0 => {
@@ -63,7 +60,7 @@ impl RedisUrl {
             }
             _ => (Servers::Tcp(address(hosts, DEFAULT_PORT)?), path),
         };
-        parameters.check_end()?;
+        parameters.check_end(PARAMETERS)?;
         Ok(Self { servers, tls, login, db: database(db)? })
     }
 }
@@ -82,38 +79,6 @@ fn split_query(rest: &str) -> Result<(&str, &str), String> {
     Ok(rest.split_once('?').unwrap_or((rest, "")))
 }
 
-/// The parameters of a URL that were not yet used.
-struct QueryPairs(Vec<(String, String)>);
-
-impl QueryPairs {
-    fn read(query: &str) -> Result<Self, String> {
-        let url = parse_redis_url(&format!("redis://localhost?{query}"))
-            .ok_or_else(|| format!("its parameters cannot be read; {ALLOWED}"))?;
-        let pairs = url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned()));
-        Ok(Self(pairs.collect()))
-    }
-
-    /// Removes and returns the first parameter with one of these names.
-    fn take(&mut self, names: &[&str]) -> Option<String> {
-        let index = self.0.iter().position(|(name, _)| names.contains(&name.as_str()))?;
-        Some(self.0.remove(index).1)
-    }
-
-    /// Returns an error if parameters are left, without their values. An unknown name may be the rest of a password that
-    /// contains a `&`, so that the error does not repeat it either (secrets stay in).
-    fn check_end(&self) -> Result<(), String> {
-        match self.0.first() {
-            None => Ok(()),
-            Some((name, _)) if PARAMETERS.split(", ").any(|known| known == name) => Err(format!(
-                "its parameter {name:?} occurs twice, or does not belong to this kind of URL"
-            )),
-            Some(_) => Err(format!(
-                "one of its parameters is unknown; known are {PARAMETERS}; in a value write %26 for &"
-            )),
-        }
-    }
-}
-
 impl Login {
     /// Returns the login with a password, or with a file that contains it.
     fn new(
@@ -129,26 +94,11 @@ impl Login {
     }
 }
 
-fn tls_options(parameters: &mut QueryPairs, is_tls: bool) -> Result<Option<TlsOptions>, String> {
-    let insecure = parameters.take(&["tls_insecure"]).map(|text| text.parse::<bool>()).transpose();
-    let insecure = insecure.map_err(|_| "its tls_insecure is neither true nor false")?;
-    let mut path = |name| parameters.take(&[name]).map(|path| Pem::File(path.into()));
-    let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
-    let options = TlsOptions { ca, cert, key, insecure };
-    if options.cert.is_some() != options.key.is_some() {
-        return Err("tls_cert and tls_key belong together, and one of them is missing".into());
-    }
-    if !is_tls && options != TlsOptions::default() {
-        return Err("it has parameters of TLS, but its scheme means no TLS; write rediss".into());
-    }
-    Ok(is_tls.then_some(options))
-}
-
 /// Returns the addresses of the hosts, followed by the addresses in fred's `node` parameters.
 fn addresses(
     hosts: &str,
     default_port: u16,
-    parameters: &mut QueryPairs,
+    parameters: &mut Query,
 ) -> Result<Vec<HostPort>, String> {
     let nodes: Vec<_> = std::iter::from_fn(|| parameters.take(&["node"])).collect();
     let mut addresses = Vec::new();
@@ -191,11 +141,11 @@ fn unix(rest: &str) -> Result<RedisUrl, String> {
     if !path.starts_with('/') {
         return Err(format!("its path is missing; {ALLOWED}"));
     }
-    let mut parameters = QueryPairs::read(query)?;
+    let mut parameters = Query::read(query)?;
     let mut take = |name| parameters.take(&[name]);
     let login = Login::new(take("user"), take("pass"), take("password_file"))?;
     let db = database(&take("db").unwrap_or_default())?;
-    parameters.check_end()?;
+    parameters.check_end(PARAMETERS)?;
     Ok(RedisUrl { servers: Servers::Unix(decoded(path)?.into()), tls: None, login, db })
 }
 
@@ -204,7 +154,7 @@ fn unix(rest: &str) -> Result<RedisUrl, String> {
 fn sentinel_group<'a>(
     hosts: &str,
     path: &'a str,
-    parameters: &mut QueryPairs,
+    parameters: &mut Query,
 ) -> Result<(Servers, &'a str), String> {
     let sentinels = addresses(hosts, SENTINEL_PORT, parameters)?;
     let username = parameters.take(&["sentinel_username", "sentinelUsername"]);

@@ -1,0 +1,67 @@
+//! The parameters of a URL.
+
+use percent_encoding::percent_decode_str;
+
+use super::{Pem, TlsOptions};
+
+/// The parameters of a URL that were not yet used. No error repeats a value, which may be a password, nor an unknown name,
+/// which may be the rest of a password that contains a `&` (secrets stay in).
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the part of a URL after the `?`.
+    pub(crate) fn read(query: &str) -> Result<Self, String> {
+        let decoded = |text: &str| {
+            let text = text.replace('+', " ");
+            let decoded = percent_decode_str(&text).decode_utf8();
+            decoded.map(Into::into).map_err(|_| "its parameters contain bytes that are not UTF-8")
+        };
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decoded(name)?, decoded(value)?))
+        });
+        Ok(Self(pairs.collect::<Result<_, &str>>()?))
+    }
+
+    /// Removes and returns the first parameter with one of these names.
+    pub(crate) fn take(&mut self, names: &[&str]) -> Option<String> {
+        let index = self.0.iter().position(|(name, _)| names.contains(&name.as_str()))?;
+        Some(self.0.remove(index).1)
+    }
+
+    /// Removes the parameters of TLS. `how` is how the URL asks for TLS.
+    pub(crate) fn take_tls(
+        &mut self,
+        is_tls: bool,
+        how: &str,
+    ) -> Result<Option<TlsOptions>, String> {
+        let insecure = self.take(&["tls_insecure"]).map(|text| text.parse::<bool>()).transpose();
+        let insecure = insecure.map_err(|_| "its tls_insecure is neither true nor false")?;
+        let mut path = |name| self.take(&[name]).map(|path| Pem::File(path.into()));
+        let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
+        let options = TlsOptions { ca, cert, key, insecure };
+        if options.cert.is_some() != options.key.is_some() {
+            return Err("tls_cert and tls_key belong together, and one of them is missing".into());
+        }
+        if !is_tls && options != TlsOptions::default() {
+            return Err(format!("it has parameters of TLS, but means no TLS; write {how}"));
+        }
+        if is_tls && cfg!(not(feature = "tls")) {
+            return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
+        }
+        Ok(is_tls.then_some(options))
+    }
+
+    /// Returns an error if parameters are left. `known` are the names of all parameters.
+    pub(crate) fn check_end(&self, known: &str) -> Result<(), String> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _)) if known.split(", ").any(|known| known == name) => Err(format!(
+                "its parameter {name:?} occurs twice, or does not belong to this kind of URL"
+            )),
+            Some(_) => Err(format!(
+                "one of its parameters is unknown; known are {known}; in a value write %26 for &"
+            )),
+        }
+    }
+}
