@@ -4,6 +4,7 @@ mod configuration;
 mod credentials;
 mod groups;
 mod least_privilege;
+mod postgres;
 mod secrets;
 mod tls;
 

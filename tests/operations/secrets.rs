@@ -14,7 +14,9 @@ use redlock_axum::{
     HeldLock, LockLayer, LockPolicy, LockRejection, LocksLayer, OnLost, redis_lock,
 };
 use redlock_core::{Dialect, LockManager, LockRequest, scope};
-use redlock_tests::{Logs, RedisOptions, RedisServer, Servers, eventually, find_secret};
+use redlock_tests::{
+    Logs, PostgresServer, RedisOptions, RedisServer, Servers, eventually, find_secret, skip,
+};
 use tower::ServiceExt;
 
 use super::run_again;
@@ -339,4 +341,34 @@ fn a_secret_in_a_log_ends_the_process() {
     // `tests/run.sh` searches the output of the whole run for these passwords.
     let passwords = std::fs::read_to_string(passwords.path()).unwrap();
     assert!(passwords.lines().any(|password| password == PASSWORD), "{passwords}");
+}
+
+/// The driver of PostgreSQL logs its parameters, and the server repeats the values of a row in its details.
+#[tokio::test]
+async fn a_lock_in_postgresql_never_prints_its_token_or_the_password() {
+    let logs = Logs::collect();
+    let mut output = Output::default();
+    let started = PostgresServer::options().password(PASSWORD).start().await;
+    let Some(mut server) = started.inspect_err(|why| skip(why)).ok() else { return };
+    let builder = builder([server.url()]).node_timeout(Duration::from_secs(1)).max_waiters(1);
+    output.debug(&builder);
+    let locks = builder.connect().await.unwrap();
+    output.debug(&locks);
+    output.try_operations(&locks, Dialect::Plain).await;
+    let guard = locks.lock(KEY).expire(LONG).fenced(true).try_acquire().await.unwrap();
+    let sql = "select token from locks.redlock_lease where name = $1";
+    let token: String = server.admin().await.query_one(sql, &[&KEY]).await.unwrap().get(0);
+    // Otherwise the texts could not contain what the check searches for.
+    assert!(find_secret(&token).is_some());
+    assert!(server.delete_lock(KEY).await);
+    output.result(guard.extend(LONG).await);
+    output.result(guard.release().await);
+    let check = "alter table locks.redlock_lease add check (token = '')";
+    server.admin().await.batch_execute(check).await.unwrap();
+    let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
+    assert!(format!("{error:?}").contains("violates check constraint"), "{error:?}");
+    output.result::<(), _>(Err(error));
+    server.kill();
+    output.try_operations(&locks, Dialect::Plain).await;
+    output.check(&logs);
 }

@@ -307,9 +307,19 @@ impl PostgresServer {
              grant select, insert, update, delete on all tables in schema \"{schema}\" to app",
             postgres_schema(schema)
         );
-        // tokio-postgres would log the password.
+        self.psql(&sql);
+    }
+
+    /// Changes the password of the role `app`. It must be a word as that of [`PostgresOptions::password`].
+    pub fn set_password(&self, password: &str) {
+        redlock_logs::remember_password(password);
+        self.psql(&format!("alter role app password '{}'", password.replace('\'', "''")));
+    }
+
+    /// Executes statements with a password, which tokio-postgres would log.
+    fn psql(&self, sql: &str) {
         let (data, port) = (self.data().display().to_string(), self.port().to_string());
-        let arguments = ["-X", "-q", "-U", "postgres", "-h", &data, "-p", &port, "-c", &sql];
+        let arguments = ["-X", "-q", "-U", "postgres", "-h", &data, "-p", &port, "-c", sql];
         self.installation.run("psql", &arguments);
     }
 

@@ -103,3 +103,19 @@ impl fmt::Debug for SqlValue {
         f.write_str("(..)")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tokio-postgres logs the parameters of each statement at the level debug.
+    #[test]
+    fn debug_shows_no_value() {
+        let token = "0123456789abcdef0123456789abcdef";
+        for value in
+            [SqlValue::Text(token.into()), SqlValue::Texts(vec![token.into()]), SqlValue::Number(7)]
+        {
+            assert_eq!(format!("{value:?}"), "(..)");
+        }
+    }
+}
