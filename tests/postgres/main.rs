@@ -7,6 +7,7 @@ mod killed_and_frozen;
 mod network;
 mod pooler;
 mod row_locks;
+mod setup;
 
 use std::time::Duration;
 

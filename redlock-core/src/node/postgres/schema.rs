@@ -115,6 +115,11 @@ impl Findings {
                 "the table {table} has no primary key: alter table {table} add primary key (name)"
             ));
         }
+        if !row.try_get("is_logged").unwrap_or(false) {
+            return wrong(format!(
+                "the table {table} is unlogged, so that a crash of the server forgets all locks: alter table {table} set logged"
+            ));
+        }
         if !text("missing").is_empty() {
             return missing(text("missing"), &table);
         }

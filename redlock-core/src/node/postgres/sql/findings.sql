@@ -12,6 +12,7 @@ select pg_is_in_recovery() as is_replica,
       when 'name' then (select ' ' || collname from pg_collation where oid = attcollation) else '' end,
       ', ' order by attname)
     from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped) as columns,
+  c.relpersistence = 'p' as is_logged,
   exists (select from pg_index join pg_attribute on attrelid = indrelid and attnum = indkey[0]
     where indrelid = c.oid and indisunique and indpred is null and indnkeyatts = 1 and attname = 'name') as is_unique,
   (select string_agg(p, ', ') from unnest('{select,insert,update,delete}'::text[]) p

@@ -1,0 +1,190 @@
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::poll;
+use parking_lot::Mutex;
+use tokio::time::{advance, sleep, timeout};
+
+use super::link::{LinkDriver, LinkEvent, ServerLink};
+use super::played_server::PlayedServer;
+use super::session::{Answer, SqlValue, Work};
+use super::sql::Statement;
+use crate::clock::fake::RuntimeClock;
+use crate::error::NodeError;
+use crate::node::Silence;
+
+const NODE_TIMEOUT: Duration = Duration::from_millis(800);
+/// The time after which a server counts as silent, for this node timeout.
+const LIMIT: Duration = Duration::from_secs(1);
+const GRANTED: Option<(Option<i64>, Option<i64>)> = Some((Some(7), None));
+
+async fn connect(has_pooler: bool) -> (PlayedServer, ServerLink, LinkDriver) {
+    let (server, connected) = PlayedServer::connect(has_pooler).await;
+    let (link, driver) = LinkDriver::new(connected, NODE_TIMEOUT, Arc::new(RuntimeClock::new()));
+    (server, link, driver)
+}
+
+/// Connects, and drives the connection in a task.
+async fn driven(has_pooler: bool) -> (PlayedServer, ServerLink) {
+    let (server, link, driver) = connect(has_pooler).await;
+    tokio::spawn(driver.run(|_| {}));
+    (server, link)
+}
+
+fn acquire() -> Work {
+    let values = vec![
+        SqlValue::Text("name".into()),
+        SqlValue::Text("token".into()),
+        SqlValue::Number(1_000_000),
+    ];
+    Work::Statement(Statement::Acquire, values, None)
+}
+
+fn release() -> Work {
+    let values = vec![SqlValue::Text("name".into()), SqlValue::Text("token".into())];
+    Work::Statement(Statement::Release, values, Some("channel".into()))
+}
+
+/// The notification must not hold its lock of the whole server while the release waits for the disk.
+#[tokio::test(start_paused = true)]
+async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
+    let (mut server, link) = driven(false).await;
+    let acquired = link.send(acquire(), None);
+    drop(link.send(release(), None));
+    let mut requests = Vec::new();
+    for statement in [Statement::Acquire, Statement::Release, Statement::Notify] {
+        let request = server.operation().await;
+        assert!(request.is(statement), "{request:?}");
+        requests.push(request);
+    }
+    for request in requests {
+        server.answer(&request, GRANTED).await;
+    }
+    assert_eq!(acquired.await, Ok(Answer { rows: 1, number: Some(7), rest: None }));
+}
+
+/// The pooler may execute two statements in two sessions, and the second one first.
+#[tokio::test(start_paused = true)]
+async fn behind_a_pooler_a_request_waits_for_the_reply_of_the_one_before() {
+    let (mut server, link) = driven(true).await;
+    drop(link.send(acquire(), None));
+    drop(link.send(release(), None));
+    let mut request = server.operation().await;
+    for next in [Statement::Release, Statement::Notify] {
+        let early = timeout(NODE_TIMEOUT / 2, server.operation()).await;
+        assert!(early.is_err(), "{early:?}");
+        server.answer(&request, GRANTED).await;
+        request = server.operation().await;
+        assert!(request.is(next), "{request:?}");
+    }
+}
+
+/// The process was stopped, or another task kept the thread busy, while the reply arrived.
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
+    let (mut server, link, driver) = connect(false).await;
+    let mut run = pin!(driver.run(|_| {}));
+    let mut answer = pin!(link.send(acquire(), None));
+    assert!(poll!(&mut run).is_pending() && poll!(&mut answer).is_pending());
+    let request = server.operation().await;
+    server.answer(&request, GRANTED).await;
+    advance(10 * LIMIT).await;
+    assert!(poll!(&mut run).is_pending());
+    assert!(answer.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
+    let (mut server, link) = driven(false).await;
+    let answers: Vec<_> = (0..5).map(|_| link.send(acquire(), None)).collect();
+    let mut requests = Vec::new();
+    for _ in &answers {
+        requests.push(server.operation().await);
+    }
+    let unanswered = requests.pop();
+    for request in requests {
+        sleep(LIMIT * 9 / 10).await;
+        server.answer(&request, GRANTED).await;
+    }
+    sleep(NODE_TIMEOUT / 2).await;
+    assert!(matches!(link.silence(NODE_TIMEOUT), Silence::CheckAgainAfter(_)));
+    sleep(NODE_TIMEOUT / 2 + NODE_TIMEOUT / 4).await;
+    assert!(matches!(link.silence(NODE_TIMEOUT), Silence::Silent(_)));
+    assert!(link.ended().is_none(), "the limit is longer");
+    let mut ends = Vec::new();
+    for answer in answers {
+        ends.push(answer.await);
+    }
+    assert!(ends[..4].iter().all(Result::is_ok), "{ends:?}");
+    let broke = NodeError::ConnectionBroke("no reply within 1s".into());
+    assert_eq!(ends[4], Err(broke), "{unanswered:?}");
+    let later = link.send(acquire(), None).await;
+    assert_eq!(later, Err(NodeError::NotConnected("no reply within 1s".into())));
+}
+
+/// A server gives up the wait for its standby with a warning, and then reports success.
+#[tokio::test(start_paused = true)]
+async fn a_warning_ends_the_connection_and_a_notice_does_not() {
+    let (mut server, link) = driven(false).await;
+    for severity in ["NOTICE", "WARNING"] {
+        let answer = link.send(acquire(), None);
+        let request = server.operation().await;
+        server.notice(severity).await;
+        server.answer(&request, GRANTED).await;
+        let broke = NodeError::ConnectionBroke("the server warned: the words of the server".into());
+        let expected = if severity == "WARNING" { Err(broke) } else { Ok(7) };
+        assert_eq!(answer.await.map(|answer| answer.number.unwrap()), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_says_whether_the_statement_was_executed() {
+    let words = "the words of the server";
+    for (severity, code, error) in [
+        ("ERROR", "55P03", NodeError::Server(words.into())),
+        ("ERROR", "42501", NodeError::NotPermitted(words.into())),
+        ("FATAL", "57P01", NodeError::ConnectionBroke(words.into())),
+        ("PANIC", "XX000", NodeError::ConnectionBroke(words.into())),
+    ] {
+        let (mut server, link) = driven(false).await;
+        let answer = link.send(acquire(), None);
+        server.operation().await;
+        server.fail(severity, code).await;
+        assert_eq!(answer.await, Err(error), "{severity}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_become_a_replica_loses_its_connection() {
+    let (mut server, link) = driven(false).await;
+    let (refused, open) = (link.send(acquire(), None), link.send(acquire(), None));
+    server.operation().await;
+    server.fail("ERROR", "25006").await;
+    assert_eq!(refused.await, Err(NodeError::Server("the words of the server".into())));
+    let reason = "the server is a replica now: the words of the server";
+    assert_eq!(open.await, Err(NodeError::ConnectionBroke(reason.into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_reads_the_clock_of_the_server_and_passes_notifications_on() {
+    let (mut server, link, driver) = connect(false).await;
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&events);
+    tokio::spawn(driver.run(move |event| {
+        seen.lock().push(match event {
+            LinkEvent::Time(_) => "time".to_owned(),
+            LinkEvent::Notified(channel) => channel,
+        });
+    }));
+    server.notify("channel").await;
+    for _ in 0..4 {
+        let ping = timeout(LIMIT, server.request()).await.expect("a ping");
+        assert!(ping.is(Statement::Time));
+        server.answer(&ping, Some((Some(1_790_000_000_000_000), None))).await;
+    }
+    server.request().await;
+    assert_eq!(*events.lock(), ["channel", "time", "time", "time", "time"]);
+    sleep(2 * LIMIT).await;
+    assert!(link.ended().is_some(), "an unanswered ping is silence too");
+}

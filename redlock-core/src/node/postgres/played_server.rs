@@ -1,0 +1,208 @@
+//! A server that a test plays: it speaks the few messages of the protocol that a link needs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join, try_join_all};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio_postgres::{Config, NoTls};
+
+use super::connect::{Connected, driven};
+use super::error;
+use super::schema::Findings;
+use super::session::Session;
+use super::socket::ServerSocket;
+use super::sql::Statement;
+
+const INT8: i32 = 20;
+
+/// The server's end of a connection.
+pub(super) struct PlayedServer {
+    socket: DuplexStream,
+    /// The statements by their names.
+    prepared: HashMap<String, String>,
+}
+
+/// A request of the client.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) sql: String,
+    kind: Kind,
+    types: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Prepare,
+    Execute,
+    ExecuteUnnamed,
+    Simple,
+}
+
+impl Request {
+    /// Returns whether the request executes this statement.
+    pub(super) fn is(&self, statement: Statement) -> bool {
+        self.sql == statement.sql("public")
+    }
+}
+
+impl PlayedServer {
+    /// Makes a connection whose statements are prepared, or are not because of a pooler.
+    pub(super) async fn connect(has_pooler: bool) -> (Self, Connected) {
+        let (client, socket) = tokio::io::duplex(1 << 20);
+        let mut server = Self { socket, prepared: HashMap::new() };
+        server.send(&[(b'R', &[0; 4]), (b'Z', b"I")]).await;
+        let socket: ServerSocket = Box::new(client);
+        let (client, mut connection) =
+            Config::new().user("app").connect_raw(socket, NoTls).await.unwrap();
+        let length = server.socket.read_i32().await.unwrap();
+        server.body(length).await;
+        let statements = if has_pooler { &[][..] } else { &Statement::ALL };
+        let prepare = try_join_all(statements.iter().map(async |statement| {
+            client.prepare_typed(&statement.sql("public"), statement.types()).await
+        }));
+        let prepare = async { prepare.await.map_err(|error| error::of_connect(&error)) };
+        let answer = async {
+            for _ in statements {
+                let request = server.request().await;
+                server.answer(&request, None).await;
+            }
+        };
+        let prepared = join(driven(&mut connection, prepare), answer).await.0.unwrap();
+        let session = Arc::new(Session { client, prepared, schema: "public".to_owned() });
+        (server, Connected { session, connection, findings: findings() })
+    }
+
+    /// Waits for the next request.
+    pub(super) async fn request(&mut self) -> Request {
+        let mut request = Request { sql: String::new(), kind: Kind::Prepare, types: Vec::new() };
+        loop {
+            let tag = self.socket.read_u8().await.expect("a request");
+            let length = self.socket.read_i32().await.unwrap();
+            let body = self.body(length).await;
+            let mut texts = body
+                .split(|byte| *byte == 0)
+                .map(|text| String::from_utf8_lossy(text).into_owned());
+            let mut text = || texts.next().unwrap();
+            match tag {
+                b'P' => {
+                    let name = text();
+                    request.sql = text();
+                    request.types = body[name.len() + request.sql.len() + 2..].to_vec();
+                    self.prepared.insert(name, request.sql.clone());
+                }
+                b'B' => {
+                    text();
+                    let name = text();
+                    request.sql = self.prepared[&name].clone();
+                    request.kind =
+                        if name.is_empty() { Kind::ExecuteUnnamed } else { Kind::Execute };
+                }
+                b'Q' => return Request { sql: text(), kind: Kind::Simple, ..request },
+                b'S' => return request,
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the next request that is no ping.
+    pub(super) async fn operation(&mut self) -> Request {
+        loop {
+            let request = self.request().await;
+            if !request.is(Statement::Time) {
+                return request;
+            }
+        }
+    }
+
+    /// Answers a request, by a row with a number and a rest, or by no row.
+    pub(super) async fn answer(
+        &mut self,
+        request: &Request,
+        row: Option<(Option<i64>, Option<i64>)>,
+    ) {
+        let mut columns = 2_i16.to_be_bytes().to_vec();
+        for name in [&b"number\0"[..], b"rest\0"] {
+            columns.extend(name);
+            columns.extend([0; 6]);
+            columns.extend(INT8.to_be_bytes());
+            columns.extend([0, 8, 255, 255, 255, 255, 0, 1]);
+        }
+        let values = row.map(|(number, rest)| {
+            let mut values = 2_i16.to_be_bytes().to_vec();
+            for value in [number, rest] {
+                let bytes = value.map(i64::to_be_bytes);
+                values.extend(bytes.map_or(-1_i32, |_| 8).to_be_bytes());
+                values.extend(bytes.iter().flatten());
+            }
+            values
+        });
+        let described = [(b't', &request.types[..]), (b'T', &columns)];
+        let mut messages = Vec::new();
+        if matches!(request.kind, Kind::Prepare | Kind::ExecuteUnnamed) {
+            messages.push((b'1', &[][..]));
+        }
+        if matches!(request.kind, Kind::Execute | Kind::ExecuteUnnamed) {
+            messages.push((b'2', &[]));
+        }
+        if matches!(request.kind, Kind::Prepare | Kind::ExecuteUnnamed) {
+            messages.extend(described);
+        }
+        if request.kind != Kind::Prepare {
+            messages.extend(values.iter().map(|values| (b'D', &values[..])));
+            messages.push((b'C', b"SELECT 1\0"));
+        }
+        messages.push((b'Z', b"I"));
+        self.send(&messages).await;
+    }
+
+    /// Answers a request by an error.
+    pub(super) async fn fail(&mut self, severity: &str, code: &str) {
+        let fields = fields(severity, code);
+        self.send(&[(b'E', &fields), (b'Z', b"I")]).await;
+    }
+
+    /// Sends a message that is no answer.
+    pub(super) async fn notice(&mut self, severity: &str) {
+        self.send(&[(b'N', &fields(severity, "01000"))]).await;
+    }
+
+    /// Notifies a channel.
+    pub(super) async fn notify(&mut self, channel: &str) {
+        let body = format!("\0\0\0\0{channel}\0\0");
+        self.send(&[(b'A', body.as_bytes())]).await;
+    }
+
+    async fn body(&mut self, length: i32) -> Vec<u8> {
+        let mut body = vec![0; usize::try_from(length - 4).unwrap()];
+        self.socket.read_exact(&mut body).await.unwrap();
+        body
+    }
+
+    async fn send(&mut self, messages: &[(u8, &[u8])]) {
+        let mut bytes = Vec::new();
+        for (tag, body) in messages {
+            bytes.push(*tag);
+            bytes.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+            bytes.extend(*body);
+        }
+        self.socket.write_all(&bytes).await.unwrap();
+    }
+}
+
+fn fields(severity: &str, code: &str) -> Vec<u8> {
+    format!("S{severity}\0V{severity}\0C{code}\0Mthe words of the server\0Dthe token\0\0").into()
+}
+
+/// Returns the findings of a durable server that was never promoted.
+pub(super) fn findings() -> Findings {
+    Findings {
+        system: 1,
+        timeline: 1,
+        promoted_ago: None,
+        uptime: Duration::from_secs(86_400),
+        backend: (1, 1),
+        may_forget: false,
+    }
+}

@@ -1,0 +1,218 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::advance;
+
+use super::link::LinkDriver;
+use super::played_server::{PlayedServer, findings};
+use super::schema::Findings;
+use super::shared::SharedState;
+use super::sql::Statement;
+use super::url::PostgresUrl;
+use crate::error::{NodeError, Vote};
+use crate::lock::{Dialect, LockSpec, Mode, Token};
+use crate::node::watch::gate::Closures;
+use crate::node::{Action, LockKey, NodeSettings, NodeStatus, Op, Reply, StatusSender};
+
+const LEASE: Duration = Duration::from_secs(30);
+const MARGIN: Duration = Duration::from_secs(5);
+const GRANTED: Option<(Option<i64>, Option<i64>)> = Some((Some(7), None));
+
+fn node(parameters: &str) -> Arc<SharedState> {
+    let url = PostgresUrl::parse(&format!("postgres://app@db/shop?{parameters}")).unwrap();
+    let mut settings = NodeSettings::for_tests(Duration::from_secs(1));
+    settings.restart_guard = Some(LEASE);
+    settings.failover_margin = Some(MARGIN);
+    SharedState::new("db".into(), url, settings, StatusSender::new(NodeStatus::Connecting))
+}
+
+/// Connects the node, and drives the connection in a task.
+async fn connect(node: &SharedState) -> PlayedServer {
+    let (server, connected) = PlayedServer::connect(node.url.has_pooler).await;
+    let NodeSettings { node_timeout, clock, .. } = &node.settings;
+    let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
+    tokio::spawn(driver.run(|_| {}));
+    node.slot("order:42").set(Ok(Arc::new(link)));
+    server
+}
+
+fn op(token: Token, action: Action) -> Op {
+    let spec = LockSpec::new(LockKey::new("order:42").unwrap(), Mode::Exclusive, Dialect::Plain);
+    Op::new(&spec, token, action)
+}
+
+fn acquire() -> Action {
+    Action::Acquire { lease: LEASE, fenced: false, lookup: true, met_marks: false, mark: None }
+}
+
+fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<Reply> {
+    tokio::spawn(Arc::clone(node).execute(op(token, action)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_row_of_the_answer_is_the_vote() {
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let fenced =
+        Action::Acquire { lease: LEASE, fenced: true, lookup: true, met_marks: false, mark: None };
+    let release = |min_hold| Action::Release { min_hold };
+    let rest = Duration::from_micros(3);
+    for (action, statement, row, reply) in [
+        (acquire(), Statement::Acquire, GRANTED, Vote::Granted.into()),
+        (fenced, Statement::Acquire, GRANTED, Reply::new(Vote::Granted).with_number(7)),
+        (acquire(), Statement::Acquire, Some((None, Some(3))), Vote::held(Some(rest)).into()),
+        (acquire(), Statement::Acquire, None, Vote::held(None).into()),
+        (Action::Extend { lease: LEASE }, Statement::Extend, GRANTED, Vote::Granted.into()),
+        (Action::Extend { lease: LEASE }, Statement::Extend, None, Vote::NotHeld.into()),
+        (Action::Confirm { number: 9 }, Statement::Confirm, GRANTED, Vote::Granted.into()),
+        (release(Some(MARGIN)), Statement::Shorten, GRANTED, Vote::Granted.into()),
+        (release(None), Statement::Release, GRANTED, Vote::Granted.into()),
+        (release(None), Statement::Release, None, Vote::NotHeld.into()),
+    ] {
+        let executed = execute(&node, Token::random(Dialect::Plain), action);
+        let request = server.operation().await;
+        assert!(request.is(statement), "{action:?}");
+        server.answer(&request, row).await;
+        if let Action::Release { .. } = action {
+            let notify = server.operation().await;
+            assert!(notify.is(Statement::Notify), "{notify:?}");
+            server.answer(&notify, Some((None, None))).await;
+        }
+        assert_eq!(executed.await.unwrap(), reply, "{action:?}");
+    }
+}
+
+/// The server may have forgotten a lock.
+#[tokio::test(start_paused = true)]
+async fn a_closed_gate_stops_grants_before_and_after_they_are_sent() {
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let token = Token::random(Dialect::Plain);
+    let executed = execute(&node, token, acquire());
+    let request = server.operation().await;
+    node.gate.close(Closures::after_restart(LEASE, None, None));
+    server.answer(&request, GRANTED).await;
+    let is_restarted =
+        |reply: &Reply| matches!(reply.vote, Vote::Failed(NodeError::Restarted { .. }));
+    assert!(is_restarted(&executed.await.unwrap()), "it was sent before");
+    assert!(is_restarted(&execute(&node, token, acquire()).await.unwrap()));
+    // The next request is the extension: the refused acquisition was not sent.
+    let executed = execute(&node, token, Action::Extend { lease: LEASE });
+    let request = server.operation().await;
+    assert!(request.is(Statement::Extend));
+    server.answer(&request, GRANTED).await;
+    assert_eq!(executed.await.unwrap().vote, Vote::Granted);
+}
+
+/// The former primary server may still grant the lock to another caller.
+#[tokio::test(start_paused = true)]
+async fn an_extension_does_not_count_if_it_was_sent_or_answered_within_the_margin() {
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let promote =
+        || node.gate.close(Closures::after_promotion(LEASE, MARGIN, tokio::time::Instant::now()));
+    let is_promoted =
+        |reply: &Reply| matches!(reply.vote, Vote::Failed(NodeError::Promoted { .. }));
+    let token = Token::random(Dialect::Plain);
+    let executed = execute(&node, token, Action::Extend { lease: LEASE });
+    let request = server.operation().await;
+    promote();
+    server.answer(&request, GRANTED).await;
+    assert!(is_promoted(&executed.await.unwrap()), "answered within the margin");
+    let executed = execute(&node, token, Action::Extend { lease: LEASE });
+    advance(MARGIN - Duration::from_millis(1)).await;
+    let request = server.operation().await;
+    server.answer(&request, GRANTED).await;
+    assert!(is_promoted(&executed.await.unwrap()), "sent within the margin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promoted_server_grants_nothing_for_the_longest_lease_and_the_margin() {
+    let promoted = |timeline, ago: Option<u64>| Findings {
+        timeline,
+        promoted_ago: ago.map(Duration::from_secs),
+        ..findings()
+    };
+    let votes_in = |node: &SharedState| match node.gate.check_grants() {
+        Ok(()) => 0,
+        Err(NodeError::Promoted { votes_in, .. }) => votes_in.as_secs(),
+        Err(error) => panic!("{error}"),
+    };
+    for (first, ago, expected) in [(1, None, 0), (2, None, 35), (2, Some(10), 25), (2, Some(40), 0)]
+    {
+        let node = node("connections=1");
+        node.admit(&promoted(first, ago));
+        assert_eq!(votes_in(&node), expected, "the first connection: {first} {ago:?}");
+    }
+    let node = node("connections=1");
+    node.admit(&promoted(1, None));
+    node.admit(&promoted(1, None));
+    assert_eq!(votes_in(&node), 0);
+    // The former primary has granted locks until now.
+    node.admit(&promoted(2, Some(3600)));
+    assert_eq!(votes_in(&node), 35);
+    advance(LEASE + MARGIN).await;
+    node.admit(&promoted(2, Some(3600)));
+    assert_eq!(votes_in(&node), 0);
+    node.admit(&Findings { system: 2, ..promoted(2, None) });
+    assert_eq!(votes_in(&node), 35, "a server with other data");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_may_forget_grants_nothing_after_its_start() {
+    let node = node("connections=1");
+    let uptime = Duration::from_secs(10);
+    node.admit(&Findings { uptime, ..findings() });
+    assert_eq!(node.gate.check_grants(), Ok(()));
+    node.admit(&Findings { uptime, may_forget: true, ..findings() });
+    assert!(matches!(node.gate.check_grants(), Err(NodeError::Restarted { .. })));
+}
+
+/// Nobody can end the session that may still execute it.
+#[tokio::test(start_paused = true)]
+async fn behind_a_pooler_a_lost_acquisition_is_not_released_before_its_lease_is_over() {
+    let node = node("connections=1&pooler=transaction");
+    let [answered, lost] = [(); 2].map(|()| Token::random(Dialect::Plain));
+    let mut server = connect(&node).await;
+    let executed = execute(&node, answered, acquire());
+    let request = server.operation().await;
+    server.answer(&request, GRANTED).await;
+    executed.await.unwrap();
+    let executed = execute(&node, lost, acquire());
+    server.operation().await;
+    drop(server);
+    let broke = |reply: &Reply| matches!(reply.vote, Vote::Failed(NodeError::ConnectionBroke(_)));
+    assert!(broke(&executed.await.unwrap()));
+    let mut server = connect(&node).await;
+    let mut release = async |token| {
+        let executed = execute(&node, token, Action::Release { min_hold: None });
+        for _ in [Statement::Release, Statement::Notify] {
+            let request = server.operation().await;
+            server.answer(&request, None).await;
+        }
+        executed.await.unwrap()
+    };
+    assert_eq!(release(answered).await.vote, Vote::NotHeld);
+    assert!(broke(&release(lost).await));
+    advance(LEASE).await;
+    let mut server = connect(&node).await;
+    let executed = execute(&node, lost, Action::Release { min_hold: None });
+    let request = server.operation().await;
+    server.answer(&request, None).await;
+    let request = server.operation().await;
+    server.answer(&request, None).await;
+    assert_eq!(executed.await.unwrap().vote, Vote::NotHeld);
+}
+
+/// The operations with one token keep their order only over one connection.
+#[tokio::test]
+async fn the_operations_on_a_lock_go_over_one_connection() {
+    let node = node("connections=16");
+    let slots: Vec<_> = (0..64).map(|index| index.to_string()).collect();
+    let slots: Vec<_> = slots.iter().map(|name| std::ptr::from_ref(node.slot(name))).collect();
+    let again: Vec<_> =
+        (0..64).map(|index| std::ptr::from_ref(node.slot(&index.to_string()))).collect();
+    assert_eq!(slots, again);
+    assert!(slots.iter().any(|slot| *slot != slots[0]), "others share the load");
+}

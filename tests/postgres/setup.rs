@@ -1,0 +1,102 @@
+//! What `connect` checks.
+
+use redlock_tests::eventually;
+
+use crate::{KEY, LONG, SOON, impatient, no_lock_is_left, serves, start};
+
+/// Each error names what is wrong and the statement that repairs it.
+#[tokio::test]
+async fn what_is_wrong_with_a_server_is_an_error_with_its_remedy() {
+    let Some(server) = start().await else { return };
+    let admin = server.admin().await;
+    for (wrong, words, repair) in [
+        (
+            "alter table locks.redlock_lease set unlogged",
+            "alter table \"locks\".redlock_lease set logged",
+            "alter table locks.redlock_lease set logged",
+        ),
+        (
+            "alter table locks.redlock_lease add extra text",
+            "has other columns (expires timestamp with time zone, extra text, name text C,",
+            "alter table locks.redlock_lease drop extra",
+        ),
+        (
+            "alter table locks.redlock_lease alter number type int",
+            "number integer",
+            "alter table locks.redlock_lease alter number type bigint",
+        ),
+        (
+            "alter table locks.redlock_lease drop constraint redlock_lease_pkey",
+            "add primary key (name)",
+            "alter table locks.redlock_lease add primary key (name)",
+        ),
+        (
+            "revoke delete, update on locks.redlock_lease from app",
+            "grant update, delete on \"locks\".redlock_lease to",
+            "grant delete, update on locks.redlock_lease to app",
+        ),
+        (
+            "revoke usage on schema locks from app",
+            "grant usage on schema \"locks\" to",
+            "grant usage on schema locks to app",
+        ),
+        (
+            "alter table locks.redlock_lease rename to other",
+            "create table if not exists \"locks\".redlock_lease (",
+            "alter table locks.other rename to redlock_lease",
+        ),
+        (
+            "alter system set full_page_writes = off",
+            "alter system set full_page_writes = on",
+            "alter system set full_page_writes = on",
+        ),
+        (
+            "alter system set fsync = off",
+            "alter system set fsync = on",
+            "alter system set fsync = on",
+        ),
+    ] {
+        admin.batch_execute(wrong).await.unwrap();
+        admin.batch_execute("select pg_reload_conf()").await.unwrap();
+        // A server reads its configuration a moment later.
+        eventually("the error", SOON, async || {
+            let error = impatient(&server.url()).connect().await.err()?.to_string();
+            assert!(error.contains(words), "{wrong}: {error}");
+            Some(())
+        })
+        .await;
+        admin.batch_execute(repair).await.unwrap();
+        admin.batch_execute("select pg_reload_conf()").await.unwrap();
+        eventually("the repair", SOON, async || impatient(&server.url()).connect().await.ok())
+            .await;
+    }
+}
+
+/// A role may have settings for all of its sessions.
+#[tokio::test]
+async fn the_settings_of_a_role_do_not_change_its_locks() {
+    let Some(server) = start().await else { return };
+    let admin = server.admin().await;
+    for setting in [
+        "search_path = ''",
+        "timezone = 'Asia/Kathmandu'",
+        "datestyle = 'German'",
+        "intervalstyle = 'iso_8601'",
+        "statement_timeout = '10s'",
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_read_only = on",
+        "client_min_messages = 'debug1'",
+        "standard_conforming_strings = off",
+        "row_security = off",
+    ] {
+        admin.batch_execute(&format!("alter role app set {setting}")).await.unwrap();
+    }
+    let manager = impatient(&server.url()).connect().await.unwrap();
+    serves(&manager, KEY).await;
+    let guard = manager.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    assert!(manager.lock(KEY).try_acquire().await.unwrap_err().is_contended());
+    let rest = server.locks_rest(KEY).await.unwrap();
+    assert!(rest <= LONG && rest > LONG / 2, "{rest:?}");
+    guard.release().await.unwrap();
+    no_lock_is_left(&server).await;
+}
