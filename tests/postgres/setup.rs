@@ -1,6 +1,10 @@
 //! What `connect` checks.
 
-use redlock_tests::eventually;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redlock_core::{Credentials, LockError};
+use redlock_tests::{Connection, Direction, Proxy, Traffic, eventually};
 
 use crate::{KEY, LONG, SOON, impatient, no_lock_is_left, serves, start};
 
@@ -98,5 +102,60 @@ async fn the_settings_of_a_role_do_not_change_its_locks() {
     let rest = server.locks_rest(KEY).await.unwrap();
     assert!(rest <= LONG && rest > LONG / 2, "{rest:?}");
     guard.release().await.unwrap();
+    no_lock_is_left(&server).await;
+}
+
+/// A role may not end the session of another role, and does not see when that began. While the session lasts, it may still
+/// execute an acquisition.
+#[tokio::test]
+async fn a_node_with_a_new_role_waits_for_the_end_of_its_former_session() {
+    let Some(server) = start().await else { return };
+    let admin = server.admin().await;
+    let role = "create role next login; grant usage on schema locks to next; \
+                grant select, insert, update, delete on locks.redlock_lease to next";
+    admin.batch_execute(role).await.unwrap();
+    let file: String = admin.query_one("show hba_file", &[]).await.unwrap().get(0);
+    let rules = format!(
+        "copy (values ('local all postgres trust'), ('host all all 127.0.0.1/32 trust')) to '{file}'"
+    );
+    admin.batch_execute(&rules).await.unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    let proxy = Proxy::to_port(server.port()).await;
+    let url = format!("{}&connections=1", server.url_at("127.0.0.1", proxy.port()));
+    let is_next = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&is_next);
+    let credentials = move |_| {
+        let role = if is_next.load(Ordering::Relaxed) { "next" } else { "app" };
+        let credentials = Credentials::new("unused-by-trust").username(role);
+        std::future::ready(Ok::<_, std::io::Error>(credentials))
+    };
+    let manager = impatient(&url).credentials(credentials).connect().await.unwrap();
+    serves(&manager, KEY).await;
+    let connections = proxy.connections();
+    let received = || -> usize {
+        connections.iter().map(|connection| connection.received(Direction::ToServer)).sum()
+    };
+    for connection in &connections {
+        connection.set(Direction::ToServer, Traffic::Hold);
+    }
+    let before = received();
+    let attempt = tokio::spawn(manager.lock(KEY).expire(LONG).try_acquire());
+    eventually("the proxy holds the statement back", SOON, async || {
+        (received() > before).then_some(())
+    })
+    .await;
+    switch.store(true, Ordering::Relaxed);
+    connections.iter().for_each(Connection::reset_client);
+    assert!(matches!(attempt.await.unwrap(), Err(LockError::Unavailable { .. })));
+    eventually("the error names the remedy", SOON, async || {
+        let error = manager.lock(KEY).try_acquire().await.expect_err("the former session");
+        format!("{error:?}").contains("grant pg_signal_backend to").then_some(())
+    })
+    .await;
+    admin.batch_execute("grant pg_signal_backend to next").await.unwrap();
+    serves(&manager, KEY).await;
+    for connection in &connections {
+        connection.set(Direction::ToServer, Traffic::Pass);
+    }
     no_lock_is_left(&server).await;
 }

@@ -69,6 +69,7 @@ pub(super) async fn connect(
     for (host, port) in url.servers() {
         let now = Instant::now();
         let share = deadline.saturating_duration_since(now) / u32::try_from(rest).unwrap_or(1);
+        let former = former.map(|backend| (backend, now + share * 3 / 4));
         let attempt = open(url, &config, host, port, former);
         let late =
             |_| Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()));
@@ -100,7 +101,7 @@ async fn open(
     config: &Config,
     host: &Host,
     port: u16,
-    former: Option<Backend>,
+    former: Option<(Backend, Instant)>,
 ) -> Result<Connected, NodeError> {
     let socket = socket::open(host, port, url.tls.as_ref()).await?;
     let connected = config.connect_raw(socket, NoTls).await;
@@ -111,7 +112,7 @@ async fn open(
 }
 
 /// Drives a connection until the work over it is done.
-async fn driven<T>(
+pub(super) async fn driven<T>(
     connection: &mut ServerConnection,
     work: impl Future<Output = Result<T, NodeError>>,
 ) -> Result<T, NodeError> {
@@ -142,7 +143,7 @@ async fn driven<T>(
 async fn set_up(
     url: &PostgresUrl,
     client: Client,
-    former: Option<Backend>,
+    former: Option<(Backend, Instant)>,
 ) -> Result<(Session, Findings), NodeError> {
     let schema = url.schema.clone();
     let failed = |error| error::of_connect(&error);
@@ -156,17 +157,31 @@ async fn set_up(
     let rows = rows.map_err(failed)?;
     let findings = Findings::read(rows.first().ok_or(NodeError::UnexpectedReply)?, &schema)?;
     let prepared = prepared.map_err(failed)?;
-    if let Some(former) = former.filter(|_| !url.has_pooler) {
-        end(&client, former).await.map_err(failed)?;
+    if let Some((former, until)) = former.filter(|_| !url.has_pooler) {
+        end(&client, former, until).await?;
     }
     Ok((Session { client, prepared, schema }, findings))
 }
 
 /// Ends a process of the server, and waits until it is gone: the call only sends a signal. On another server there is no such
-/// process.
-async fn end(client: &Client, (pid, start): Backend) -> Result<(), tokio_postgres::Error> {
-    while !client.query_typed(END, &[(&pid, Type::INT4), (&start, Type::INT8)]).await?.is_empty() {
-        sleep(ENDING).await;
+/// process. A role may not end the process of another role, which may end by itself.
+async fn end(client: &Client, (pid, start): Backend, until: Instant) -> Result<(), NodeError> {
+    loop {
+        let ended = client.query_typed(END, &[(&pid, Type::INT4), (&start, Type::INT8)]).await;
+        match ended.map_err(|error| error::of_connect(&error)) {
+            Ok(rows) if rows.is_empty() => return Ok(()),
+            Ok(_) | Err(NodeError::NotPermitted(_)) if Instant::now() < until => {
+                sleep(ENDING).await;
+            }
+            Ok(_) => {
+                return Err(NodeError::NotConnected("the former session has not ended yet".into()));
+            }
+            Err(NodeError::NotPermitted(reason)) => {
+                return Err(NodeError::Server(
+                    format!("the former session, which has another role, has not ended yet: {reason}; grant pg_signal_backend to the role of the new one").into(),
+                ));
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(())
 }

@@ -1,3 +1,6 @@
--- Ends a process of the server. $1 its number, $2 its start in microseconds. On another server there is no such process.
+-- Ends a process of the server, except one that a pooler uses for another client by now. $1 its number, $2 its start in
+-- microseconds, which is hidden from a role without the rights of the role of the process. On another server there is no such
+-- process.
 select pg_terminate_backend(pid) from pg_stat_activity
-where pid = $1 and (extract(epoch from backend_start) * 1000000)::bigint = $2
+where pid = $1 and coalesce((extract(epoch from backend_start) * 1000000)::bigint = $2, true)
+  and pid <> pg_backend_pid() and application_name = 'redlock'
