@@ -29,7 +29,7 @@ pub struct NodeSettings {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-#[cfg(all(test, feature = "redis"))]
+#[cfg(all(test, any(feature = "postgres", feature = "redis")))]
 impl NodeSettings {
     /// Returns settings without a restart guard.
     pub(crate) fn for_tests(node_timeout: Duration) -> Self {

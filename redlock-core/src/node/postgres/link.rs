@@ -162,7 +162,7 @@ impl LinkDriver {
         let (batch_size, pipelined) =
             if self.connected.session.is_pooled() { (1, false) } else { (BATCH, true) };
         let mut batch = Vec::with_capacity(batch_size);
-        let mut owed_since = Instant::now();
+        let (mut owed_since, mut last_check) = (Instant::now(), Instant::now());
         let mut next_ping = Instant::now() + READING_INTERVAL;
         let mut timer = pin!(sleep_until(next_ping));
         loop {
@@ -202,7 +202,8 @@ impl LinkDriver {
                 () = timer.as_mut() => {
                     let now = Instant::now();
                     if !pending.is_empty() {
-                        let silent = now - owed_since;
+                        // Until the last check: a reply that has arrived since then may not be read yet.
+                        let silent = last_check - owed_since;
                         self.state.silent.store(nanos(silent), Ordering::Release);
                         if silent >= limit {
                             return format!("no reply within {limit:?}");
@@ -210,11 +211,17 @@ impl LinkDriver {
                     } else if now >= next_ping {
                         owed_since = now;
                     }
+                    last_check = now;
                     if now >= next_ping && (pipelined || pending.is_empty()) {
                         next_ping = now + READING_INTERVAL;
                         pending.push(self.ping());
                     }
-                    let next = if pending.is_empty() { next_ping } else { next_ping.max(now).min(now + check) };
+                    // A ping that waits for the end of the pending request needs no timer.
+                    let next = match next_ping {
+                        next_ping if pending.is_empty() => next_ping,
+                        next_ping if next_ping > now => next_ping.min(now + check),
+                        _ => now + check,
+                    };
                     timer.as_mut().reset(next);
                 }
             }

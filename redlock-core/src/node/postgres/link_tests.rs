@@ -6,7 +6,7 @@ use futures_util::poll;
 use parking_lot::Mutex;
 use tokio::time::{advance, sleep, timeout};
 
-use super::link::{LinkDriver, LinkEvent, ServerLink};
+use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::played_server::PlayedServer;
 use super::session::{Answer, SqlValue, Work};
 use super::sql::Statement;
@@ -38,22 +38,25 @@ fn acquire() -> Work {
         SqlValue::Text("token".into()),
         SqlValue::Number(1_000_000),
     ];
-    Work::Statement(Statement::Acquire, values, None)
+    Work::Statement(Statement::Acquire, values)
 }
 
 fn release() -> Work {
     let values = vec![SqlValue::Text("name".into()), SqlValue::Text("token".into())];
-    Work::Statement(Statement::Release, values, Some("channel".into()))
+    Work::Statement(Statement::Release, values)
 }
 
-/// The notification must not hold its lock of the whole server while the release waits for the disk.
+fn released() -> RequestContext {
+    RequestContext { released: Some("released".into()), ..RequestContext::default() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
     let (mut server, link) = driven(false).await;
-    let acquired = link.send(acquire(), None);
-    drop(link.send(release(), None));
+    let acquired = link.send(acquire(), RequestContext::default());
+    drop(link.send(release(), released()));
     let mut requests = Vec::new();
-    for statement in [Statement::Acquire, Statement::Release, Statement::Notify] {
+    for statement in [Statement::Acquire, Statement::Release] {
         let request = server.operation().await;
         assert!(request.is(statement), "{request:?}");
         requests.push(request);
@@ -68,16 +71,14 @@ async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
 #[tokio::test(start_paused = true)]
 async fn behind_a_pooler_a_request_waits_for_the_reply_of_the_one_before() {
     let (mut server, link) = driven(true).await;
-    drop(link.send(acquire(), None));
-    drop(link.send(release(), None));
-    let mut request = server.operation().await;
-    for next in [Statement::Release, Statement::Notify] {
-        let early = timeout(NODE_TIMEOUT / 2, server.operation()).await;
-        assert!(early.is_err(), "{early:?}");
-        server.answer(&request, GRANTED).await;
-        request = server.operation().await;
-        assert!(request.is(next), "{request:?}");
-    }
+    drop(link.send(acquire(), RequestContext::default()));
+    drop(link.send(release(), released()));
+    let request = server.operation().await;
+    let early = timeout(LIMIT * 9 / 10, server.operation()).await;
+    assert!(early.is_err(), "{early:?}");
+    server.answer(&request, GRANTED).await;
+    let request = server.operation().await;
+    assert!(request.is(Statement::Release), "{request:?}");
 }
 
 /// The process was stopped, or another task kept the thread busy, while the reply arrived.
@@ -85,7 +86,7 @@ async fn behind_a_pooler_a_request_waits_for_the_reply_of_the_one_before() {
 async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
     let (mut server, link, driver) = connect(false).await;
     let mut run = pin!(driver.run(|_| {}));
-    let mut answer = pin!(link.send(acquire(), None));
+    let mut answer = pin!(link.send(acquire(), RequestContext::default()));
     assert!(poll!(&mut run).is_pending() && poll!(&mut answer).is_pending());
     let request = server.operation().await;
     server.answer(&request, GRANTED).await;
@@ -97,7 +98,7 @@ async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
     let (mut server, link) = driven(false).await;
-    let answers: Vec<_> = (0..5).map(|_| link.send(acquire(), None)).collect();
+    let answers: Vec<_> = (0..5).map(|_| link.send(acquire(), RequestContext::default())).collect();
     let mut requests = Vec::new();
     for _ in &answers {
         requests.push(server.operation().await);
@@ -119,7 +120,7 @@ async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
     assert!(ends[..4].iter().all(Result::is_ok), "{ends:?}");
     let broke = NodeError::ConnectionBroke("no reply within 1s".into());
     assert_eq!(ends[4], Err(broke), "{unanswered:?}");
-    let later = link.send(acquire(), None).await;
+    let later = link.send(acquire(), RequestContext::default()).await;
     assert_eq!(later, Err(NodeError::NotConnected("no reply within 1s".into())));
 }
 
@@ -128,7 +129,7 @@ async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
 async fn a_warning_ends_the_connection_and_a_notice_does_not() {
     let (mut server, link) = driven(false).await;
     for severity in ["NOTICE", "WARNING"] {
-        let answer = link.send(acquire(), None);
+        let answer = link.send(acquire(), RequestContext::default());
         let request = server.operation().await;
         server.notice(severity).await;
         server.answer(&request, GRANTED).await;
@@ -148,7 +149,7 @@ async fn an_error_says_whether_the_statement_was_executed() {
         ("PANIC", "XX000", NodeError::ConnectionBroke(words.into())),
     ] {
         let (mut server, link) = driven(false).await;
-        let answer = link.send(acquire(), None);
+        let answer = link.send(acquire(), RequestContext::default());
         server.operation().await;
         server.fail(severity, code).await;
         assert_eq!(answer.await, Err(error), "{severity}");
@@ -158,7 +159,10 @@ async fn an_error_says_whether_the_statement_was_executed() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_has_become_a_replica_loses_its_connection() {
     let (mut server, link) = driven(false).await;
-    let (refused, open) = (link.send(acquire(), None), link.send(acquire(), None));
+    let (refused, open) = (
+        link.send(acquire(), RequestContext::default()),
+        link.send(acquire(), RequestContext::default()),
+    );
     server.operation().await;
     server.fail("ERROR", "25006").await;
     assert_eq!(refused.await, Err(NodeError::Server("the words of the server".into())));
@@ -167,7 +171,7 @@ async fn a_server_that_has_become_a_replica_loses_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_reads_the_clock_of_the_server_and_passes_notifications_on() {
+async fn a_connection_reads_the_clock_of_the_server_and_passes_notifications_and_releases_on() {
     let (mut server, link, driver) = connect(false).await;
     let events = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&events);
@@ -175,16 +179,23 @@ async fn an_idle_connection_reads_the_clock_of_the_server_and_passes_notificatio
         seen.lock().push(match event {
             LinkEvent::Time(_) => "time".to_owned(),
             LinkEvent::Notified(channel) => channel,
+            LinkEvent::Released(channel) => channel.into(),
         });
     }));
     server.notify("channel").await;
+    for row in [GRANTED, None] {
+        let done = link.send(release(), released());
+        let request = server.operation().await;
+        server.answer(&request, row).await;
+        done.await.unwrap();
+    }
     for _ in 0..4 {
         let ping = timeout(LIMIT, server.request()).await.expect("a ping");
         assert!(ping.is(Statement::Time));
         server.answer(&ping, Some((Some(1_790_000_000_000_000), None))).await;
     }
     server.request().await;
-    assert_eq!(*events.lock(), ["channel", "time", "time", "time", "time"]);
+    assert_eq!(*events.lock(), ["channel", "released", "time", "time", "time", "time"]);
     sleep(2 * LIMIT).await;
     assert!(link.ended().is_some(), "an unanswered ping is silence too");
 }

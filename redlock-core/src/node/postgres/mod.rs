@@ -16,6 +16,10 @@ mod channels;
 mod connect;
 mod error;
 mod link;
+#[cfg(test)]
+mod link_tests;
+#[cfg(test)]
+mod played_server;
 mod schema;
 mod session;
 mod shared;
