@@ -23,6 +23,8 @@ mod played_server;
 mod schema;
 mod session;
 mod shared;
+#[cfg(test)]
+mod shared_tests;
 mod slot;
 mod socket;
 mod sql;

@@ -53,18 +53,12 @@ pub(super) struct SharedState {
     status: StatusSender,
     log_limit: LogLimit,
     outages: Mutex<OutageLog>,
-    /// The server of the latest connection, and when that was seen last.
-    last: Mutex<Option<Seen>>,
+    /// The system and the timeline of the server of the latest connection.
+    last: Mutex<Option<(i64, i32)>>,
     last_reading: Mutex<Option<Reading>>,
     unsettled: Arc<UnsettledTokens>,
     /// The channels of released locks, for the task that notifies them.
     released: mpsc::UnboundedSender<Box<str>>,
-}
-
-struct Seen {
-    system: i64,
-    timeline: i32,
-    at: Instant,
 }
 
 impl SharedState {
@@ -77,7 +71,23 @@ impl SharedState {
         runtime: &Handle,
     ) -> (Arc<Self>, Vec<AbortOnDropHandle<()>>) {
         let (released, receiver) = mpsc::unbounded_channel();
-        let shared = Self {
+        let shared = Arc::new(Self::new(name, url, settings, status, released));
+        let this = || Arc::clone(&shared);
+        let others = [this().announce(receiver).boxed(), this().clean_up().boxed()];
+        let tasks = (0..shared.slots.len()).map(|index| this().keep(index).boxed()).chain(others);
+        let spawn = |task: BoxFuture<'static, ()>| AbortOnDropHandle::new(runtime.spawn(task));
+        let tasks = tasks.map(spawn).collect();
+        (shared, tasks)
+    }
+
+    pub(super) fn new(
+        name: Arc<str>,
+        url: PostgresUrl,
+        settings: NodeSettings,
+        status: StatusSender,
+        released: mpsc::UnboundedSender<Box<str>>,
+    ) -> Self {
+        Self {
             name,
             slots: (0..url.connections + usize::from(!url.has_pooler))
                 .map(|_| Slot::new())
@@ -94,14 +104,7 @@ impl SharedState {
             last_reading: Mutex::default(),
             unsettled: Arc::default(),
             released,
-        };
-        let shared = Arc::new(shared);
-        let this = || Arc::clone(&shared);
-        let others = [this().announce(receiver).boxed(), this().clean_up().boxed()];
-        let tasks = (0..shared.slots.len()).map(|index| this().keep(index).boxed()).chain(others);
-        let spawn = |task: BoxFuture<'static, ()>| AbortOnDropHandle::new(runtime.spawn(task));
-        let tasks = tasks.map(spawn).collect();
-        (shared, tasks)
+        }
     }
 
     /// Keeps the connection with this index.
@@ -207,11 +210,9 @@ impl SharedState {
         let database = self.url.config.get_dbname().unwrap_or_default();
         self.store_id
             .get_or_init(|| format!("postgres:{system}:{database}:{}", self.url.schema).into());
-        let now = Instant::now();
         let mut last = self.last.lock();
-        let former = last.replace(Seen { system, timeline, at: now });
-        let is_other = |seen: &Seen| (seen.system, seen.timeline) != (system, timeline);
-        let was_replaced = former.as_ref().is_some_and(is_other);
+        let former = last.replace((system, timeline));
+        let was_replaced = former.is_some_and(|former| former != (system, timeline));
         if was_replaced {
             telemetry::promoted(&self.name);
             tracing::warn!(
@@ -230,9 +231,10 @@ impl SharedState {
             return;
         };
         if was_replaced || (former.is_none() && timeline > 1) {
-            let ago = findings.promoted_ago.unwrap_or_default();
-            let ago = former.map_or(ago, |former| ago.min(former.at.elapsed()));
+            // A former server that this node has used may have granted locks until now.
+            let ago = findings.promoted_ago.filter(|_| former.is_none()).unwrap_or_default();
             let margin = self.settings.failover_margin.unwrap_or_default();
+            let now = Instant::now();
             let since = now.checked_sub(ago).unwrap_or(now);
             self.gate.close(Closures::after_promotion(longest_lease, margin, since));
         }
