@@ -22,7 +22,7 @@ const GRANTED: Option<(Option<i64>, Option<i64>)> = Some((Some(7), None));
 
 fn node(parameters: &str) -> Arc<SharedState> {
     let url = PostgresUrl::parse(&format!("postgres://app@db/shop?{parameters}")).unwrap();
-    let mut settings = NodeSettings::for_tests(Duration::from_secs(1));
+    let mut settings = NodeSettings::for_tests(Duration::from_secs(60));
     settings.restart_guard = Some(LEASE);
     settings.failover_margin = Some(MARGIN);
     let status = StatusSender::new(NodeStatus::Connecting);
@@ -119,8 +119,8 @@ async fn an_extension_does_not_count_if_it_was_sent_or_answered_within_the_margi
     server.answer(&request, GRANTED).await;
     assert!(is_promoted(&executed.await.unwrap()), "answered within the margin");
     let executed = execute(&node, token, Action::Extend { lease: LEASE });
-    advance(MARGIN * 9 / 10).await;
     let request = server.operation().await;
+    advance(MARGIN).await;
     server.answer(&request, GRANTED).await;
     assert!(is_promoted(&executed.await.unwrap()), "sent within the margin");
 }
@@ -179,7 +179,7 @@ async fn behind_a_pooler_a_lost_acquisition_is_not_released_before_its_lease_is_
     executed.await.unwrap();
     let executed = execute(&node, lost, acquire());
     server.operation().await;
-    drop(server);
+    server.fail("FATAL", "57P01").await;
     let broke = |reply: &Reply| matches!(reply.vote, Vote::Failed(NodeError::ConnectionBroke(_)));
     assert!(broke(&executed.await.unwrap()));
     let mut server = connect(&node).await;
