@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 mod failover;
 mod killed_and_frozen;
 mod network;
 mod pooler;
 mod row_locks;
+mod rows;
 mod setup;
 
 use std::time::Duration;

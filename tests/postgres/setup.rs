@@ -138,13 +138,13 @@ async fn a_node_with_a_new_role_waits_for_the_end_of_its_former_session() {
     for connection in &connections {
         connection.set(Direction::ToServer, Traffic::Hold);
     }
+    switch.store(true, Ordering::Relaxed);
     let before = received();
     let attempt = tokio::spawn(manager.lock(KEY).expire(LONG).try_acquire());
     eventually("the proxy holds the statement back", SOON, async || {
         (received() > before).then_some(())
     })
     .await;
-    switch.store(true, Ordering::Relaxed);
     connections.iter().for_each(Connection::reset_client);
     assert!(matches!(attempt.await.unwrap(), Err(LockError::Unavailable { .. })));
     eventually("the error names the remedy", SOON, async || {

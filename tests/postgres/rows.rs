@@ -1,0 +1,42 @@
+//! What the row of a lock says.
+
+use crate::{KEY, LONG, connect, start};
+
+/// So the numbers grow even after the row was deleted, or lost by a failover.
+#[tokio::test]
+async fn a_fencing_number_is_no_smaller_than_the_time_of_the_server() {
+    let Some(server) = start().await else { return };
+    let (manager, admin) = (connect(&server.url()).await, server.admin().await);
+    for _ in 0..3 {
+        let sql = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        let time: i64 = admin.query_one(sql, &[]).await.unwrap().get(0);
+        let guard = manager.lock(KEY).fenced(true).try_acquire().await.unwrap();
+        let number = guard.fencing_token().unwrap().number();
+        assert!(number >= time, "{number} at {time}");
+        guard.release().await.unwrap();
+    }
+}
+
+/// The clock of another node is ahead.
+#[tokio::test]
+async fn a_fencing_number_is_greater_than_the_former_one() {
+    let Some(server) = start().await else { return };
+    let (manager, admin) = (connect(&server.url()).await, server.admin().await);
+    manager.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+    let ahead = 9_000_000_000_000_000_i64;
+    admin.execute("update locks.redlock_lease set number = $1", &[&ahead]).await.unwrap();
+    let guard = manager.lock(KEY).fenced(true).try_acquire().await.unwrap();
+    assert_eq!(guard.fencing_token().unwrap().number(), ahead + 1);
+}
+
+#[tokio::test]
+async fn a_release_after_the_end_of_the_lease_is_no_success() {
+    let Some(server) = start().await else { return };
+    let (manager, admin) = (connect(&server.url()).await, server.admin().await);
+    for request in [manager.lock(KEY), manager.lock(KEY).min_hold(LONG / 2)] {
+        let guard = request.expire(LONG).try_acquire().await.unwrap();
+        let sql = "update locks.redlock_lease set expires = clock_timestamp() - interval '1 s'";
+        admin.execute(sql, &[]).await.unwrap();
+        assert!(guard.release().await.is_err());
+    }
+}
