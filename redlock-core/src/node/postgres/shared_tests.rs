@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
 use super::link::LinkDriver;
 use super::played_server::{PlayedServer, findings};
@@ -21,8 +21,12 @@ const MARGIN: Duration = Duration::from_secs(5);
 const GRANTED: Option<(Option<i64>, Option<i64>)> = Some((Some(7), None));
 
 fn node(parameters: &str) -> Arc<SharedState> {
+    node_with(parameters, Duration::from_secs(60))
+}
+
+fn node_with(parameters: &str, node_timeout: Duration) -> Arc<SharedState> {
     let url = PostgresUrl::parse(&format!("postgres://app@db/shop?{parameters}")).unwrap();
-    let mut settings = NodeSettings::for_tests(Duration::from_secs(60));
+    let mut settings = NodeSettings::for_tests(node_timeout);
     settings.restart_guard = Some(LEASE);
     settings.failover_margin = Some(MARGIN);
     let status = StatusSender::new(NodeStatus::Connecting);
@@ -197,6 +201,29 @@ async fn behind_a_pooler_a_lost_acquisition_is_not_released_before_its_lease_is_
     let request = server.operation().await;
     server.answer(&request, None).await;
     assert_eq!(executed.await.unwrap().vote, Vote::NotHeld);
+}
+
+/// The server would execute anything else too late for its caller.
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_gets_only_releases() {
+    let timeout = Duration::from_millis(600);
+    let node = node_with("connections=1", timeout);
+    let mut server = connect(&node).await;
+    let token = Token::random(Dialect::Plain);
+    let acquisition = execute(&node, token, acquire());
+    server.operation().await;
+    // The connection ends after 1 s.
+    sleep(timeout * 3 / 2).await;
+    let no_reply = |reply: &Reply| matches!(reply.vote, Vote::Failed(NodeError::NoReply(_)));
+    for action in [acquire(), Action::Extend { lease: LEASE }] {
+        assert!(no_reply(&execute(&node, token, action).await.unwrap()), "{action:?}");
+    }
+    let release = execute(&node, token, Action::Release { min_hold: None });
+    assert!(server.operation().await.is(Statement::Release));
+    for pending in [acquisition, release] {
+        let vote = pending.await.unwrap().vote;
+        assert!(matches!(vote, Vote::Failed(NodeError::ConnectionBroke(_))), "{vote:?}");
+    }
 }
 
 /// The operations with one token keep their order only over one connection.
