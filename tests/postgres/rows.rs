@@ -40,3 +40,19 @@ async fn a_release_after_the_end_of_the_lease_is_no_success() {
         assert!(guard.release().await.is_err());
     }
 }
+
+/// A transaction that locks the row waits for the disk at its end.
+#[tokio::test]
+async fn a_refusal_does_not_lock_the_row() {
+    let Some(server) = start().await else { return };
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let admin = server.admin().await;
+    let _guard = manager.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let locker = async || -> String {
+        let sql = "select xmax::text from locks.redlock_lease";
+        admin.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    let before = locker().await;
+    assert!(other.lock(KEY).try_acquire().await.unwrap_err().is_contended());
+    assert_eq!(locker().await, before);
+}
