@@ -97,3 +97,23 @@ async fn a_wait_for_the_replica_that_an_operator_cancels_is_no_grant() {
     replica.thaw();
     no_lock_is_left(&primary).await;
 }
+
+/// Both servers accept writes. The former primary is the first host of the URL.
+#[tokio::test]
+async fn a_former_primary_that_comes_back_is_not_used_again() {
+    let Some(mut primary) = start().await else { return };
+    let replica = primary.start_replica(false).await;
+    let manager = connect(&url(&primary, &replica)).await;
+    primary.freeze();
+    replica.promote().await;
+    let guard = eventually("the replica grants the lock", SOON, async || {
+        manager.lock(KEY).expire(LONG).try_acquire().await.ok()
+    })
+    .await;
+    primary.thaw();
+    replica.terminate_backends("app").await;
+    // The former primary would deny the extension, and the lock would be lost.
+    eventually("the lease is extended", SOON, async || guard.extend(LONG).await.ok()).await;
+    guard.release().await.unwrap();
+    no_lock_is_left(&replica).await;
+}

@@ -37,12 +37,13 @@ pub(super) struct Connected {
 /// A process of the server behind a former connection, and its start in microseconds since 1970.
 pub(super) type Backend = (i32, i64);
 
-/// Connects to the first host that is a primary server. Ends the process behind the former connection first: it may still
+/// Connects to the first host that is a primary server, and that `check` accepts. Ends the process behind the former connection first: it may still
 /// execute operations that it has received.
 pub(super) async fn connect(
     url: &PostgresUrl,
     settings: &NodeSettings,
     former: Option<Backend>,
+    check: impl Fn(&Findings) -> Result<(), NodeError>,
 ) -> Result<Connected, NodeError> {
     let limit = settings.connect_timeout;
     let deadline = Instant::now() + limit * 7 / 8;
@@ -73,7 +74,10 @@ pub(super) async fn connect(
         let attempt = open(url, &config, host, port, former);
         let late =
             |_| Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()));
-        match timeout_at(now + share, attempt).await.unwrap_or_else(late) {
+        let connected = timeout_at(now + share, attempt).await.unwrap_or_else(late);
+        let checked =
+            connected.and_then(|connected| check(&connected.findings).map(|()| connected));
+        match checked {
             Ok(connected) => return Ok(connected),
             Err(error) if url.servers().count() == 1 => return Err(error),
             Err(error) => {

@@ -119,7 +119,11 @@ impl SharedState {
             LinkEvent::Released(channel) => drop(self.released.send(channel)),
         };
         loop {
-            let error = match connect(&self.url, &self.settings, former).await {
+            let error = match connect(&self.url, &self.settings, former, |findings| {
+                self.check_timeline(findings)
+            })
+            .await
+            {
                 Ok(connected) => {
                     self.admit(&connected.findings);
                     former = Some(connected.findings.backend);
@@ -201,6 +205,20 @@ impl SharedState {
             NodeStatus::Connecting => {}
         }
         self.status.send(status);
+    }
+
+    /// Returns an error for a primary server that another one has replaced: it may grant locks that its successor has granted.
+    fn check_timeline(&self, findings: &Findings) -> Result<(), NodeError> {
+        let Findings { system, timeline, .. } = *findings;
+        match *self.last.lock() {
+            Some((former, newest)) if former == system && timeline < newest => {
+                let reason = format!(
+                    "a standby has replaced this server: its timeline is {timeline}, but that of the standby is {newest}"
+                );
+                Err(NodeError::Server(reason.into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Learns from a new connection to which server it leads. With a `restart_guard`, the votes of a server that was promoted do
