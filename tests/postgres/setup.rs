@@ -129,7 +129,9 @@ async fn a_node_with_a_new_role_waits_for_the_end_of_its_former_session() {
         let credentials = Credentials::new("unused-by-trust").username(role);
         std::future::ready(Ok::<_, std::io::Error>(credentials))
     };
-    let manager = impatient(&url).credentials(credentials).connect().await.unwrap();
+    // The silent connection must not break before the role changes.
+    let builder = impatient(&url).node_timeout(SOON).expire(LONG);
+    let manager = builder.credentials(credentials).connect().await.unwrap();
     serves(&manager, KEY).await;
     let connections = proxy.connections();
     let received = || -> usize {
