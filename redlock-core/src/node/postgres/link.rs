@@ -29,6 +29,9 @@ use crate::node::watch::wall_clock::{READING_INTERVAL, Reading};
 
 /// A connection ends when its server has been silent for this time, or for the node timeout if that is longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1);
+/// The functions of PostgreSQL that warn of something else than a lost write: of a database that needs a vacuum, and of
+/// notifications that are not read. The words of a warning depend on the language of the server.
+const HARMLESS: [&str; 2] = ["GetNewTransactionId", "asyncQueueFillWarning"];
 /// How many requests the task takes at once.
 const BATCH: usize = 64;
 
@@ -191,7 +194,8 @@ impl LinkDriver {
                     }
                     // A server gives up the wait for its standby with a warning, and then reports success.
                     Some(Ok(AsyncMessage::Notice(notice)))
-                        if notice.parsed_severity() == Some(Severity::Warning) =>
+                        if notice.parsed_severity() == Some(Severity::Warning)
+                            && !HARMLESS.map(Some).contains(&notice.routine()) =>
                     {
                         return format!("the server warned: {}", legible(notice.message()));
                     }

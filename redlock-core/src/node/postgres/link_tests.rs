@@ -126,15 +126,20 @@ async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
 
 /// A server gives up the wait for its standby with a warning, and then reports success.
 #[tokio::test(start_paused = true)]
-async fn a_warning_ends_the_connection_and_a_notice_does_not() {
+async fn a_warning_about_a_write_ends_the_connection_and_others_do_not() {
     let (mut server, link) = driven(false).await;
-    for severity in ["NOTICE", "WARNING"] {
+    for (severity, routine) in [
+        ("NOTICE", "any"),
+        ("WARNING", "GetNewTransactionId"),
+        ("WARNING", "asyncQueueFillWarning"),
+        ("WARNING", "SyncRepWaitForLSN"),
+    ] {
         let answer = link.send(acquire(), RequestContext::default());
         let request = server.operation().await;
-        server.notice(severity).await;
+        server.notice(severity, routine).await;
         server.answer(&request, GRANTED).await;
         let broke = NodeError::ConnectionBroke("the server warned: the words of the server".into());
-        let expected = if severity == "WARNING" { Err(broke) } else { Ok(7) };
+        let expected = if routine == "SyncRepWaitForLSN" { Err(broke) } else { Ok(7) };
         assert_eq!(answer.await.map(|answer| answer.number.unwrap()), expected);
     }
 }

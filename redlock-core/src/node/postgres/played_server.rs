@@ -164,8 +164,10 @@ impl PlayedServer {
     }
 
     /// Sends a message that is no answer.
-    pub(super) async fn notice(&mut self, severity: &str) {
-        self.send(&[(b'N', &fields(severity, "01000"))]).await;
+    pub(super) async fn notice(&mut self, severity: &str, routine: &str) {
+        let mut fields = fields(severity, "01000");
+        fields.splice(fields.len() - 1.., format!("R{routine}\0\0").into_bytes());
+        self.send(&[(b'N', &fields)]).await;
     }
 
     /// Notifies a channel.

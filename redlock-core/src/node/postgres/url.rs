@@ -93,6 +93,9 @@ impl PostgresUrl {
             Some(_) => return Err("its sslmode is unknown; known are disable, require and verify-full, which is the same as require".into()),
         };
         self.tls = query.take_tls(is_tls, "sslmode=require")?;
+        if is_tls && self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_))) {
+            return Err("PostgreSQL knows no TLS over a Unix socket; write sslmode=disable".into());
+        }
         self.provider = query.take(&["password_file"]).map(|path| Provider::File(path.into()));
         if self.provider.is_some() && self.config.get_password().is_some() {
             return Err("it has both a password and a password_file".into());
@@ -238,6 +241,8 @@ mod tests {
             ("postgres://app:s3cret@db/shop?pooler=session", "must be `transaction`"),
             ("postgres://app:s3cret@db/shop?password_file=/s3cret", "both a password"),
             ("postgres://app@db/shop?sslmode=prefer", "sslmode=require"),
+            #[cfg(all(unix, feature = "tls"))]
+            ("postgres://app@%2Frun/shop?sslmode=require", "Unix socket"),
             ("postgres://app@db/shop?sslmode=s3cret", "its sslmode is unknown"),
             ("postgres://app@db/shop?tls_ca=/s3cret", "means no TLS"),
             ("postgres://app@db/shop?sslmode=require&tls_cert=/s3cret", "tls_key"),
