@@ -1,4 +1,4 @@
-//! What the row of a lock says.
+//! The contents of the row of a lock.
 
 use crate::{KEY, LONG, connect, start};
 

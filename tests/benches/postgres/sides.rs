@@ -1,4 +1,4 @@
-//! What is compared: acquire and release by this library, by bare statements, and by other crates.
+//! The sides of the comparison: acquire and release by this library, by bare statements, and by other crates.
 
 use std::time::Duration;
 

@@ -111,8 +111,8 @@ impl Channels {
         }
     }
 
-    /// Uses a new connection: listens to all channels over it, and then notifies every subscriber, who may have missed a
-    /// release.
+    /// Uses a new connection: listens to all channels over it, and then notifies all subscribers. They may have missed
+    /// a release.
     pub(super) async fn use_link(&self, link: &Arc<ServerLink>) {
         let listening: Vec<_> = {
             let mut state = self.state.lock();

@@ -57,7 +57,7 @@ struct Request {
     context: RequestContext,
 }
 
-/// What a reply to a request ends or begins.
+/// The effects of a reply to a request, apart from its caller.
 #[derive(Default)]
 pub(super) struct RequestContext {
     /// The acquisition, which a reply settles.
@@ -66,7 +66,7 @@ pub(super) struct RequestContext {
     pub(super) released: Option<Box<str>>,
 }
 
-/// What a connection tells its node.
+/// An event of a connection, for its node.
 pub(super) enum LinkEvent {
     /// A lock was released, whose channel is to be notified.
     Released(Box<str>),

@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::sql::Statement;
 
-/// What a request asks the server for.
+/// The work of a request.
 pub(super) enum Work {
     /// A statement.
     Statement(Statement, Vec<SqlValue>),

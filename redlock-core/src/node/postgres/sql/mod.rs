@@ -10,7 +10,7 @@ pub(super) fn create_table(schema: &str) -> String {
     over_table(include_str!("table.sql"), schema)
 }
 
-/// Asks a server for what a node checks before its first use. The parameter is the schema.
+/// Reads the properties of a server that a node checks before its first use. The parameter is the schema.
 pub(super) const FINDINGS: &str = include_str!("findings.sql");
 /// Ends a process of the server.
 pub(super) const END: &str = include_str!("end.sql");
