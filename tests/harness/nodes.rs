@@ -131,7 +131,7 @@ impl Nodes {
         self.iter().filter_map(|store| url(&**store)).collect()
     }
 
-    /// Returns the Redis servers of all stores.
+    /// Returns the Redis servers of all stores, apart from those of Sentinel groups.
     pub fn servers(&self) -> Vec<&RedisServer> {
         self.iter().flat_map(|store| redis_servers(&**store)).collect()
     }

@@ -12,15 +12,14 @@ use crate::probe::Probe;
 use crate::redis_server::RedisServer;
 use crate::sentinel_group::FailoverGroup;
 
-/// The Redis servers of a store, if it has any.
+/// The Redis servers of a store, if it has any. Those of a Sentinel group are not among them: the sentinels connect to them
+/// and subscribe too.
 pub(crate) fn redis_servers(store: &dyn TestStore) -> &[RedisServer] {
     let store: &dyn Any = store;
     if let Some(server) = store.downcast_ref() {
         std::slice::from_ref(server)
     } else if let Some(cluster) = store.downcast_ref::<RedisCluster>() {
         cluster.servers()
-    } else if let Some(group) = store.downcast_ref::<FailoverGroup>() {
-        &group.servers
     } else {
         &[]
     }
@@ -35,12 +34,15 @@ pub(crate) fn url(store: &dyn TestStore) -> Option<String> {
 
 /// Connects to the Redis server of a store that has the lock of this name.
 pub(crate) async fn probe(store: &dyn TestStore, name: &str) -> Option<Probe> {
-    let servers = redis_servers(store);
-    let owner = match (store as &dyn Any).downcast_ref::<RedisCluster>() {
+    let any: &dyn Any = store;
+    if let Some(group) = any.downcast_ref::<FailoverGroup>() {
+        return Some(group.servers[0].probe().await);
+    }
+    let owner = match any.downcast_ref::<RedisCluster>() {
         Some(cluster) => cluster.owner(name).await,
         None => 0,
     };
-    Some(servers.get(owner)?.probe().await)
+    Some(redis_servers(store).get(owner)?.probe().await)
 }
 
 /// Implements the methods that all stores of Redis servers have in common.
