@@ -99,7 +99,7 @@
 //! | `redlock_extensions_total` | counter: extensions of leases, including renewals | `outcome`: `extended`, `unavailable`, `lost` |
 //! | `redlock_node_up` | gauge: 1 if the node accepts operations, otherwise 0; updated while the manager lives | `node`: its name, which is host and port of a Redis or Valkey server; also host and port of each master of a Redis Cluster |
 //! | `redlock_conductor_changes_total` | counter: changes of the node that keeps the order of [fair](LockRequest::fair) waiters | |
-//! | `redlock_promotions_total` | counter: promotions of another server of a Sentinel group that the manager noticed | `node`: the service and the sentinels |
+//! | `redlock_promotions_total` | counter: promotions of another server of a Sentinel group or of a PostgreSQL database that the manager noticed | `node`: its name |
 //! | `redlock_authentications_total` | counter: attempts to renew the credentials of a connection before they [expire](LockManagerBuilder::credentials) | `node`: its name; `outcome`: `renewed`, `failed` |
 //! | `redlock_clock_steps_total` | counter: steps of a node's wall clock that the manager noticed | `node`: host and port; `direction`: `forward`, `back` |
 //!

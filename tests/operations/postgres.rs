@@ -116,7 +116,7 @@ async fn a_held_lock_survives_a_new_password_from_a_file_or_a_function() {
         [serves(patient(&from_file)).await, serves(patient(&without).credentials(function)).await];
     for (index, locks) in managers.iter().enumerate() {
         let key = index.to_string();
-        // The connections may be those that the round before has ended.
+        // The round before may have ended these connections.
         let guard = eventually("the lock is acquired", SOON, async || {
             locks.lock(&key).expire(LONG).try_acquire().await.ok()
         })

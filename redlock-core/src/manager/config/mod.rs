@@ -90,7 +90,7 @@ use settings::SETTINGS;
 #[must_use = "a configuration does nothing until a manager is connected"]
 pub struct LockManagerConfig {
     /// The URLs of the nodes, as `LockManagerBuilder::url` takes them: `redis://`, `unix:`, `redis+sentinel://`, and
-    /// `rediss://` or `rediss+sentinel://` for TLS (feature `tls`).
+    /// `rediss://` or `rediss+sentinel://` for TLS (feature `tls`), or `postgres://` (feature `postgres`).
     ///
     /// Defaults to none. Then [`connect`](Self::connect) fails with
     /// [`ConnectError::NoNodes`](crate::ConnectError::NoNodes), unless [nodes are added](Self::builder) to the builder.

@@ -1,4 +1,4 @@
-//! What a node over a server keeps while connections come and go.
+//! The state of a node over a server that outlives its connections.
 //!
 //! * [`gate`]: decides whether the votes of the server count.
 //! * [`wall_clock`]: detects steps of the server's wall clock.
