@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::sync::DropGuard;
 
-use crate::ballot::Ballot;
+use crate::ballot::{Ballot, MinHold};
 use crate::error::InvalidOption;
 use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, LockSpec, Mode};
@@ -56,6 +56,15 @@ impl Context {
         {
             self.require("failover_margin", &format!("{margin:?}"), "unset", guard, has_guard)?;
         }
+        let nodes = &self.ballot.nodes;
+        if nodes.len() > 1
+            && let Some(node) = nodes.iter().find(|node| node.capabilities().only_node)
+        {
+            let name = node.name();
+            let allowed =
+                format!("1: the store of the node {name} is a quorum of servers by itself");
+            return Err(InvalidOption::new("nodes", nodes.len(), allowed));
+        }
         self.check_dialect(self.dialect)?;
         self.check_expire(self.expire)
     }
@@ -98,6 +107,16 @@ impl Context {
             self.check_several_keys(spec, fair)?;
         }
         Ok(())
+    }
+
+    /// Refuses a lock that stays after its holder has released it if a node has no such locks.
+    pub(crate) fn check_min_hold(&self, min_hold: MinHold) -> Result<(), InvalidOption> {
+        let (option, value) = match min_hold {
+            MinHold::For(time) => ("min_hold", format!("{time:?}")),
+            MinHold::UntilExpiry => ("keep", "true".to_owned()),
+        };
+        let capability = "locks that stay after their release";
+        self.require(option, &value, "unset", capability, |node| node.min_hold)
     }
 
     /// Refuses a mode that the dialect or a node does not have. Refuses permits on several nodes: of three holders,

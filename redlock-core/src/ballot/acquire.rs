@@ -191,7 +191,8 @@ fn may_hold(vote: &Vote) -> bool {
             | NodeError::Restarted { .. }
             | NodeError::ClockStepped { .. }
             | NodeError::Promoted { .. }
-            | NodeError::Disputed(_),
+            | NodeError::Disputed(_)
+            | NodeError::Unproven(_),
         ) => true,
         // The node left the existing key alone, was not asked after all, or refused before it set the lock.
         Vote::Held { .. } | Vote::NotHeld | Vote::Foreign { .. } | Vote::Failed(_) => false,

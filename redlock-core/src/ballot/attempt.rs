@@ -50,6 +50,8 @@ pub(crate) struct Ask {
     pub(crate) skip_lookup: bool,
     /// Whether nodes that take marks at the lock have refused it.
     pub(crate) met_marks: bool,
+    /// Whether the caller waits for the lock.
+    pub(crate) waits: bool,
     /// The mark of a caller that waits. It is left at nodes that take marks.
     pub(crate) mark: Option<Mark>,
 }
@@ -153,12 +155,13 @@ impl Attempt {
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
-        let Ask { skip_lookup, met_marks, mark } = self.ask;
+        let Ask { skip_lookup, met_marks, waits, mark } = self.ask;
         self.op(Action::Acquire {
             lease,
             fenced: self.is_fenced() && !self.is_downgraded(),
             lookup: !skip_lookup,
             met_marks: met_marks || self.is_fenced(),
+            waits,
             mark: mark.filter(|_| met_marks),
         })
     }
@@ -167,8 +170,8 @@ impl Attempt {
     /// a plain acquisition. The holder does not wait, so the operation leaves no mark.
     pub(crate) fn restore_op(&self, lease: Duration) -> Op {
         let mut op = self.acquire_op(lease);
-        if let Action::Acquire { met_marks, mark, .. } = &mut op.action {
-            (*met_marks, *mark) = (true, None);
+        if let Action::Acquire { met_marks, waits, mark, .. } = &mut op.action {
+            (*met_marks, *waits, *mark) = (true, false, None);
         }
         op
     }

@@ -14,7 +14,7 @@ pub enum Vote {
     #[non_exhaustive]
     Held {
         /// The rest of the other holder's lease on this node, unless it releases or extends the lock
-        /// before. `None` if the node did not report it.
+        /// before. It may be an upper bound. `None` if the node did not report it.
         remaining: Option<Duration>,
     },
     /// No: the lock is not, or no longer, on this node, and can neither be extended nor released.
@@ -149,6 +149,10 @@ pub enum NodeError {
     /// sent to it, or the vote does not count. Only with a [`restart_guard`](crate::LockManagerBuilder::restart_guard).
     #[error("the sentinels disagree about the master: {0}")]
     Disputed(Arc<str>),
+    /// The node has set or extended the lock, and cannot vouch for its lease: the session of the lock may end before. The
+    /// vote does not count.
+    #[error("cannot vouch for the lease: {0}")]
+    Unproven(Arc<str>),
     /// TLS failed, and no operation was sent to the server. The text has the words of rustls, such as `invalid peer
     /// certificate: UnknownIssuer`, or names the file that cannot be used.
     #[error("TLS: {0}")]

@@ -421,3 +421,71 @@ async fn managers_with_different_prefixes_have_different_fair_queues() {
     drop(bank.lock("a").fair(true).try_acquire().await.unwrap());
     waiter.abort();
 }
+
+/// The locks of such a store end together with the process that holds them.
+#[tokio::test]
+async fn a_lock_stays_after_its_release_only_on_nodes_that_have_such_locks() {
+    let (mut node, mut sent) = DeferringNode::new();
+    node.capabilities.min_hold = false;
+    let name = node.name().to_string();
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let request = || locks.lock("order:42");
+    let second = Duration::from_secs(1);
+    for (request, value) in
+        [(request().min_hold(second), "min_hold is 1s"), (request().keep(true), "keep is true")]
+    {
+        let error = request.try_acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{value}, but must be unset: the node {name} does not support locks that stay after their release"
+            )
+        );
+    }
+    sent.try_recv().unwrap_err();
+    let without = request().min_hold(Duration::ZERO).keep(false);
+    assert!(pin!(without.try_acquire()).now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn a_node_whose_store_is_a_quorum_has_no_node_beside_it() {
+    let alone = || {
+        let (mut node, _) = DeferringNode::new();
+        node.capabilities.only_node = true;
+        node
+    };
+    let (first, second) = (MemoryNode::new(), alone());
+    let name = second.name().to_string();
+    let error = LockManager::builder().node(first).node(second).connect().await.unwrap_err();
+    assert!(matches!(error, ConnectError::InvalidOption(_)), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "nodes is 2, but must be 1: the store of the node {name} is a quorum of servers by itself"
+        )
+    );
+    LockManager::builder().node(alone()).connect().await.unwrap();
+}
+
+/// A node may keep a place for callers that wait.
+#[tokio::test]
+async fn an_acquisition_says_whether_its_caller_waits() {
+    for expected in [false, true] {
+        let (node, mut sent) = DeferringNode::new();
+        let locks = LockManager::builder().node(node).connect().await.unwrap();
+        let request = locks.lock("order:42").wait_forever();
+        let caller =
+            async { if expected { request.acquire().await } else { request.try_acquire().await } };
+        let execute = async {
+            let acquire = sent.recv().await.unwrap();
+            let Action::Acquire { waits, .. } = acquire.op.action else { panic!("{acquire:?}") };
+            assert_eq!(waits, expected);
+            acquire.execute();
+        };
+        let (guard, ()) = tokio::join!(caller, execute);
+        let release = guard.unwrap().release();
+        let execute = async { sent.recv().await.unwrap().execute() };
+        tokio::join!(release, execute).0.unwrap();
+    }
+}

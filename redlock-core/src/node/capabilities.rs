@@ -34,6 +34,13 @@ pub struct Capabilities {
     /// [plain](crate::Dialect::Plain) locks, and does not have to read [`LockSpec::dialect`](super::LockSpec::dialect).
     /// Defaults to `false`.
     pub redisson: bool,
+    /// Whether a lock can stay after its holder has released it, as [`min_hold`](crate::LockRequest::min_hold) and
+    /// [`keep`](crate::LockRequest::keep) need. A store that ends the locks of a process together with the process has no
+    /// such locks. Defaults to `true`.
+    pub min_hold: bool,
+    /// Whether the node must be the only node of its manager, because its store is a quorum of servers by itself. Defaults to
+    /// `false`.
+    pub only_node: bool,
     /// Whether the store keeps its locks until their leases end, also when it is restarted, when its clock is stepped,
     /// and when a replica takes its place. Such a node needs no
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard). Defaults to `false`.
@@ -75,6 +82,8 @@ impl Default for Capabilities {
             several_keys: false,
             fair: false,
             redisson: false,
+            min_hold: true,
+            only_node: false,
             kept: false,
             restart_guard: false,
             ordered: true,

@@ -36,8 +36,11 @@
 //! | [`several_keys`](Capabilities::several_keys) | `lock_all` with several keys |
 //! | [`fair`](Capabilities::fair) | `fair` |
 //! | [`redisson`](Capabilities::redisson) | the dialect `Redisson`; at `connect`, the manager's dialect |
+//! | [`min_hold`](Capabilities::min_hold) | `min_hold`, `keep` |
 //! | [`kept`](Capabilities::kept) or [`restart_guard`](Capabilities::restart_guard) | at `connect`: `restart_guard` |
 //! | [`restart_guard`](Capabilities::restart_guard) of at least one node | at `connect`: `failover_margin` |
+//!
+//! A node that is the [`only_node`](Capabilities::only_node) of its manager is refused beside others, at `connect`.
 //!
 //! A node with [`Fencing::Quorum`] executes [`Confirm`](Action::Confirm), also if its manager has no other node: a waiter
 //! that takes a lock over from another caller of its process gets a number of its own.
@@ -59,7 +62,10 @@
 //!
 //! ## Releases
 //!
-//! A waiter [subscribes](Node::subscribe) to the releases of its lock on every node. It waits until a quorum of the
+//! A waiter [subscribes](Node::subscribe) to the releases of its lock on every node, after its first refusal and before its
+//! next request. The subscription lasts until the caller has the lock or gives up, or longer if other callers of its process
+//! wait. So a node may keep a place in a queue of its store for as long as there is a subscription, and give the lock of that
+//! place to a request that [waits](Action::Acquire::waits). The waiter waits until a quorum of the
 //! subscriptions is [in effect](Subscription::ready_after), but no longer than the
 //! [`node_timeout`](crate::LockManagerBuilder::node_timeout). Then it requests the lock, because it may have missed a release
 //! before. It requests the lock again when a quorum of the nodes has notified it since the last request, or when the
@@ -88,7 +94,7 @@
 //! current runtime. The first poll must send the operation: the next poll may come much later.
 //!
 //! The node is dropped after its manager, when the last guard and the last pending release are gone. It then ends its
-//! tasks and its connections.
+//! tasks and its connections, and the session of its locks, if its store has sessions.
 //!
 //! ## Failures
 //!
@@ -108,6 +114,7 @@
 //! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
 //! | `UnexpectedReply` | got an unexpected reply | may have been executed |
 //! | `Restarted`, `ClockStepped`, `Promoted`, `Disputed` | has a store that may have forgotten locks, or may be replaced by one that does not know them, so that its grants do not count | may have been executed |
+//! | `Unproven` | has executed the operation, and cannot vouch for the lease, because the lock may end earlier with a session | was executed |
 //!
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
 //!

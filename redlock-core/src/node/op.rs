@@ -64,7 +64,11 @@ pub enum Action {
         /// node has to distinguish living holders from the marks that were left behind: marks alone do not refuse the
         /// lock.
         met_marks: bool,
-        /// The mark of such a caller, if it waits. If the node refuses the lock again, it sets or renews the mark.
+        /// Whether the caller waits for the lock. Between its attempts, a waiting caller or another one of its process is
+        /// [subscribed](super::Node::subscribe) to the releases. A node that keeps a place for its subscribers in a queue of
+        /// the store gives the lock of that place to callers that wait, and not to others.
+        waits: bool,
+        /// The mark of a caller that has met marks, if it waits. If the node refuses the lock again, it sets or renews the mark.
         mark: Option<Mark>,
     },
     /// Extends the lease to at least this time from now. Never shortens it.

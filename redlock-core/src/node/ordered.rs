@@ -153,6 +153,7 @@ mod tests {
                     fenced: false,
                     lookup: true,
                     met_marks: false,
+                    waits: false,
                     mark: None,
                 },
             )

@@ -60,11 +60,13 @@ impl LockOptions {
         context.check_expire(expire)?;
         let dialect = dialect.unwrap_or(context.dialect);
         let is_kept = keep.unwrap_or_default();
-        let min_hold = min_hold.filter(|min_hold| !min_hold.is_zero());
+        let min_hold = min_hold.filter(|min_hold| !min_hold.is_zero()).map(MinHold::For);
+        let min_hold = if is_kept { Some(MinHold::UntilExpiry) } else { min_hold };
+        min_hold.map_or(Ok(()), |min_hold| context.check_min_hold(min_hold))?;
         Ok(ResolvedOptions {
             expire,
             wait_time: wait_time.filter(|&wait_time| wait_time != Duration::ZERO.into()),
-            min_hold: if is_kept { Some(MinHold::UntilExpiry) } else { min_hold.map(MinHold::For) },
+            min_hold,
             reentrant: reentrant.unwrap_or_default(),
             mode: self.mode(),
             fair: fair.unwrap_or_default(),

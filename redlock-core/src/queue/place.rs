@@ -69,6 +69,7 @@ impl<'a> Place<'a> {
             waiter: Arc::new(Waiter::new(spec.clone(), options)),
             at: None,
             ask: Ask {
+                waits: true,
                 mark: (spec.mode() == Mode::Exclusive).then(Mark::random),
                 ..Ask::default()
             },

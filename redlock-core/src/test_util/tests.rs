@@ -14,8 +14,14 @@ use crate::lock::{Dialect, Keys, LockSpec, Mode, Token};
 use crate::node::{Action, Node, NodeStatus, Op, ProcessId, QueueAction, QueueOp, Ticket};
 
 const LEASE: Duration = Duration::from_secs(30);
-const ACQUIRE: Action =
-    Action::Acquire { lease: LEASE, fenced: false, lookup: true, met_marks: false, mark: None };
+const ACQUIRE: Action = Action::Acquire {
+    lease: LEASE,
+    fenced: false,
+    lookup: true,
+    met_marks: false,
+    waits: false,
+    mark: None,
+};
 const RELEASE: Action = Action::Release { min_hold: None };
 
 /// An operation on a lock, with a token of its own.
@@ -186,8 +192,14 @@ async fn a_node_that_forgets_ends_a_lock_at_its_next_extension() {
 #[tokio::test]
 async fn a_node_that_forgets_numbers_holders_from_the_beginning() {
     let node = TestNode::new(&TestClock::new());
-    let fenced =
-        Action::Acquire { lease: LEASE, fenced: true, lookup: true, met_marks: false, mark: None };
+    let fenced = Action::Acquire {
+        lease: LEASE,
+        fenced: true,
+        lookup: true,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    };
     let acquire = op(fenced);
     let beginning = node.call(acquire.clone()).await.number.unwrap();
     let far_away = 2 * beginning;

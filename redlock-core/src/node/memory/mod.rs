@@ -228,8 +228,14 @@ mod tests {
     use crate::node::Action;
 
     const LEASE: Duration = Duration::from_secs(5);
-    const ACQUIRE: Action =
-        Action::Acquire { lease: LEASE, fenced: false, lookup: true, met_marks: false, mark: None };
+    const ACQUIRE: Action = Action::Acquire {
+        lease: LEASE,
+        fenced: false,
+        lookup: true,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    };
     const EXTEND: Action = Action::Extend { lease: LEASE };
     const RELEASE: Action = Action::Release { min_hold: None };
 
@@ -280,10 +286,10 @@ mod tests {
             for (lease, left) in [(5, 5), (1, 5), (9, 9)]
                 .map(|(lease, left)| (Duration::from_secs(lease), Duration::from_secs(left)))
             {
-                let Action::Acquire { lookup, fenced, met_marks, mark, .. } = ACQUIRE else {
+                let Action::Acquire { lookup, fenced, met_marks, waits, mark, .. } = ACQUIRE else {
                     unreachable!()
                 };
-                let again = Action::Acquire { lease, lookup, fenced, met_marks, mark };
+                let again = Action::Acquire { lease, lookup, fenced, met_marks, waits, mark };
                 assert_eq!(caller.vote(&node, again), Vote::Granted);
                 assert_eq!(node.time_to_live("a"), Some(left), "{mode:?}");
             }
@@ -370,6 +376,7 @@ mod tests {
             fenced: false,
             lookup: true,
             met_marks: false,
+            waits: false,
             mark: None,
         };
         for number in 0..10_000 {

@@ -50,7 +50,14 @@ fn op(token: Token, action: Action) -> Op {
 }
 
 fn acquire() -> Action {
-    Action::Acquire { lease: LEASE, fenced: false, lookup: true, met_marks: false, mark: None }
+    Action::Acquire {
+        lease: LEASE,
+        fenced: false,
+        lookup: true,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    }
 }
 
 fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<Reply> {
@@ -61,8 +68,14 @@ fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<
 async fn the_row_of_the_answer_is_the_vote() {
     let node = node("connections=1");
     let mut server = connect(&node).await;
-    let fenced =
-        Action::Acquire { lease: LEASE, fenced: true, lookup: true, met_marks: false, mark: None };
+    let fenced = Action::Acquire {
+        lease: LEASE,
+        fenced: true,
+        lookup: true,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    };
     let release = |min_hold| Action::Release { min_hold };
     let rest = Duration::from_micros(3);
     for (action, statement, row, reply) in [

@@ -29,8 +29,14 @@ fn op(action: Action) -> Op {
 async fn a_silent_server_is_sent_only_releases() {
     const NODE_TIMEOUT: Duration = Duration::from_millis(50);
     let PlayedNode { node, mut server, .. } = PlayedNode::new(NODE_TIMEOUT);
-    let acquire =
-        Action::Acquire { lease: LEASE, fenced: true, lookup: true, met_marks: false, mark: None };
+    let acquire = Action::Acquire {
+        lease: LEASE,
+        fenced: true,
+        lookup: true,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    };
     let extend = Action::Extend { lease: LEASE };
     let mut first = node.call(op(acquire));
     assert!(futures_util::poll!(&mut first).is_pending());
@@ -99,8 +105,14 @@ async fn the_ttl_after_a_refusal_is_looked_up_only_until_the_round_ends() {
         (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
     ] {
         let PlayedNode { node, mut server, .. } = PlayedNode::new(node_timeout);
-        let acquire =
-            Action::Acquire { lease, fenced: false, lookup: true, met_marks: false, mark: None };
+        let acquire = Action::Acquire {
+            lease,
+            fenced: false,
+            lookup: true,
+            met_marks: false,
+            waits: false,
+            mark: None,
+        };
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let reply = async { tokio::join!(node.call(op(acquire)), refuse).0 };
         let reply = timeout(round, reply).await;
@@ -115,7 +127,14 @@ fn redisson_op() -> Op {
 }
 
 fn acquire(lookup: bool) -> Action {
-    Action::Acquire { lease: LEASE, fenced: false, lookup, met_marks: false, mark: None }
+    Action::Acquire {
+        lease: LEASE,
+        fenced: false,
+        lookup,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    }
 }
 
 /// Begins the release of an attempt. Its command follows on the connection.

@@ -154,6 +154,7 @@ mod tests {
             fenced: false,
             lookup: true,
             met_marks: false,
+            waits: false,
             mark: None,
         };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);

@@ -16,8 +16,14 @@ use crate::node::Action;
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 
-pub(super) const HELD: Action =
-    Action::Acquire { lease: LEASE, fenced: false, lookup: false, met_marks: false, mark: None };
+pub(super) const HELD: Action = Action::Acquire {
+    lease: LEASE,
+    fenced: false,
+    lookup: false,
+    met_marks: false,
+    waits: false,
+    mark: None,
+};
 
 pub(super) const RELEASE: Action = Action::Release { min_hold: None };
 

@@ -668,8 +668,14 @@ async fn a_release_forgets_only_operations_that_have_ended() {
 async fn a_refusal_on_the_way_of_a_moving_slot_is_looked_up_there() {
     let mut cluster = PlayedCluster::new();
     let redirect = cluster.redirect("ASK");
-    let acquire =
-        Action::Acquire { lease: LEASE, fenced: false, lookup: true, met_marks: false, mark: None };
+    let acquire = Action::Acquire {
+        lease: LEASE,
+        fenced: false,
+        lookup: true,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    };
     let acquire = cluster.call(acquire);
     let [first, second] = &mut cluster.masters;
     let play = async {

@@ -61,7 +61,7 @@ impl Alone {
 }
 
 fn acquire(lease: Duration, fenced: bool) -> Action {
-    Action::Acquire { lease, fenced, lookup: true, met_marks: false, mark: None }
+    Action::Acquire { lease, fenced, lookup: true, met_marks: false, waits: false, mark: None }
 }
 
 impl Caller {
@@ -122,7 +122,7 @@ pub async fn an_acquisition_by_its_holder_is_granted_again(stores: TestStores) {
     holder.is_granted(alone.acquire()).await;
     let Action::Acquire { lease, fenced, lookup, mark, .. } = alone.acquire() else { return };
     // A node that knows marks may refuse any other acquisition by its holder.
-    let again = Action::Acquire { lease, fenced, lookup, met_marks: true, mark };
+    let again = Action::Acquire { lease, fenced, lookup, met_marks: true, waits: true, mark };
     holder.is_granted(again).await;
     other.is_refused(alone.acquire()).await;
     holder.is_granted(RELEASE).await;

@@ -102,7 +102,14 @@ fn instead(store: &MemoryNode, op: &Op, action: Action) -> Reply {
 }
 
 fn set(lease: Duration) -> Action {
-    Action::Acquire { lease, fenced: false, lookup: true, met_marks: false, mark: None }
+    Action::Acquire {
+        lease,
+        fenced: false,
+        lookup: true,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    }
 }
 
 /// The node executes the operation on a lock with these keys.

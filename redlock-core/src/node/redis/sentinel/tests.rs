@@ -15,8 +15,14 @@ use crate::node::redis::{RedisNode, Servers};
 use crate::node::{Action, Node, NodeSettings, Op};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const ACQUIRE: Action =
-    Action::Acquire { lease: MINUTE, fenced: false, lookup: false, met_marks: false, mark: None };
+const ACQUIRE: Action = Action::Acquire {
+    lease: MINUTE,
+    fenced: false,
+    lookup: false,
+    met_marks: false,
+    waits: false,
+    mark: None,
+};
 
 fn texts(texts: &[&str]) -> Value {
     let texts = texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec()));
