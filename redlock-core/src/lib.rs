@@ -146,6 +146,7 @@ pub mod simulation;
 mod telemetry;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod time_text;
 mod validity;
 
 pub use access::Credentials;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 
-use super::time::{TIME_FORM, parse_time};
 use super::{OnLost, WaitTime};
 use crate::lock::Dialect;
+use crate::time_text::{TIME_FORM, parse_time};
 
 /// A value of an option. Each value can be read from a text, because formats such as environment variables have only
 /// texts. No public API.

@@ -10,17 +10,16 @@ mod serde_tests;
 mod table;
 #[cfg(test)]
 mod tests;
-mod time;
 
 use std::time::Duration;
 
+pub(crate) use crate::time_text::{TIME_FORM, parse_time};
+pub use crate::time_text::{TimeText, read_time};
 #[cfg(feature = "serde")]
 pub use de::{ConfigValue, read_option};
 pub use on_lost::OnLost;
 pub(crate) use rules::ResolvedOptions;
 pub use rules::{assert_valid, is_same};
-pub(crate) use time::{TIME_FORM, parse_time};
-pub use time::{TimeText, read_time};
 
 macro_rules! define_options {
     ([$($attributes:tt)*] $($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {
