@@ -89,6 +89,7 @@
 //! | `serde` | no | reads and writes [`LockManagerConfig`], [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs, and `sslmode=require` of PostgreSQL, by rustls, with `TlsOptions` |
+//! | `zookeeper` | no | nodes that are ZooKeeper ensembles, given by their URLs |
 //!
 //! # Metrics
 //!

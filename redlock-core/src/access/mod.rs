@@ -1,6 +1,6 @@
 //! How a manager gets access to its servers.
 #![cfg_attr(
-    not(any(feature = "postgres", feature = "redis")),
+    not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
     expect(dead_code, unused_imports, reason = "only servers need access")
 )]
 #![cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "public with the feature"))]

@@ -253,8 +253,10 @@ mod reply_future;
 mod settings;
 mod status;
 mod subscription;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) mod watch;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 use std::fmt;
 use std::pin::Pin;

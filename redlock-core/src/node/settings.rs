@@ -23,13 +23,13 @@ pub struct NodeSettings {
     pub failover_margin: Option<Duration>,
     /// The clock that measures leases.
     #[cfg_attr(
-        not(any(feature = "postgres", feature = "redis")),
+        not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
         expect(dead_code, reason = "only servers need it")
     )]
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-#[cfg(all(test, any(feature = "postgres", feature = "redis")))]
+#[cfg(all(test, any(feature = "postgres", feature = "redis", feature = "zookeeper")))]
 impl NodeSettings {
     /// Returns settings without a restart guard.
     pub(crate) fn for_tests(node_timeout: Duration) -> Self {

@@ -6,8 +6,11 @@
 //! * [`pauses`]: the pauses between the attempts to connect.
 //! * [`outage_log`]: the log lines about a server that goes down and comes back.
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod clock_step;
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod gate;
 pub(crate) mod outage_log;
 pub(crate) mod pauses;
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod wall_clock;

@@ -1,0 +1,285 @@
+//! Makes connections: to the first host that works, with the handshake, the login and the checks.
+
+use std::io;
+use std::time::Duration;
+
+use rand::seq::SliceRandom;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::frames::{ServerStream, put_frame};
+use super::jute::{JuteReader, JuteWriter};
+use super::requests::{
+    Authenticate, CloseSession, ErrorCode, Exists, ReplyHeader, RequestError, encode,
+};
+#[cfg(feature = "tls")]
+use super::tls;
+use super::url::{ZookeeperUrl, address};
+use crate::access::{Credentials, Provider};
+use crate::clock::Moment;
+use crate::error::NodeError;
+use crate::node::NodeSettings;
+use crate::random::with_random;
+
+const PROTOCOL_VERSION: i32 = 0;
+/// The `xid` of a request before those of the driver.
+const FIRST_XID: i32 = 1;
+
+/// A session of the ensemble. Its password is a secret: with it, a client can take the session over.
+#[derive(Clone)]
+pub(super) struct SessionKey {
+    /// The number of the session in this process.
+    pub(super) number: u64,
+    /// The moment before the first connection.
+    pub(super) began: Moment,
+    id: i64,
+    password: Vec<u8>,
+}
+
+/// A new connection.
+pub(super) struct Established {
+    pub(super) stream: ServerStream,
+    pub(super) session: SessionKey,
+    /// The moment before the handshake.
+    pub(super) before: Moment,
+}
+
+/// Makes the connections of a node.
+pub(super) struct SessionConnector {
+    pub(super) url: ZookeeperUrl,
+    /// The greatest transaction number of all replies. A server that is behind it refuses the session.
+    pub(super) last_zxid: i64,
+    settings: NodeSettings,
+    session: Option<SessionKey>,
+    /// The number of the latest session.
+    number: u64,
+    /// Whether the session timeout has enough ticks.
+    is_tick_checked: bool,
+}
+
+impl SessionConnector {
+    pub(super) fn new(url: ZookeeperUrl, settings: NodeSettings) -> Self {
+        // The URL was checked with its tick.
+        let is_tick_checked = url.tick.is_some();
+        Self { url, last_zxid: 0, settings, session: None, number: 0, is_tick_checked }
+    }
+
+    /// Returns the path of a node that exists, for the beats.
+    pub(super) fn beat_path(&self) -> String {
+        if self.url.chroot.is_empty() { "/".to_owned() } else { self.url.chroot.clone() }
+    }
+
+    /// Connects to the first host that works, in random order. The session goes on, unless it has expired.
+    pub(super) async fn connect(&mut self) -> Result<Established, NodeError> {
+        let limit = self.settings.connect_timeout;
+        let deadline = Instant::now() + limit * 7 / 8;
+        self.url.check_acl().map_err(|reason| NodeError::Credentials(reason.into()))?;
+        let login = match &self.url.provider {
+            Some(provider) => Some(login(provider, limit * 3 / 4).await?),
+            None => None,
+        };
+        let mut servers = self.url.servers.clone();
+        with_random(|random| servers.shuffle(random));
+        let mut first_error = None;
+        for (index, server) in servers.iter().enumerate() {
+            let now = Instant::now();
+            let rest = u32::try_from(servers.len() - index).unwrap_or(u32::MAX);
+            let share = deadline.saturating_duration_since(now) / rest;
+            let late =
+                |_| Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()));
+            let opened = timeout_at(now + share, self.open(server, login.as_ref())).await;
+            match opened.unwrap_or_else(late) {
+                Ok(established) => return Ok(established),
+                Err(error) if servers.len() == 1 => return Err(error),
+                // A server that can be reached knows more about a mistake.
+                Err(error) if !matches!(first_error, None | Some(NodeError::NotConnected(_))) => {
+                    drop(error);
+                }
+                Err(error) => first_error = Some(named(error, &address(server))),
+            }
+        }
+        Err(first_error.unwrap_or_else(|| NodeError::NotConnected("the URL has no host".into())))
+    }
+
+    async fn open(
+        &mut self,
+        server: &(String, u16),
+        login: Option<&String>,
+    ) -> Result<Established, NodeError> {
+        if !self.is_tick_checked {
+            self.check_tick(server).await?;
+            self.is_tick_checked = true;
+        }
+        loop {
+            let mut stream = self.dial(server).await?;
+            let before = self.settings.clock.now();
+            let timeout = self.url.session_timeout;
+            let accepted =
+                handshake(&mut stream, timeout, self.last_zxid, self.session.as_ref()).await?;
+            let Some(accepted) = accepted else {
+                if self.session.take().is_none() {
+                    return Err(NodeError::Server("the server refuses a new session".into()));
+                }
+                continue;
+            };
+            let session = self.session.get_or_insert_with(|| {
+                self.number += 1;
+                let Accepted { id, password, .. } = accepted;
+                SessionKey { number: self.number, began: before, id, password }
+            });
+            let session = session.clone();
+            if accepted.timeout < timeout {
+                let allowed = accepted.timeout;
+                return Err(NodeError::Server(format!(
+                    "the server allows a session timeout of at most {allowed:?}, and not the session_timeout of {timeout:?}: \
+                     add session_timeout={}ms to the URL, or increase maxSessionTimeout of the server",
+                    allowed.as_millis()
+                ).into()));
+            }
+            self.prepare(&mut stream, login.cloned()).await?;
+            return Ok(Established { stream, session, before });
+        }
+    }
+
+    /// Opens a session that asks for a timeout of 1 ms. It gets the shortest one of the server, which is two ticks.
+    async fn check_tick(&self, server: &(String, u16)) -> Result<(), NodeError> {
+        let mut stream = self.dial(server).await?;
+        let accepted = handshake(&mut stream, Duration::from_millis(1), 0, None).await?;
+        let refused = || NodeError::Server("the server refuses a new session".into());
+        let accepted = accepted.ok_or_else(refused)?;
+        let mut out = Vec::new();
+        put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &encode(&CloseSession)]);
+        stream.write(&out).await.map_err(not_connected)?;
+        stream.frames.next().await.map_err(not_connected)?;
+        let checked = self.url.check_tick(accepted.timeout / 2);
+        checked.map_err(|reason| NodeError::Server(reason.into()))
+    }
+
+    /// Logs in, and checks that the chroot exists.
+    async fn prepare(
+        &self,
+        stream: &mut ServerStream,
+        login: Option<String>,
+    ) -> Result<(), NodeError> {
+        let chroot = &self.url.chroot;
+        let mut out = Vec::new();
+        let is_login = login.is_some();
+        if let Some(login) = login {
+            let request = encode(&Authenticate { login });
+            put_frame(&mut out, &[&Authenticate::XID.to_be_bytes(), &request]);
+        }
+        if !chroot.is_empty() {
+            let request = encode(&Exists { path: chroot.clone() });
+            put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &request]);
+        }
+        stream.write(&out).await.map_err(not_connected)?;
+        if is_login && let Some(code) = reply(stream, Authenticate::XID).await? {
+            return Err(NodeError::Credentials(code.to_string().into()));
+        }
+        if chroot.is_empty() {
+            return Ok(());
+        }
+        match reply(stream, FIRST_XID).await? {
+            None => Ok(()),
+            Some(ErrorCode::NoNode) => Err(NodeError::Server(
+                format!("the chroot {chroot} does not exist: create it, with `create {chroot}` in zkCli.sh").into(),
+            )),
+            Some(code) => Err(RequestError::Code(code).into()),
+        }
+    }
+
+    async fn dial(&self, (host, port): &(String, u16)) -> Result<ServerStream, NodeError> {
+        let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(not_connected)?;
+        socket.set_nodelay(true).map_err(not_connected)?;
+        match &self.url.tls {
+            #[cfg(feature = "tls")]
+            Some(options) => {
+                let (input, output) = tokio::io::split(tls::encrypt(socket, host, options).await?);
+                Ok(ServerStream::new(input, output))
+            }
+            _ => {
+                let (input, output) = socket.into_split();
+                Ok(ServerStream::new(input, output))
+            }
+        }
+    }
+}
+
+/// The answer of a server that has accepted a session.
+struct Accepted {
+    timeout: Duration,
+    id: i64,
+    password: Vec<u8>,
+}
+
+/// Asks for a session, or for the continuation of a former one. Returns `None` if the former session has expired.
+async fn handshake(
+    stream: &mut ServerStream,
+    timeout: Duration,
+    last_zxid: i64,
+    session: Option<&SessionKey>,
+) -> Result<Option<Accepted>, NodeError> {
+    let (id, password) = session.map_or((0, &[0; 16][..]), |key| (key.id, &key.password));
+    let mut request = JuteWriter::default();
+    let is_read_only = false;
+    request.int(PROTOCOL_VERSION).long(last_zxid);
+    request.int(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
+    request.long(id).bytes(password).boolean(is_read_only);
+    let mut out = Vec::new();
+    put_frame(&mut out, &[&request.into_bytes()]);
+    stream.write(&out).await.map_err(not_connected)?;
+    let frame = stream.frames.next().await.map_err(not_connected)?;
+    let mut reader = JuteReader(&frame);
+    let mut read = || {
+        let _version = reader.int()?;
+        let timeout = u64::try_from(reader.int()?).ok()?;
+        Some((timeout, reader.long()?, reader.bytes()?.to_vec()))
+    };
+    let (timeout, id, password) = read().ok_or(NodeError::UnexpectedReply)?;
+    let timeout = Duration::from_millis(timeout);
+    let is_alive = !timeout.is_zero() && id != 0;
+    Ok(is_alive.then_some(Accepted { timeout, id, password }))
+}
+
+/// Waits for the reply with this `xid`, and returns its error. A new session has no watch, and so no events.
+async fn reply(stream: &mut ServerStream, xid: i32) -> Result<Option<ErrorCode>, NodeError> {
+    let frame = stream.frames.next().await.map_err(not_connected)?;
+    match ReplyHeader::decode(&mut JuteReader(&frame)) {
+        Some(header) if header.xid == xid => Ok(header.error),
+        _ => Err(NodeError::UnexpectedReply),
+    }
+}
+
+/// Gets the login as `user:password`. The error explains why there is none.
+async fn login(provider: &Provider, limit: Duration) -> Result<String, NodeError> {
+    let missing = |reason: String| NodeError::Credentials(reason.into());
+    let Credentials { username, password, .. } =
+        provider.credentials(limit).await.map_err(missing)?;
+    let is_user = |user: &str| !user.is_empty() && !user.contains(':');
+    match (provider, username) {
+        (Provider::File(path), _) => match password.split_once(':') {
+            Some((user, _)) if is_user(user) => Ok(password),
+            _ => Err(missing(format!("{} must contain user:password", path.display()))),
+        },
+        (Provider::Function(..), Some(user)) if is_user(&user) => Ok(format!("{user}:{password}")),
+        (Provider::Function(..), _) => {
+            Err(missing("the provider must return a username, without a colon".into()))
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as an argument of `map_err`")]
+fn not_connected(error: io::Error) -> NodeError {
+    NodeError::NotConnected(error.to_string().into())
+}
+
+/// Adds the address of one of several hosts to an error.
+fn named(mut error: NodeError, address: &str) -> NodeError {
+    use NodeError::{Credentials, NotConnected, NotPermitted, Server, Tls};
+    if let Credentials(reason) | NotConnected(reason) | NotPermitted(reason) | Server(reason)
+    | Tls(reason) = &mut error
+    {
+        *reason = format!("{address}: {reason}").into();
+    }
+    error
+}

@@ -1,0 +1,368 @@
+//! One connection of the session, and the driver that sends the requests and takes the replies.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::evidence::Evidence;
+use super::frames::{FrameReader, ServerStream, put_frame};
+use super::jute::JuteReader;
+use super::requests::{
+    CloseSession, ReplyHeader, RequestError, Sync, WatchDeletion, ZookeeperRequest, encode,
+};
+use crate::clock::{Clock, Moment, nanos};
+use crate::error::NodeError;
+use crate::node::Silence;
+
+/// A connection ends when its server has owed a reply for this time, or for a quarter of the session timeout if that is
+/// shorter: then three quarters are left to reconnect.
+const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+/// How long the end of a session may take.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// How many requests are sent at once.
+const BATCH: usize = 64;
+/// The `xid` of an event, which is not a reply.
+const EVENT: i32 = -1;
+
+/// One connection. The driver of a link has the other end.
+pub(super) struct SessionLink {
+    /// The number of the session.
+    pub(super) number: u64,
+    requests: mpsc::UnboundedSender<Outgoing>,
+    state: Arc<ConnectionState>,
+}
+
+#[derive(Default)]
+struct ConnectionState {
+    /// The reason of the end.
+    ended: OnceLock<Arc<str>>,
+    /// For how long the server has owed a reply, in nanoseconds. It is measured after everything that has arrived was read: a
+    /// late process does not count as a silent server.
+    silent: AtomicU64,
+}
+
+/// A request to the driver.
+struct Outgoing {
+    /// The content of the frame after the `xid`.
+    content: Vec<u8>,
+    reply: ReplySender,
+    watch: Option<(String, oneshot::Sender<()>)>,
+}
+
+type ReplySender = oneshot::Sender<Result<Vec<u8>, RequestError>>;
+
+impl SessionLink {
+    /// Creates a link of the session with this number, and the receiver of its requests for the driver.
+    pub(super) fn new(number: u64) -> (Self, LinkRequests) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let state = Arc::<ConnectionState>::default();
+        let requests = LinkRequests { receiver, state: Arc::clone(&state) };
+        (Self { number, requests: sender, state }, requests)
+    }
+
+    /// Sends a request. The request stays when the future is dropped.
+    pub(super) fn send<R: ZookeeperRequest>(
+        &self,
+        request: &R,
+    ) -> Result<PendingReply<R::Reply>, NodeError> {
+        self.send_with(request, None)
+    }
+
+    /// Watches an ephemeral node.
+    pub(super) fn watch(&self, path: String) -> Result<(PendingReply<()>, Watch), NodeError> {
+        let (sender, receiver) = oneshot::channel();
+        let request = WatchDeletion { path: path.clone() };
+        let reply = self.send_with(&request, Some((path, sender)))?;
+        Ok((reply, Watch(receiver)))
+    }
+
+    fn send_with<R: ZookeeperRequest>(
+        &self,
+        request: &R,
+        watch: Option<(String, oneshot::Sender<()>)>,
+    ) -> Result<PendingReply<R::Reply>, NodeError> {
+        let (sender, answer) = oneshot::channel();
+        let outgoing = Outgoing { content: encode(request), reply: sender, watch };
+        self.requests.send(outgoing).map_err(|_| NodeError::NotConnected(self.state.reason()))?;
+        Ok(PendingReply { answer, state: Arc::clone(&self.state), decode: R::decode })
+    }
+
+    /// Returns whether the server owes a reply, and for how long.
+    pub(super) fn silence(&self, limit: Duration) -> Silence {
+        let silent = Duration::from_nanos(self.state.silent.load(Ordering::Acquire));
+        match limit.checked_sub(silent) {
+            None | Some(Duration::ZERO) => Silence::Silent(silent),
+            Some(rest) => Silence::CheckAgainAfter(rest.max(limit / 8)),
+        }
+    }
+
+    /// Returns the reason of the end, if the connection has ended.
+    pub(super) fn ended(&self) -> Option<Arc<str>> {
+        self.state.ended.get().cloned()
+    }
+}
+
+impl ConnectionState {
+    fn reason(&self) -> Arc<str> {
+        self.ended.get().cloned().unwrap_or_else(|| "the connection was closed".into())
+    }
+}
+
+/// Waits for the reply to a request that was sent. Dropping it does not withdraw the request.
+#[must_use = "the reply may be an error"]
+pub(super) struct PendingReply<T> {
+    answer: oneshot::Receiver<Result<Vec<u8>, RequestError>>,
+    state: Arc<ConnectionState>,
+    decode: fn(&mut JuteReader<'_>) -> Option<T>,
+}
+
+impl<T> Future for PendingReply<T> {
+    type Output = Result<T, RequestError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Ok(answer) = ready!(Pin::new(&mut self.answer).poll(cx)) else {
+            return Poll::Ready(Err(RequestError::ConnectionBroke(self.state.reason())));
+        };
+        Poll::Ready(answer.and_then(|frame| {
+            let mut reader = JuteReader(&frame);
+            let value = ReplyHeader::decode(&mut reader).and_then(|_| (self.decode)(&mut reader));
+            value.ok_or(RequestError::Unexpected)
+        }))
+    }
+}
+
+/// Waits until the watched node was deleted, or the connection has ended. If the request of the watch fails, it may complete at
+/// any time.
+pub(super) struct Watch(oneshot::Receiver<()>);
+
+impl Future for Watch {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(drop)
+    }
+}
+
+/// The requests of a link.
+pub(super) struct LinkRequests {
+    receiver: mpsc::UnboundedReceiver<Outgoing>,
+    state: Arc<ConnectionState>,
+}
+
+/// The session of a connection, for its driver.
+pub(super) struct LinkContext<'a> {
+    pub(super) session_timeout: Duration,
+    pub(super) node_timeout: Duration,
+    /// The path of the beats.
+    pub(super) path: String,
+    pub(super) clock: &'a dyn Clock,
+    pub(super) evidence: &'a Mutex<Evidence>,
+    /// Cancelled when the session is to be closed.
+    pub(super) closing: &'a CancellationToken,
+}
+
+/// The replies and the events that the server owes.
+#[derive(Default)]
+struct Owed {
+    replies: VecDeque<(i32, OwedReply)>,
+    /// The time of the last reply, or of the first request since then.
+    since: Option<Instant>,
+    watches: HashMap<String, Vec<oneshot::Sender<()>>>,
+    xid: i32,
+}
+
+enum OwedReply {
+    Request(ReplySender, Option<String>),
+    /// A beat, which was sent at this moment.
+    Beat(Moment),
+}
+
+impl Owed {
+    /// Numbers a request, and appends its frame.
+    fn add(&mut self, out: &mut Vec<u8>, content: &[u8], reply: OwedReply) {
+        self.xid = self.xid.checked_add(1).unwrap_or(1);
+        self.replies.push_back((self.xid, reply));
+        self.since.get_or_insert_with(Instant::now);
+        put_frame(out, &[&self.xid.to_be_bytes(), content]);
+    }
+
+    fn add_request(&mut self, out: &mut Vec<u8>, Outgoing { content, reply, watch }: Outgoing) {
+        let path = watch.map(|(path, watch)| {
+            let watches = self.watches.entry(path.clone()).or_default();
+            watches.retain(|watch| !watch.is_closed());
+            watches.push(watch);
+            path
+        });
+        self.add(out, &content, OwedReply::Request(reply, path));
+    }
+}
+
+/// Drives a connection until it ends, and returns the reason. Sets `last_zxid` to the greatest transaction number of all replies.
+pub(super) async fn drive(
+    requests: LinkRequests,
+    stream: ServerStream,
+    context: LinkContext<'_>,
+    last_zxid: &mut i64,
+) -> Arc<str> {
+    let LinkRequests { mut receiver, state } = requests;
+    let ServerStream { frames, output } = stream;
+    let driver =
+        SessionDriver { context, state: &state, owed: Mutex::default(), is_owed: Notify::new() };
+    let reason = tokio::select! {
+        biased;
+        reason = driver.read(frames, last_zxid) => reason,
+        reason = driver.watch_silence() => reason,
+        reason = driver.write(&mut receiver, output) => reason,
+        () = driver.limit_close() => "the lock manager was dropped".to_owned(),
+    };
+    let reason: Arc<str> = reason.into();
+    // Before the requests without a reply are dropped, whose callers read it.
+    state.ended.get_or_init(|| Arc::clone(&reason));
+    reason
+}
+
+struct SessionDriver<'a> {
+    context: LinkContext<'a>,
+    state: &'a ConnectionState,
+    owed: Mutex<Owed>,
+    /// Notified when the server owes a reply.
+    is_owed: Notify,
+}
+
+impl SessionDriver<'_> {
+    /// Takes replies and events, until the connection ends.
+    async fn read(
+        &self,
+        mut frames: FrameReader<impl AsyncRead + Unpin>,
+        last_zxid: &mut i64,
+    ) -> String {
+        loop {
+            let taken = match frames.next().await {
+                Ok(frame) => self.take(frame),
+                Err(error) => return error.to_string(),
+            };
+            match taken {
+                Some(zxid) => *last_zxid = zxid.max(*last_zxid),
+                None => return "unexpected reply from the server".to_owned(),
+            }
+        }
+    }
+
+    /// Takes a reply or an event, and returns its transaction number. Returns `None` if the server owes no such reply.
+    fn take(&self, frame: Vec<u8>) -> Option<i64> {
+        let mut reader = JuteReader(&frame);
+        let header = ReplyHeader::decode(&mut reader)?;
+        let mut owed = self.owed.lock();
+        if header.xid == EVENT {
+            let (_kind, _state) = (reader.int()?, reader.int()?);
+            // The watchers wake when they are dropped.
+            owed.watches.remove(reader.text()?);
+            return Some(header.zxid);
+        }
+        let (_, reply) = owed.replies.pop_front().filter(|(xid, _)| *xid == header.xid)?;
+        owed.since = (!owed.replies.is_empty()).then(Instant::now);
+        self.state.silent.store(0, Ordering::Release);
+        match (reply, header.error) {
+            (OwedReply::Beat(sent), None) => {
+                self.context.evidence.lock().answered(sent, self.context.clock.now());
+            }
+            // The server closes the connection.
+            (OwedReply::Beat(_), Some(_)) => {}
+            // The caller may have dropped its future.
+            (OwedReply::Request(reply, _), None) => drop(reply.send(Ok(frame))),
+            (OwedReply::Request(reply, path), Some(code)) => {
+                path.map(|path| owed.watches.remove(&path));
+                drop(reply.send(Err(RequestError::Code(code))));
+            }
+        }
+        Some(header.zxid)
+    }
+
+    /// Measures the silence of the server. Returns when it is too long.
+    async fn watch_silence(&self) -> String {
+        let LinkContext { session_timeout, node_timeout, .. } = self.context;
+        let limit = SILENCE_LIMIT.min(session_timeout / 4);
+        let interval = (limit.min(node_timeout) / 8).max(Duration::from_millis(1));
+        loop {
+            let last_check = Instant::now();
+            sleep(interval).await;
+            let since = self.owed.lock().since;
+            let Some(since) = since else {
+                self.is_owed.notified().await;
+                continue;
+            };
+            // Until the last check: a reply that has arrived since then may not be read yet.
+            let silent = last_check.saturating_duration_since(since);
+            self.state.silent.store(nanos(silent), Ordering::Release);
+            if silent >= limit {
+                return format!("no reply within {limit:?}");
+            }
+        }
+    }
+
+    /// Sends requests and beats in their order, and in the end closes the session.
+    async fn write(
+        &self,
+        requests: &mut mpsc::UnboundedReceiver<Outgoing>,
+        mut output: impl AsyncWrite + Unpin,
+    ) -> String {
+        let LinkContext { session_timeout, clock, evidence, closing, .. } = &self.context;
+        let (mut out, mut batch) = (Vec::new(), Vec::with_capacity(BATCH));
+        let mut is_closed = false;
+        let mut next_beat = pin!(sleep_until(Instant::now()));
+        while !is_closed {
+            tokio::select! {
+                biased;
+                () = next_beat.as_mut() => {
+                    let now = clock.now();
+                    if evidence.lock().is_stale(now) {
+                        return "this process or the ensemble has paused".to_owned();
+                    }
+                    let beat = encode(&Sync { path: self.context.path.clone() });
+                    self.owed.lock().add(&mut out, &beat, OwedReply::Beat(now));
+                    next_beat.as_mut().reset(Instant::now() + Evidence::beat_interval(*session_timeout));
+                }
+                // The link may be dropped before the end of the session.
+                _ = requests.recv_many(&mut batch, BATCH) => {
+                    let mut owed = self.owed.lock();
+                    for request in batch.drain(..) {
+                        owed.add_request(&mut out, request);
+                    }
+                }
+                () = closing.cancelled() => {
+                    let reply = OwedReply::Request(oneshot::channel().0, None);
+                    self.owed.lock().add(&mut out, &encode(&CloseSession), reply);
+                    is_closed = true;
+                }
+            }
+            self.is_owed.notify_one();
+            let written = output.write_all(&out).await;
+            let flushed = match written {
+                Ok(()) => output.flush().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = flushed {
+                return error.to_string();
+            }
+            out.clear();
+        }
+        // The server answers and closes the connection, which ends the reader.
+        pending().await
+    }
+
+    /// Returns some time after the end of the session was asked for.
+    async fn limit_close(&self) {
+        self.context.closing.cancelled().await;
+        sleep(CLOSE_LIMIT).await;
+    }
+}

@@ -1,0 +1,222 @@
+//! The session with the ensemble, and the task that keeps it connected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::connect::{Established, SessionConnector};
+use super::evidence::Evidence;
+use super::link::{LinkContext, PendingReply, SessionLink, Watch, drive};
+use super::requests::{Acl, ZookeeperRequest};
+use super::url::ZookeeperUrl;
+use crate::clock::Moment;
+use crate::error::NodeError;
+use crate::log_limit::LogLimit;
+use crate::log_limited;
+use crate::node::watch::outage_log::OutageLog;
+use crate::node::watch::pauses;
+use crate::node::{NodeSettings, NodeStatus, Silence, StatusSender};
+
+/// After a connection that lasted for less than this, there is a pause.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
+
+/// The session with the ensemble, over one connection at a time. When the last handle is dropped, its task closes the session,
+/// and ends.
+pub(super) struct ZookeeperSession {
+    shared: Arc<SharedSession>,
+    _close_on_drop: DropGuard,
+}
+
+/// The state that the handle and the task share.
+struct SharedSession {
+    name: Arc<str>,
+    acl: Acl,
+    settings: NodeSettings,
+    current: ArcSwap<Result<Arc<SessionLink>, NodeError>>,
+    evidence: Mutex<Evidence>,
+    status: StatusSender,
+    /// Notified when a request finds no connection.
+    wanted: Notify,
+}
+
+impl ZookeeperSession {
+    /// Starts the task of a session in a runtime.
+    pub(super) fn start(
+        name: Arc<str>,
+        url: ZookeeperUrl,
+        settings: NodeSettings,
+        status: StatusSender,
+        runtime: &Handle,
+    ) -> Arc<Self> {
+        let reason = NodeError::NotConnected("not connected yet".into());
+        let shared = Arc::new(SharedSession {
+            name,
+            acl: url.acl(),
+            current: ArcSwap::from_pointee(Err(reason)),
+            evidence: Mutex::new(Evidence::new(url.session_timeout, settings.clock.now())),
+            status,
+            wanted: Notify::new(),
+            settings,
+        });
+        let closing = CancellationToken::new();
+        runtime.spawn(Arc::clone(&shared).keep(url, closing.clone()));
+        Arc::new(Self { shared, _close_on_drop: closing.drop_guard() })
+    }
+
+    /// Sends a request, in the order of the calls, without blocking. Dropping the future does not withdraw the request.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::NotConnected`]: nothing was sent, and nothing will be.
+    pub(super) fn send<R: ZookeeperRequest>(
+        &self,
+        request: &R,
+    ) -> Result<PendingReply<R::Reply>, NodeError> {
+        self.shared.link()?.send(request)
+    }
+
+    /// Watches an ephemeral node. The watch completes when the node was deleted, or the connection has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::NotConnected`]: nothing was sent, and nothing will be.
+    pub(super) fn watch(&self, path: String) -> Result<(PendingReply<()>, Watch), NodeError> {
+        self.shared.link()?.watch(path)
+    }
+
+    /// Returns the number of the session. After a session has expired, and its ephemeral nodes with it, a new session
+    /// has another number.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::NotConnected`] while there is no connection.
+    pub(super) fn number(&self) -> Result<u64, NodeError> {
+        self.shared.link().map(|link| link.number)
+    }
+
+    /// Waits until the session is connected, and returns its number.
+    pub(super) async fn connected(&self) -> u64 {
+        let status = self.shared.status.subscribe();
+        loop {
+            status.wait_for(|_| self.shared.link().is_ok()).await;
+            if let Ok(number) = self.number() {
+                return number;
+            }
+        }
+    }
+
+    /// Returns the present time of the clock that measures leases.
+    pub(super) fn now(&self) -> Moment {
+        self.shared.settings.clock.now()
+    }
+
+    /// Returns an error unless the session certainly lives until the end of a lease that a request sent at the moment `sent` has
+    /// set.
+    pub(super) fn vouch(&self, sent: Moment, lease: Duration) -> Result<(), NodeError> {
+        self.shared.evidence.lock().vouch(sent, lease)
+    }
+
+    /// Returns the rights to new nodes.
+    pub(super) fn acl(&self) -> Acl {
+        self.shared.acl
+    }
+
+    /// Makes an attempt to connect soon, and waits for its end. Returns whether there is a connection.
+    pub(super) async fn reconnect(&self) -> bool {
+        if let Err(reason) = &**self.shared.current.load()
+            && !pauses::ends_on_request(reason)
+        {
+            return false;
+        }
+        // The status changes at the end of a connection, or of an attempt that had begun before this call, and at the end of
+        // the wanted attempt.
+        let mut checks = 0;
+        let is_tried = |_: &NodeStatus| {
+            checks += 1;
+            checks > 2 || self.shared.link().is_ok()
+        };
+        self.shared.status.subscribe().wait_for(is_tried).await;
+        self.shared.link().is_ok()
+    }
+
+    /// Returns whether the server owes a reply, and for how long. Without a connection, it is silent.
+    pub(super) fn silence(&self, limit: Duration) -> Silence {
+        match self.shared.link() {
+            Ok(link) => link.silence(limit),
+            Err(_) => Silence::Silent(limit),
+        }
+    }
+}
+
+impl SharedSession {
+    /// Returns the connection, or the reason why there is none. Then the next attempt to connect is made soon.
+    fn link(&self) -> Result<Arc<SessionLink>, NodeError> {
+        let link = Result::clone(&self.current.load()).and_then(|link| match link.ended() {
+            None => Ok(link),
+            Some(reason) => Err(NodeError::NotConnected(reason)),
+        });
+        link.inspect_err(|_| self.wanted.notify_one())
+    }
+
+    /// Keeps the session connected until it is to be closed.
+    async fn keep(self: Arc<Self>, url: ZookeeperUrl, closing: CancellationToken) {
+        let log_limit = LogLimit::new(Arc::clone(&self.settings.clock));
+        let (mut outages, mut next_pause) = (OutageLog::default(), pauses::FIRST);
+        let mut connector = SessionConnector::new(url, self.settings.clone());
+        let mut number = None;
+        while let Some(connected) = closing.run_until_cancelled(connector.connect()).await {
+            let error = match connected {
+                Ok(Established { stream, session, before }) => {
+                    if number.replace(session.number).is_some_and(|one| one != session.number) {
+                        log_limited!(
+                            log_limit, "session", &self.name, warn, node = %self.name,
+                            "the session has expired, and with it its locks"
+                        );
+                    }
+                    let timeout = connector.url.session_timeout;
+                    self.evidence.lock().connected(session.began, before);
+                    let since = Instant::now();
+                    let (link, requests) = SessionLink::new(session.number);
+                    outages.up(&self.name);
+                    self.set(Ok(Arc::new(link)));
+                    let context = LinkContext {
+                        session_timeout: timeout,
+                        node_timeout: self.settings.node_timeout,
+                        path: connector.beat_path(),
+                        clock: &*self.settings.clock,
+                        evidence: &self.evidence,
+                        closing: &closing,
+                    };
+                    let reason = drive(requests, stream, context, &mut connector.last_zxid).await;
+                    if since.elapsed() >= SHORT_LIVED {
+                        next_pause = Duration::ZERO;
+                    }
+                    NodeError::NotConnected(reason)
+                }
+                Err(error) => error,
+            };
+            outages.down(&self.name, &error);
+            self.set(Err(error.clone()));
+            let pause = pauses::pause(&error, &mut next_pause, &self.wanted);
+            if closing.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Sets the connection, or the reason why there is none.
+    fn set(&self, current: Result<Arc<SessionLink>, NodeError>) {
+        let status = match &current {
+            Ok(_) => NodeStatus::Up,
+            Err(reason) => NodeStatus::Down(reason.clone()),
+        };
+        self.current.store(Arc::new(current));
+        self.status.send(status);
+    }
+}
