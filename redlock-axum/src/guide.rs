@@ -12,6 +12,7 @@
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`servers`] | How is a Sentinel group, a Redis Cluster or a cloud service one node? What does its failover do to a lock? |
 //! | [`postgres`] | How is a PostgreSQL database a node? What does it promise, and what not? |
+//! | [`zookeeper`] | How is a ZooKeeper ensemble the node, beside services with Curator? What does it promise? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
 //! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock? What is not supported? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
@@ -37,7 +38,8 @@ macro_rules! page {
             "[recipes.md]: crate::guide::recipes\n",
             "[servers.md]: crate::guide::servers\n",
             "[tls.md]: crate::guide::tls\n",
-            "[wire.md]: redlock_core#names-on-the-wire\n\n",
+            "[wire.md]: redlock_core#names-on-the-wire\n",
+            "[zookeeper.md]: crate::guide::zookeeper\n\n",
             include_str!(concat!("../docs/", $file))
         )
     };
@@ -82,3 +84,6 @@ pub mod testing {}
 
 #[doc = page!("tls.md")]
 pub mod tls {}
+
+#[doc = page!("zookeeper.md")]
+pub mod zookeeper {}

@@ -88,8 +88,8 @@
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
 //! | `serde` | no | reads and writes [`LockManagerConfig`], [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
-//! | `tls` | no | `rediss://` URLs, and `sslmode=require` of PostgreSQL, by rustls, with `TlsOptions` |
-//! | `zookeeper` | no | nodes that are ZooKeeper ensembles, given by their URLs |
+//! | `tls` | no | `rediss://` URLs, `sslmode=require` of PostgreSQL, and `zookeepers://` URLs, by rustls, with `TlsOptions` |
+//! | `zookeeper` | no | a node that is a ZooKeeper ensemble, given by its URL |
 //!
 //! # Metrics
 //!

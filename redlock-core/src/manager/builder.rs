@@ -313,12 +313,11 @@ impl LockManagerBuilder {
 
 /// The values of options whose defaults several parts of a manager need.
 impl LockManagerBuilder {
-    /// Returns `expire`. The default is limited to the longest lease that all custom nodes grant. Other nodes grant every
-    /// lease.
+    /// Returns `expire`. The default is limited to the longest lease that all nodes grant.
     pub(super) fn resolved_expire(&self) -> Duration {
         let longest = self.nodes.iter().filter_map(|node| match node {
             NodeConfig::Node(node) => Some(node.capabilities().longest_lease),
-            NodeConfig::Url(_) => None,
+            NodeConfig::Url(url) => url.longest_lease(),
         });
         self.config.expire.unwrap_or_else(|| longest.fold(EXPIRE, Duration::min))
     }

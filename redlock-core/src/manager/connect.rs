@@ -149,6 +149,10 @@ impl LockManagerBuilder {
                         let adapt = |endpoint| adapt(url.as_ref(), endpoint);
                         Arc::new(self.redis_node(*parsed, &registry, adapt))
                     }
+                    #[cfg(feature = "zookeeper")]
+                    ParsedUrl::Zookeeper(parsed) => {
+                        Arc::new(self.zookeeper_node(*parsed).map_err(invalid)?)
+                    }
                 }},
             });
         }

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use crate::access::Provider;
 use crate::access::{Credentials, ProviderError};
 use crate::error::ConnectError;
+#[cfg(feature = "zookeeper")]
+use crate::node::Ordered;
 #[cfg(feature = "postgres")]
 use crate::node::postgres::{PostgresNode, PostgresUrl};
 #[cfg(feature = "redis")]
 use crate::node::redis::{Endpoint, RedisNode, RedisOptions, RedisUrl, ServerRegistry};
+#[cfg(feature = "zookeeper")]
+use crate::node::zookeeper::{ZookeeperNode, ZookeeperUrl};
 
 #[cfg(feature = "redis")]
 const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
@@ -62,6 +66,11 @@ impl LockManagerBuilder {
     /// `postgres://user[:password]@host[:port][,host[:port]..]/database[?schema=..&connections=..&pooler=..&sslmode=..]`. Each lock is
     /// then a row of the table `redlock_lease`, which the statements of `postgres_schema` create. The page about PostgreSQL in the
     /// guide of `redlock-axum` describes the parameters.
+    ///
+    /// With the feature `zookeeper`, a URL may be
+    /// `zookeeper://host[:port][,host[:port]..][/chroot][?session_timeout=..&acl=open&auth_file=..]`, or `zookeepers://...` for
+    /// TLS. The ensemble is the only node of its manager. The page about ZooKeeper in the guide of `redlock-axum` describes the
+    /// parameters.
     ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
     /// in development. It must be the only node. `connect` logs a warning about it, because its locks exclude
@@ -133,7 +142,7 @@ impl LockManagerBuilder {
     }
 
     /// Returns the function that gets the credentials for the node with this name.
-    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
     fn provider(&self, name: String) -> Option<Provider> {
         let function = Arc::clone(self.credentials.as_ref()?);
         Some(Provider::Function(function, name.into()))
@@ -146,6 +155,19 @@ impl LockManagerBuilder {
             url.provider = self.provider(url.name());
         }
         PostgresNode::new(url)
+    }
+
+    /// Creates the node of a URL.
+    #[cfg(feature = "zookeeper")]
+    pub(super) fn zookeeper_node(
+        &self,
+        mut url: ZookeeperUrl,
+    ) -> Result<Ordered<ZookeeperNode>, String> {
+        if !url.has_password() {
+            url.provider = self.provider(url.name());
+        }
+        url.check_acl()?;
+        Ok(Ordered::new(ZookeeperNode::new(url)))
     }
 
     /// Creates the node of a URL. `adapt` adapts the endpoint of one server.

@@ -230,6 +230,8 @@ impl Place<'_> {
             _ if !subscribed => Pause::Subscribe,
             Some(remaining) => Pause::Release(poll_pause(remaining)),
             None if self.ask.skip_lookup => Pause::Release(wake_retry_delay()),
+            // A single node, whose votes are not split, does not know the rest of the lease.
+            None if self.queues.ballot.nodes.len() == 1 => Pause::Release(self.backoff.pause()),
             None => Pause::Split(self.backoff.pause()),
         }))
     }

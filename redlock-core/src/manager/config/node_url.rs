@@ -1,6 +1,7 @@
 //! The URL of a node in a configuration.
 
 use std::fmt;
+use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use crate::access::TlsOptions;
@@ -10,6 +11,8 @@ use crate::node::postgres::PostgresUrl;
 use crate::node::redis::RedisUrl;
 #[cfg(all(feature = "redis", feature = "tls"))]
 use crate::node::redis::Servers;
+#[cfg(feature = "zookeeper")]
+use crate::node::zookeeper::ZookeeperUrl;
 
 /// The URL of a node, as [`LockManagerBuilder::url`](crate::LockManagerBuilder::url) takes it. It is made from a text
 /// by `From`, and is not checked before it is used.
@@ -50,6 +53,8 @@ pub(in crate::manager) enum ParsedUrl {
     Postgres(Box<PostgresUrl>),
     #[cfg(feature = "redis")]
     Redis(Box<RedisUrl>),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(Box<ZookeeperUrl>),
 }
 
 impl NodeUrl {
@@ -65,15 +70,30 @@ impl NodeUrl {
             // Several of these nodes could be a quorum, which other processes do not see.
             "memory:" => Err("memory: is allowed only as the one and only node".to_owned()),
             #[cfg(feature = "postgres")]
-            url if is_postgres(url) => {
+            url if has_scheme(url, POSTGRES) => {
                 PostgresUrl::parse(url).map(Box::new).map(ParsedUrl::Postgres)
             }
             #[cfg(not(feature = "postgres"))]
-            url if is_postgres(url) => Err(without_feature("postgres")),
+            url if has_scheme(url, POSTGRES) => Err(without_feature("postgres")),
+            #[cfg(feature = "zookeeper")]
+            url if has_scheme(url, ZOOKEEPER) => {
+                ZookeeperUrl::parse(url).map(Box::new).map(ParsedUrl::Zookeeper)
+            }
+            #[cfg(not(feature = "zookeeper"))]
+            url if has_scheme(url, ZOOKEEPER) => Err(without_feature("zookeeper")),
             #[cfg(feature = "redis")]
             url => RedisUrl::parse(url).map(Box::new).map(ParsedUrl::Redis),
             #[cfg(not(feature = "redis"))]
             _ => Err(without_feature("redis")),
+        }
+    }
+
+    /// Returns the longest lease that the node grants, unless it grants every lease.
+    pub(in crate::manager) fn longest_lease(&self) -> Option<Duration> {
+        match self.parse(1) {
+            #[cfg(feature = "zookeeper")]
+            Ok(ParsedUrl::Zookeeper(url)) => Some(url.longest_lease()),
+            _ => None,
         }
     }
 }
@@ -87,6 +107,8 @@ impl ParsedUrl {
             Self::Postgres(url) => url.name(),
             #[cfg(feature = "redis")]
             Self::Redis(url) => url.name(),
+            #[cfg(feature = "zookeeper")]
+            Self::Zookeeper(url) => url.name(),
         }
     }
 
@@ -99,6 +121,8 @@ impl ParsedUrl {
             Self::Postgres(url) => Some(&mut url.tls),
             #[cfg(feature = "redis")]
             Self::Redis(url) => Some(&mut url.tls),
+            #[cfg(feature = "zookeeper")]
+            Self::Zookeeper(url) => Some(&mut url.tls),
         }
     }
 
@@ -111,16 +135,21 @@ impl ParsedUrl {
             Self::Postgres(url) => url.is_local(),
             #[cfg(feature = "redis")]
             Self::Redis(url) => matches!(url.servers, Servers::Unix(_)),
+            #[cfg(feature = "zookeeper")]
+            Self::Zookeeper(_) => false,
         }
     }
 }
 
-fn is_postgres(url: &str) -> bool {
+const POSTGRES: [&str; 2] = ["postgres", "postgresql"];
+const ZOOKEEPER: [&str; 2] = ["zookeeper", "zookeepers"];
+
+fn has_scheme(url: &str, schemes: [&str; 2]) -> bool {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-    matches!(scheme.as_deref(), Some("postgres" | "postgresql"))
+    scheme.is_some_and(|scheme| schemes.contains(&scheme.as_str()))
 }
 
-#[cfg(not(all(feature = "postgres", feature = "redis")))]
+#[cfg(not(all(feature = "postgres", feature = "redis", feature = "zookeeper")))]
 fn without_feature(feature: &str) -> String {
     format!("it needs the feature `{feature}` of redlock-core (or redlock-axum)")
 }

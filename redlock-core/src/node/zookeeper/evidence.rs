@@ -97,7 +97,7 @@ impl Evidence {
 
 /// The operation may have been executed, but the node cannot vouch for the lease.
 fn unproven(text: String) -> NodeError {
-    NodeError::ConnectionBroke(text.into())
+    NodeError::Unproven(text.into())
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl ZookeeperUrl {
     }
 
     /// Returns the longest lease of a lock.
-    pub(super) fn longest_lease(&self) -> Duration {
+    pub(crate) fn longest_lease(&self) -> Duration {
         self.session_timeout / 2
     }
 }

@@ -1,0 +1,247 @@
+//! The places of this process in the queues of the locks that it waits for.
+//!
+//! From the first subscription to the end of the last one, a task keeps one znode in the queue of the lock. It watches the
+//! znode in front of it. When the place is the first one, the task notifies the subscribers, and an acquisition turns the
+//! place into the lock. Without a place, callers would starve beside the waiters of other processes, which have one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::RngExt;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::path;
+use super::requests::{ErrorCode, RequestError};
+use super::shared::{Listed, SharedState, Znode};
+use crate::clock::Moment;
+use crate::error::{NodeError, Vote};
+use crate::node::{Notify, Subscription};
+use crate::random::with_random;
+
+/// How long the first place is kept for an acquisition. It keeps everybody else out.
+const KEPT: Duration = Duration::from_secs(1);
+/// How long there is no place after one has ended, unless an acquisition is refused before.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The places of this process, by the names of the locks.
+#[derive(Default)]
+pub(super) struct Places(Mutex<HashMap<Box<str>, Arc<Place>, ahash::RandomState>>);
+
+/// The place in the queue of one lock.
+struct Place {
+    state: watch::Sender<PlaceState>,
+    subscribers: Mutex<Vec<(u64, Notify)>>,
+    /// Cancelled at the end of the last subscription.
+    ended: CancellationToken,
+}
+
+enum PlaceState {
+    /// The znode is being made, or its position is not known.
+    Entering,
+    /// The holder's lease ends at this moment at the latest, if that is known.
+    Behind(Option<Moment>),
+    First(Znode),
+    /// There is no znode: an acquisition has taken it, it could not be made, or nobody has taken it.
+    Absent,
+}
+
+/// What an acquisition may do.
+pub(super) enum Claim {
+    /// This process has no place.
+    None,
+    /// The place is not the first one. The holder's lease ends at this moment at the latest, if that is known.
+    Behind(Option<Moment>),
+    /// The place was the first one, and is now that of the acquisition.
+    First(Znode),
+}
+
+impl Places {
+    /// Keeps a place in the queue of a lock, until the subscription ends.
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        shared: &Arc<SharedState>,
+        name: &str,
+        notify: Notify,
+    ) -> Subscription {
+        let mut places = self.0.lock();
+        let place = places.entry(name.into()).or_insert_with(|| {
+            let place = Arc::new(Place {
+                state: watch::Sender::new(PlaceState::Entering),
+                subscribers: Mutex::default(),
+                ended: CancellationToken::new(),
+            });
+            shared.spawn(Arc::clone(&place).keep(Arc::clone(shared), shared.folder(name)));
+            place
+        });
+        let id = with_random(RngExt::random);
+        place.subscribers.lock().push((id, notify));
+        let mut state = place.state.subscribe();
+        let (places, name) = (Arc::clone(self), Box::from(name));
+        Subscription::new(move || places.unsubscribe(&name, id)).ready_after(async move {
+            // The place exists as long as the subscription.
+            let _ = state.wait_for(|state| !matches!(state, PlaceState::Entering)).await;
+        })
+    }
+
+    fn unsubscribe(&self, name: &str, id: u64) {
+        let mut places = self.0.lock();
+        let Some(place) = places.get(name) else { return };
+        let mut subscribers = place.subscribers.lock();
+        subscribers.retain(|(other, _)| *other != id);
+        if subscribers.is_empty() {
+            drop(subscribers);
+            if let Some(place) = places.remove(name) {
+                place.ended.cancel();
+            }
+        }
+    }
+
+    /// Takes the place in the queue of a lock if it is the first one.
+    pub(super) fn claim(&self, name: &str) -> Claim {
+        let Some(place) = self.0.lock().get(name).cloned() else { return Claim::None };
+        let mut claim = Claim::None;
+        place.state.send_if_modified(|state| {
+            match state {
+                PlaceState::First(znode) => {
+                    claim = Claim::First(znode.clone());
+                    *state = PlaceState::Absent;
+                    return true;
+                }
+                PlaceState::Behind(end) => claim = Claim::Behind(*end),
+                PlaceState::Entering | PlaceState::Absent => {}
+            }
+            false
+        });
+        claim
+    }
+
+    /// Makes a new place at once, because an acquisition was refused.
+    pub(super) fn refused(&self, name: &str) {
+        if let Some(place) = self.0.lock().get(name) {
+            place.enter();
+        }
+    }
+}
+
+impl Place {
+    /// Leaves the state without a znode.
+    fn enter(&self) {
+        self.state.send_if_modified(|state| {
+            let is_absent = matches!(state, PlaceState::Absent);
+            if is_absent {
+                *state = PlaceState::Entering;
+            }
+            is_absent
+        });
+    }
+
+    /// Keeps a place until there are no subscriptions.
+    async fn keep(self: Arc<Self>, shared: Arc<SharedState>, folder: Arc<str>) {
+        while self.unless_ended(shared.session.connected()).await.is_some() {
+            // To its end, so that no znode is left behind.
+            let prefix = path::prefix_of(with_random(RngExt::random));
+            match shared.enter(&folder, &prefix, Vec::new()).await {
+                Ok((znode, listed)) => {
+                    if !self.wait(&shared, &folder, &znode, listed).await {
+                        // It would keep out everybody, also the next place.
+                        shared.remove(&znode).await;
+                        self.state.send_replace(PlaceState::Absent);
+                    }
+                }
+                Err(_) => drop(self.state.send_replace(PlaceState::Absent)),
+            }
+            let mut state = self.state.subscribe();
+            let refused = state.wait_for(|state| matches!(state, PlaceState::Entering));
+            let pause = async {
+                tokio::select! {
+                    _ = refused => {}
+                    () = sleep(PAUSE) => {}
+                }
+            };
+            self.unless_ended(pause).await;
+            self.enter();
+        }
+    }
+
+    /// Waits until the znode is the first one and an acquisition has taken it. Returns `false` if the znode is not needed any
+    /// more, or cannot be used.
+    async fn wait(
+        &self,
+        shared: &SharedState,
+        folder: &str,
+        znode: &Znode,
+        mut listed: Listed,
+    ) -> bool {
+        loop {
+            match listed.queue.position(&znode.prefix) {
+                None => return false,
+                Some((0, _)) => return self.offer(znode).await,
+                Some((_, front)) => {
+                    let front = format!("{folder}/{}", front.unwrap_or_default());
+                    let Ok((watching, gone)) = shared.session.watch(front) else { return false };
+                    match watching.await {
+                        Ok(()) => {
+                            let holder = listed.queue.first().unwrap_or_default();
+                            let rest = shared.rest(folder, holder).await;
+                            let end = rest.map(|rest| shared.moment_after(rest));
+                            self.state.send_replace(PlaceState::Behind(end));
+                            if self.unless_ended(gone).await.is_none() {
+                                return false;
+                            }
+                        }
+                        Err(
+                            RequestError::Code(ErrorCode::NoNode)
+                            | RequestError::ConnectionBroke(_),
+                        ) => {}
+                        Err(_) => return false,
+                    }
+                }
+            }
+            // The place outlives a connection.
+            listed = loop {
+                match self.unless_ended(shared.session.connected()).await {
+                    Some(session) if session == znode.session => {}
+                    _ => return false,
+                }
+                match shared.list(folder).await {
+                    Ok(listed) => break listed,
+                    Err(Vote::Failed(
+                        NodeError::NotConnected(_) | NodeError::ConnectionBroke(_),
+                    )) => {}
+                    Err(_) => return false,
+                }
+            };
+        }
+    }
+
+    /// Offers the first place to the subscribers. Returns whether an acquisition has taken it.
+    async fn offer(&self, znode: &Znode) -> bool {
+        let mut state = self.state.subscribe();
+        self.state.send_replace(PlaceState::First(znode.clone()));
+        for (_, notify) in &*self.subscribers.lock() {
+            notify();
+        }
+        let taken = state.wait_for(|state| !matches!(state, PlaceState::First(_)));
+        let kept = async {
+            tokio::select! {
+                _ = taken => {}
+                () = sleep(KEPT) => {}
+            }
+        };
+        self.unless_ended(kept).await;
+        // Nobody takes it from now on.
+        let was_left = |state: &mut PlaceState| {
+            matches!(std::mem::replace(state, PlaceState::Absent), PlaceState::First(_))
+        };
+        !self.state.send_if_modified(was_left)
+    }
+
+    /// Waits for a future, but only as long as there are subscriptions.
+    async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.ended.run_until_cancelled(future).await
+    }
+}
