@@ -35,6 +35,8 @@ pub(super) struct Places(Mutex<HashMap<Box<str>, Arc<Place>, ahash::RandomState>
 struct Place {
     state: watch::Sender<PlaceState>,
     subscribers: Mutex<Vec<(u64, Notify)>>,
+    /// The beginning of the name of its znode.
+    prefix: Mutex<String>,
     /// Cancelled at the end of the last subscription.
     ended: CancellationToken,
 }
@@ -72,6 +74,7 @@ impl Places {
             let place = Arc::new(Place {
                 state: watch::Sender::new(PlaceState::Entering),
                 subscribers: Mutex::default(),
+                prefix: Mutex::new(new_prefix()),
                 ended: CancellationToken::new(),
             });
             shared.spawn(Arc::clone(&place).keep(Arc::clone(shared), shared.folder(name)));
@@ -119,6 +122,14 @@ impl Places {
         claim
     }
 
+    /// Returns how many processes wait for a lock whose queue has these znodes. A process counts that has no znode at the
+    /// moment, although it is subscribed.
+    pub(super) fn waiters(&self, name: &str, queue: &[String]) -> usize {
+        let Some(place) = self.0.lock().get(name).cloned() else { return queue.len() };
+        let prefix = place.prefix.lock();
+        1 + queue.iter().filter(|name| !name.starts_with(&**prefix)).count()
+    }
+
     /// Makes a new place at once, because an acquisition was refused.
     pub(super) fn refused(&self, name: &str) {
         if let Some(place) = self.0.lock().get(name) {
@@ -143,7 +154,7 @@ impl Place {
     async fn keep(self: Arc<Self>, shared: Arc<SharedState>, folder: Arc<str>) {
         while self.unless_ended(shared.session.connected()).await.is_some() {
             // To its end, so that no znode is left behind.
-            let prefix = path::prefix_of(with_random(RngExt::random));
+            let prefix = self.prefix.lock().clone();
             match shared.enter(&folder, &prefix, Vec::new()).await {
                 Ok((znode, listed)) => {
                     if !self.wait(&shared, &folder, &znode, listed).await {
@@ -163,6 +174,7 @@ impl Place {
                 }
             };
             self.unless_ended(pause).await;
+            *self.prefix.lock() = new_prefix();
             self.enter();
         }
     }
@@ -244,4 +256,8 @@ impl Place {
     async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         self.ended.run_until_cancelled(future).await
     }
+}
+
+fn new_prefix() -> String {
+    path::prefix_of(with_random(RngExt::random))
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -114,7 +115,7 @@ impl SharedState {
                 self.acquire(op.spec.name(), acquisition, waits).await
             }
             Action::Extend { lease } => self.extend(op.token, lease).await.map(Reply::new),
-            Action::Release { min_hold: None } => self.release(op.token).await.map(Reply::new),
+            Action::Release { min_hold: None } => self.release(op.spec.name(), op.token).await,
             _ => Err(Vote::Failed(NodeError::Server("this node does not know the action".into()))),
         }
     }
@@ -238,11 +239,22 @@ impl SharedState {
     }
 
     /// Releases a lock. If this fails, its znode is removed at the end of its lease at the latest.
-    async fn release(&self, token: Token) -> Result<Vote, Vote> {
+    async fn release(&self, name: &str, token: Token) -> Result<Reply, Vote> {
         let znode = self.locks.lock().get(&token).map(|lock| lock.znode.clone());
-        let was_held = self.try_remove(&znode.ok_or(Vote::NotHeld)?).await.map_err(Vote::Failed)?;
+        let znode = znode.ok_or(Vote::NotHeld)?;
+        let removed = self.try_remove(&znode);
+        // In one go with the request that removes the znode.
+        let list = GetChildren { path: znode.folder.to_string() };
+        let listed = async { self.session.send(&list).ok()?.await.ok() };
+        let (removed, listed) = join(removed, listed).await;
+        let was_held = removed.map_err(Vote::Failed)?;
         self.locks.lock().remove(&token);
-        if was_held { Ok(Vote::Granted) } else { Err(Vote::NotHeld) }
+        if !was_held {
+            return Err(Vote::NotHeld);
+        }
+        let released = Reply::new(Vote::Granted);
+        let waiters = listed.map(|children| self.places.waiters(name, &children.names));
+        Ok(waiters.into_iter().fold(released, Reply::with_subscribers))
     }
 
     /// Records a lock. A timer removes its znode at the end of its lease.
