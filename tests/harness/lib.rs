@@ -20,7 +20,8 @@
 //! * [`builder`] and [`connect`] make lock managers with timeouts for a busy machine.
 //! * [`Nodes`] are the nodes of a lock manager over stores of any kind, so that one test runs over all kinds.
 //! * [`PostgresServer`] is a database server, and [`PgBouncer`] a pooler in front of it.
-//! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test.
+//! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test. [`java`] starts such a
+//!   program.
 //! * [`Logs`] collects log lines, [`drop_after`] drops a future before it is ready, and [`Traces`] finds
 //!   keys, subscriptions, connections and tasks that a test left behind.
 //! * [`find_secret`] finds passwords and tokens in a text. The harness searches every log line of the tests
@@ -40,6 +41,7 @@ mod eventually;
 mod example;
 mod held_briefly;
 mod history;
+mod java;
 mod manager;
 mod measured;
 mod nodes;
@@ -76,6 +78,7 @@ pub use history::{
     Attempt, Belief, Event, Findings, History, Hold, Late, Sharing, What, holds, monotonic_nanos,
     overlapping_readers, overlaps, too_many,
 };
+pub use java::java;
 pub use manager::{builder, connect};
 pub use measured::best_of_five;
 pub use nodes::Nodes;

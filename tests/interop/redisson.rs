@@ -1,47 +1,19 @@
 //! A Java process with Redisson's `RLock` and this library exclude and wake each other.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use redlock_core::{Dialect, LockManager, ReleaseError};
-use redlock_tests::{Monitor, Peer, Servers, skip};
+use redlock_tests::{Monitor, Peer, Servers, java, skip};
 
 use super::{MINUTE, assert_fresh, assert_held_for, assert_refused_for, gets_the_lock};
 use crate::{LONG, builder, until_it_sleeps};
 
 const KEY: &str = "order:42";
 
-/// Returns the directory with Redisson and the Java program. The first call creates it, which takes a while.
-fn prepared() -> Result<&'static Path, String> {
-    static PREPARED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let prepare = || {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("redisson");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/java/prepare.sh");
-        match Command::new(script).arg(&directory).output() {
-            Ok(output) if output.status.success() => Ok(directory.join("lib")),
-            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    };
-    PREPARED.get_or_init(prepare).as_deref().map_err(Clone::clone)
-}
-
 /// Starts a Java process with Redisson. If the JDK or Maven is missing or Redisson cannot be downloaded, skips the test
 /// and returns `None`.
 pub(super) fn redisson(port: u16) -> Option<Peer> {
-    let directory = match prepared() {
-        Ok(directory) => directory,
-        Err(why) => {
-            skip(&format!("no Redisson (needs a JDK and Maven): {}", why.trim()));
-            return None;
-        }
-    };
-    let mut java = Command::new("java");
-    // These options make Java start faster.
-    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"]);
-    java.arg(format!("{0}:{0}/*", directory.display()));
+    let mut java = java("redisson").inspect_err(|why| skip(why)).ok()?;
     let mut peer = Peer::start(java.args(["RedissonPeer", &port.to_string()]));
     assert_eq!(peer.answer(), "ready");
     Some(peer)

@@ -1,25 +1,25 @@
 #!/bin/sh
-# Copies Redisson and the compiled RedissonPeer into a directory:
+# Copies the libraries of a Java program and the compiled program into a directory:
 #
-#     tests/interop/java/prepare.sh <directory>
+#     tests/interop/java/prepare.sh redisson|curator <directory>
 #
 # Needs Maven and a JDK, which also runs the program. Does nothing more if the directory is up to date.
 set -eu
-sources=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$1"
-done=$(cd "$1" && pwd)
+sources=$(cd "$(dirname "$0")/$1" && pwd)
+mkdir -p "$2"
+done=$(cd "$2" && pwd)
 stamp=$done/stamp
 
 # macOS has a javac without a JDK, which only prints that the JDK is missing.
 javac -version >/dev/null
-cat "$sources/pom.xml" "$sources/RedissonPeer.java" "$sources/prepare.sh" | cksum >"$stamp.new.$$"
+cat "$sources"/* "$0" | cksum >"$stamp.new.$$"
 trap 'rm -rf "$stamp.new.$$" "$done/new.$$"' EXIT
 if cmp -s "$stamp.new.$$" "$stamp"; then
     exit 0
 fi
 mvn --quiet --batch-mode -Dmaven.repo.local="$done/maven" --file "$sources/pom.xml" dependency:copy-dependencies \
     -DoutputDirectory="$done/new.$$" </dev/null
-javac -classpath "$done/new.$$/*" -d "$done/new.$$" "$sources/RedissonPeer.java"
+javac -classpath "$done/new.$$/*" -d "$done/new.$$" "$sources"/*.java
 rm -rf "$done/lib"
 mv "$done/new.$$" "$done/lib"
 mv "$stamp.new.$$" "$stamp"
