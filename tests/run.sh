@@ -161,7 +161,9 @@ fi
 export REDLOCK_TEST_PASSWORDS=$directory/passwords REDLOCK_TEST_SKIPPED=$directory/skipped
 # A part of the names of all folders in which the tests start servers.
 run=$$-$RANDOM
+zookeeper=
 trap 'interrupted=true' INT TERM
+trap '[ -z "$zookeeper" ] || kill "$zookeeper" 2>/dev/null || true' EXIT
 
 minutes() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
@@ -253,8 +255,25 @@ by_cargo() {
     return "$status"
 }
 
+# Starts a server of ZooKeeper for all tests, each of which has a folder of its own, because Java takes a second to start.
+# The tests that stop or kill a server start others.
+start_zookeeper() {
+    local program=$target/debug/zookeeper-server port=$directory/zookeeper
+    [ -z "$zookeeper" ] && [ -d "$target/curator/lib" ] || return 0
+    rm -f "$port"
+    "$program" </dev/null >"$port" 9>&- &
+    zookeeper=$!
+    until [ -s "$port" ]; do
+        kill -0 "$zookeeper" 2>/dev/null || die "ZooKeeper did not start."
+        sleep 0.1
+    done
+    REDLOCK_TEST_ZOOKEEPER=$(cat "$port")
+    export REDLOCK_TEST_ZOOKEEPER
+}
+
 # run_kind <kind>
 run_kind() {
+    [[ " unit simulation mistakes doc " == *" $1 "* ]] || start_zookeeper
     if [ "$1" = doc ] || ! $uses_nextest; then
         by_cargo "$1"
     else

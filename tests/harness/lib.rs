@@ -20,6 +20,8 @@
 //! * [`builder`] and [`connect`] make lock managers with timeouts for a busy machine.
 //! * [`Nodes`] are the nodes of a lock manager over stores of any kind, so that one test runs over all kinds.
 //! * [`PostgresServer`] is a database server, and [`PgBouncer`] a pooler in front of it.
+//! * [`ZookeeperServer`] and [`ZookeeperEnsemble`] are servers of ZooKeeper, and [`ZookeeperClient`] is a client that
+//!   sends only what the test says.
 //! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test. [`java`] starts such a
 //!   program.
 //! * [`Logs`] collects log lines, [`drop_after`] drops a future before it is ready, and [`Traces`] finds
@@ -67,6 +69,7 @@ mod stores;
 mod storm;
 mod tls;
 mod traces;
+mod zookeeper;
 
 pub use append_only_file::AppendOnlyFile;
 pub use cluster::RedisCluster;
@@ -89,6 +92,7 @@ pub use probe::{Monitor, Probe};
 pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use redlock_logs::{Logs, find_secret};
+pub use scratch::end_with_parent;
 pub use seeds::seeds;
 pub use sentinel::Sentinel;
 pub use sentinel_group::{FailoverGroup, GroupOptions};
@@ -100,6 +104,10 @@ pub use storm::{
     Storm, Strike, Target,
 };
 pub use traces::Traces;
+pub use zookeeper::{
+    EnsembleOptions, ZookeeperClient, ZookeeperEnsemble, ZookeeperError, ZookeeperKind,
+    ZookeeperOptions, ZookeeperServer, ZookeeperStat,
+};
 
 /// The examples of the workspace's README compile.
 #[cfg(doctest)]

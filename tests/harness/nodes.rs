@@ -14,6 +14,7 @@ use crate::redis_server::RedisServer;
 use crate::sentinel_group::FailoverGroup;
 use crate::servers::Servers;
 use crate::stores::{probe, redis_servers, url};
+use crate::zookeeper::{ZookeeperOptions, ZookeeperServer};
 
 /// The nodes of a lock manager, over stores of any kind, so that one test can run over all kinds.
 #[derive(Debug)]
@@ -95,6 +96,31 @@ impl Nodes {
             stores.push(Box::new(server));
         }
         Self::stores(TestStores::new(stores))
+    }
+
+    /// Returns a node over ZooKeeper, in a folder of its own on a server that several tests use. Returns no nodes, which
+    /// skips the test, if Java or ZooKeeper is missing.
+    ///
+    /// # Panics
+    ///
+    /// If the server cannot be started.
+    pub async fn zookeeper() -> Self {
+        Self::zookeeper_with(ZookeeperServer::options()).await
+    }
+
+    /// As [`zookeeper`](Self::zookeeper), with these options.
+    ///
+    /// # Panics
+    ///
+    /// If the server cannot be started.
+    pub async fn zookeeper_with(options: ZookeeperOptions) -> Self {
+        match options.start().await {
+            Ok(server) => Self::stores(server),
+            Err(reason) => {
+                crate::skip(&reason);
+                Self::stores(TestStores::new(Vec::new()))
+            }
+        }
     }
 
     /// Returns whether the tests run over every kind of nodes, and not only over a selection: the environment variable

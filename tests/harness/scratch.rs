@@ -74,7 +74,7 @@ pub(crate) fn scratch_in_memory() -> TempDir {
 }
 
 /// Ends this process when the process that started it ends, as a killed test runner does.
-fn end_with_parent() {
+pub fn end_with_parent() {
     let parent = getppid();
     std::thread::spawn(move || {
         while getppid() == parent {

@@ -11,6 +11,7 @@ use crate::postgres::PostgresServer;
 use crate::probe::Probe;
 use crate::redis_server::RedisServer;
 use crate::sentinel_group::FailoverGroup;
+use crate::zookeeper::ZookeeperServer;
 
 /// The Redis servers of a store, if it has any. Those of a Sentinel group are not among them: the sentinels connect to them
 /// and subscribe too.
@@ -29,7 +30,8 @@ pub(crate) fn redis_servers(store: &dyn TestStore) -> &[RedisServer] {
 pub(crate) fn url(store: &dyn TestStore) -> Option<String> {
     let store: &dyn Any = store;
     let postgres = || store.downcast_ref().map(PostgresServer::url);
-    store.downcast_ref().map(RedisServer::url).or_else(postgres)
+    let zookeeper = || store.downcast_ref().map(ZookeeperServer::url);
+    store.downcast_ref().map(RedisServer::url).or_else(postgres).or_else(zookeeper)
 }
 
 /// Connects to the Redis server of a store that has the lock of this name.
@@ -156,6 +158,55 @@ impl TestStore for PostgresServer {
                 _ => return false,
             }
             true
+        })
+    }
+}
+
+impl TestStore for ZookeeperServer {
+    fn add_to(&self, builder: LockManagerBuilder) -> LockManagerBuilder {
+        builder.url(self.url())
+    }
+
+    fn remaining<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Duration>> {
+        Box::pin(self.locks_rest(name))
+    }
+
+    fn locks(&self) -> StoreFuture<'_, usize> {
+        Box::pin(async { if self.is_up() { self.locks_count().await.0 } else { 0 } })
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
+        Box::pin(async {
+            self.delete_lock(name).await;
+            true
+        })
+    }
+
+    /// Several tests use a shared server.
+    fn fault(&mut self, fault: StoreFault) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            if self.is_shared() {
+                return false;
+            }
+            match fault {
+                StoreFault::Freeze => self.freeze(),
+                StoreFault::Thaw => self.thaw(),
+                StoreFault::Kill => self.kill(),
+                StoreFault::Restart => self.restart().await,
+                _ => return false,
+            }
+            true
+        })
+    }
+
+    fn leftovers(&self) -> StoreFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let (_, waiting) = self.locks_count().await;
+            if waiting == 0 {
+                Vec::new()
+            } else {
+                vec![format!("{waiting} children behind a holder")]
+            }
         })
     }
 }
