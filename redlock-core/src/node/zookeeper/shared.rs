@@ -114,13 +114,14 @@ impl SharedState {
                 let acquisition = Acquisition { token: op.token, lease, fenced, lookup };
                 self.acquire(op.spec.name(), acquisition, waits).await
             }
-            Action::Extend { lease } => self.extend(op.token, lease).await.map(Reply::new),
+            Action::Extend { lease } => self.extend(op.token, lease).await,
             Action::Release { min_hold: None } => self.release(op.spec.name(), op.token).await,
             _ => Err(Vote::Failed(NodeError::Server("this node does not know the action".into()))),
         }
     }
 
-    /// Acquires a lock whose queue is empty, or that this process waits for and has the first place in its queue.
+    /// Acquires a lock whose queue is empty, or that this process waits for and has the first place in its queue. Extends a
+    /// lock that the token holds already.
     async fn acquire(
         self: &Arc<Self>,
         name: &str,
@@ -140,6 +141,12 @@ impl SharedState {
                 }
                 Claim::None => {}
             }
+        }
+        let Acquisition { token, lease, .. } = acquisition;
+        let sent = self.session.now();
+        match self.write(token, sent, lease).await {
+            Err(Vote::NotHeld) => {}
+            written => return self.granted(acquisition, sent, written?),
         }
         let refused = self.acquire_free(&self.folder(name), acquisition).await;
         if waits && matches!(refused, Err(Vote::Held { .. })) {
@@ -184,25 +191,17 @@ impl SharedState {
         acquisition: Acquisition,
     ) -> Result<Option<Reply>, Vote> {
         let Acquisition { token, lease, .. } = acquisition;
-        let Some(path) = znode.path.as_deref().map(str::to_owned) else { return Ok(None) };
         let sent = self.session.now();
         self.hold(token, znode, sent.plus(lease));
-        let written = match self.session.send(&SetData { path, data: millis(lease) }) {
-            Ok(reply) => reply.await.map_err(|error| (error == NO_NODE, error.into())),
-            Err(error) => Err((false, error)),
-        };
-        match written {
+        match self.write(token, sent, lease).await {
             Ok(number) => self.granted(acquisition, sent, number).map(Some),
-            Err((is_gone, error)) => {
-                let lock = self.locks.lock().remove(&token);
-                if is_gone {
-                    return Ok(None);
-                }
+            Err(Vote::NotHeld) => Ok(None),
+            Err(vote) => {
                 // Nobody else removes it if nothing was sent.
-                if let Some(lock) = lock {
+                if let Some(lock) = self.locks.lock().remove(&token) {
                     self.remove_later(lock.znode);
                 }
-                Err(Vote::Failed(error))
+                Err(vote)
             }
         }
     }
@@ -214,12 +213,20 @@ impl SharedState {
         Ok(if acquisition.fenced { granted.with_number(number) } else { granted })
     }
 
-    /// Extends a lock. Its timer ends later before the request is sent: it would delete the znode of an extended lock.
-    async fn extend(&self, token: Token, lease: Duration) -> Result<Vote, Vote> {
+    async fn extend(&self, token: Token, lease: Duration) -> Result<Reply, Vote> {
         let sent = self.session.now();
+        self.write(token, sent, lease).await?;
+        self.session.vouch(sent, lease).map_err(Vote::Failed)?;
+        Ok(Vote::Granted.into())
+    }
+
+    /// Extends the lease of a lock, and writes it to its znode. Returns the number of the transaction. The timer ends later
+    /// before the request is sent: it would delete the znode of an extended lock.
+    async fn write(&self, token: Token, sent: Moment, lease: Duration) -> Result<i64, Vote> {
         let (znode, rest) = {
             let mut locks = self.locks.lock();
-            let lock = locks.get_mut(&token).ok_or(Vote::NotHeld)?;
+            let lock = locks.get_mut(&token).filter(|lock| !sent.has_reached(lock.end));
+            let lock = lock.ok_or(Vote::NotHeld)?;
             lock.end = lock.end.max(sent.plus(lease));
             (lock.znode.clone(), sent.time_until(lock.end))
         };
@@ -227,15 +234,14 @@ impl SharedState {
             return Err(Vote::NotHeld);
         }
         let path = znode.path.as_deref().unwrap_or_default().to_owned();
-        let extended = self.session.send(&SetData { path, data: millis(rest) });
-        match extended.map_err(Vote::Failed)?.await {
-            Ok(_) => self.session.vouch(sent, lease).map(|()| Vote::Granted).map_err(Vote::Failed),
-            Err(NO_NODE) => {
+        let written = self.session.send(&SetData { path, data: millis(rest) });
+        written.map_err(Vote::Failed)?.await.map_err(|error| match error {
+            NO_NODE => {
                 self.locks.lock().remove(&token);
-                Err(Vote::NotHeld)
+                Vote::NotHeld
             }
-            Err(error) => Err(Vote::Failed(error.into())),
-        }
+            error => Vote::Failed(error.into()),
+        })
     }
 
     /// Releases a lock. If this fails, its znode is removed at the end of its lease at the latest.

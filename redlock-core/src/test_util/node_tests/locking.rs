@@ -252,6 +252,7 @@ pub async fn requests_that_the_node_does_not_support_are_refused(stores: TestSto
         ("fair", all(|node| node.fair), request(&locks, KEY).fair(true)),
         ("shared", is_plain && all(|node| node.shared), request(&locks, KEY).shared(true)),
         ("keys", is_plain && all(|node| node.several_keys), locks.lock_all(["{a}:1", "{a}:2"])),
+        ("min_hold", all(|node| node.min_hold), request(&locks, "kept").min_hold(BRIEF)),
     ] {
         match request.try_acquire().await {
             Ok(guard) if is_claimed => release(guard).await,
