@@ -49,6 +49,8 @@ pub(super) struct SessionConnector {
     pub(super) url: ZookeeperUrl,
     /// The greatest transaction number of all replies. A server that is behind it refuses the session.
     pub(super) last_zxid: i64,
+    /// The end of the latest connection.
+    pub(super) last_connected: Moment,
     settings: NodeSettings,
     session: Option<SessionKey>,
     /// The number of the latest session.
@@ -61,7 +63,16 @@ impl SessionConnector {
     pub(super) fn new(url: ZookeeperUrl, settings: NodeSettings) -> Self {
         // The URL was checked with its tick.
         let is_tick_checked = url.tick.is_some();
-        Self { url, last_zxid: 0, settings, session: None, number: 0, is_tick_checked }
+        let last_connected = Moment::default();
+        Self {
+            url,
+            last_zxid: 0,
+            last_connected,
+            settings,
+            session: None,
+            number: 0,
+            is_tick_checked,
+        }
     }
 
     /// Returns the path of a node that exists, for the beats.
@@ -73,6 +84,10 @@ impl SessionConnector {
     pub(super) async fn connect(&mut self) -> Result<Established, NodeError> {
         let limit = self.settings.connect_timeout;
         let deadline = Instant::now() + limit * 7 / 8;
+        if self.settings.clock.now().since(self.last_connected) > self.url.session_timeout * 2 {
+            // All leases have ended. Servers whose data were lost would never get as far as the former ones.
+            self.last_zxid = 0;
+        }
         self.url.check_acl().map_err(|reason| NodeError::Credentials(reason.into()))?;
         let login = match &self.url.provider {
             Some(provider) => Some(login(provider, limit * 3 / 4).await?),

@@ -18,10 +18,16 @@ mod evidence;
 mod frames;
 mod jute;
 mod link;
+#[cfg(test)]
+mod link_tests;
 mod path;
 mod places;
+#[cfg(test)]
+mod played_server;
 mod requests;
 mod session;
+#[cfg(test)]
+mod session_tests;
 mod shared;
 #[cfg(feature = "tls")]
 mod tls;

@@ -97,14 +97,14 @@ impl ZookeeperSession {
     ///
     /// [`NodeError::NotConnected`] while there is no connection.
     pub(super) fn number(&self) -> Result<u64, NodeError> {
-        self.shared.link().map(|link| link.number)
+        self.shared.current_link().map(|link| link.number)
     }
 
     /// Waits until the session is connected, and returns its number.
     pub(super) async fn connected(&self) -> u64 {
         let status = self.shared.status.subscribe();
         loop {
-            status.wait_for(|_| self.shared.link().is_ok()).await;
+            status.wait_for(|_| self.number().is_ok()).await;
             if let Ok(number) = self.number() {
                 return number;
             }
@@ -147,7 +147,7 @@ impl ZookeeperSession {
 
     /// Returns whether the server owes a reply, and for how long. Without a connection, it is silent.
     pub(super) fn silence(&self, limit: Duration) -> Silence {
-        match self.shared.link() {
+        match self.shared.current_link() {
             Ok(link) => link.silence(limit),
             Err(_) => Silence::Silent(limit),
         }
@@ -157,11 +157,15 @@ impl ZookeeperSession {
 impl SharedSession {
     /// Returns the connection, or the reason why there is none. Then the next attempt to connect is made soon.
     fn link(&self) -> Result<Arc<SessionLink>, NodeError> {
-        let link = Result::clone(&self.current.load()).and_then(|link| match link.ended() {
+        self.current_link().inspect_err(|_| self.wanted.notify_one())
+    }
+
+    /// Returns the connection, or the reason why there is none.
+    fn current_link(&self) -> Result<Arc<SessionLink>, NodeError> {
+        Result::clone(&self.current.load()).and_then(|link| match link.ended() {
             None => Ok(link),
             Some(reason) => Err(NodeError::NotConnected(reason)),
-        });
-        link.inspect_err(|_| self.wanted.notify_one())
+        })
     }
 
     /// Keeps the session connected until it is to be closed.
@@ -194,6 +198,7 @@ impl SharedSession {
                         closing: &closing,
                     };
                     let reason = drive(requests, stream, context, &mut connector.last_zxid).await;
+                    connector.last_connected = self.settings.clock.now();
                     if since.elapsed() >= SHORT_LIVED {
                         next_pause = Duration::ZERO;
                     }

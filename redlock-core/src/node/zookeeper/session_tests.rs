@@ -1,0 +1,412 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_logs::Logs;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
+
+use super::played_server::{CLOSE_SESSION, ConnectRequest, PlayedServer, SYNC};
+use super::requests::{Delete, RequestError};
+use super::session::ZookeeperSession;
+use super::url::ZookeeperUrl;
+use crate::access::{Credentials, Provider};
+use crate::clock::fake::FakeClock;
+use crate::error::NodeError;
+use crate::node::{NodeSettings, NodeStatus, StatusReceiver, StatusSender};
+
+/// The session timeout in milliseconds.
+const T: i32 = 40_000;
+const PASSWORD: &[u8] = b"s3cret of session";
+const OPEN: &str = "?acl=open&tick=1s";
+
+/// A server without an answer to anything.
+struct Ensemble {
+    listener: TcpListener,
+    address: String,
+}
+
+impl Ensemble {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        Self { listener, address }
+    }
+
+    /// Waits for the next connection.
+    async fn connection(&self) -> PlayedServer<TcpStream> {
+        PlayedServer { socket: self.listener.accept().await.unwrap().0 }
+    }
+
+    /// Waits for the next connection, and accepts its session.
+    async fn accept(&self, session: i64) -> (PlayedServer<TcpStream>, ConnectRequest) {
+        let mut server = self.connection().await;
+        let request = server.handshake().await;
+        server.accept(T, session, PASSWORD).await;
+        (server, request)
+    }
+
+    /// Starts a session of a URL with this rest.
+    fn session(&self, rest: &str) -> (Arc<ZookeeperSession>, StatusReceiver) {
+        start(parse(&format!("zookeeper://{}{rest}", self.address)), settings())
+    }
+}
+
+fn parse(url: &str) -> ZookeeperUrl {
+    ZookeeperUrl::parse(url).unwrap()
+}
+
+fn settings() -> NodeSettings {
+    NodeSettings::for_tests(Duration::from_secs(1))
+}
+
+fn start(url: ZookeeperUrl, settings: NodeSettings) -> (Arc<ZookeeperSession>, StatusReceiver) {
+    let status = StatusSender::new(NodeStatus::Connecting);
+    let (name, receiver) = (url.name().into(), status.subscribe());
+    (ZookeeperSession::start(name, url, settings, status, &Handle::current()), receiver)
+}
+
+/// Waits until the session is down, and returns the reason.
+async fn down(status: &StatusReceiver) -> NodeError {
+    match status.wait_for(|status| matches!(status, NodeStatus::Down(_))).await {
+        NodeStatus::Down(reason) => reason,
+        status => unreachable!("{status:?}"),
+    }
+}
+
+fn delete() -> Delete {
+    Delete { path: "/a".to_owned() }
+}
+
+fn new_session(timeout: i32) -> ConnectRequest {
+    ConnectRequest { last_zxid: 0, timeout, session: 0, password: vec![0; 16] }
+}
+
+#[tokio::test]
+async fn the_first_connection_measures_the_tick_by_a_short_session() {
+    let ensemble = Ensemble::start().await;
+    let (session, _status) = ensemble.session("?acl=open&session_timeout=40s");
+    let mut server = ensemble.connection().await;
+    assert_eq!(server.handshake().await, new_session(1));
+    server.accept(10_000, 6, PASSWORD).await;
+    let close = server.request().await;
+    assert_eq!(close.op, CLOSE_SESSION);
+    server.reply(&close, 0, 0, b"").await;
+    assert_eq!(server.frame().await, None);
+    for _ in 0..2 {
+        let (mut server, request) = ensemble.accept(7).await;
+        assert_eq!(request.timeout, T);
+        assert_eq!(session.connected().await, 1);
+        assert_eq!(server.request().await.op, SYNC);
+    }
+}
+
+#[tokio::test]
+async fn a_session_timeout_of_too_few_ticks_is_an_error_with_both_figures() {
+    let ensemble = Ensemble::start().await;
+    let (_session, status) = ensemble.session("?acl=open&session_timeout=40s");
+    // The operator may restart the server with another tick.
+    for _ in 0..2 {
+        let mut server = ensemble.connection().await;
+        assert_eq!(server.handshake().await.timeout, 1);
+        server.accept(10_002, 6, PASSWORD).await;
+        let close = server.request().await;
+        server.reply(&close, 0, 0, b"").await;
+        let reason = down(&status).await.to_string();
+        let words =
+            "the session_timeout of 40s must be at least 8 ticks of the server, which are 40.008s";
+        assert!(reason.contains(words), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_allows_less_than_the_session_timeout_is_an_error_with_both_figures() {
+    let ensemble = Ensemble::start().await;
+    let (_session, status) = ensemble.session(OPEN);
+    let mut server = ensemble.connection().await;
+    server.handshake().await;
+    server.accept(T - 1, 7, PASSWORD).await;
+    let reason = down(&status).await.to_string();
+    for word in ["at most 39.999s", "of 40s", "session_timeout=39999ms", "maxSessionTimeout"] {
+        assert!(reason.contains(word), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_goes_on_over_the_next_connection() {
+    let ensemble = Ensemble::start().await;
+    let (session, _status) = ensemble.session(OPEN);
+    assert!(matches!(session.send(&delete()).err(), Some(NodeError::NotConnected(_))));
+    assert!(matches!(session.number(), Err(NodeError::NotConnected(_))));
+    let (mut server, request) = ensemble.accept(7).await;
+    assert_eq!(request, new_session(T));
+    assert_eq!(session.connected().await, 1);
+    let (answered, pending) = (session.send(&delete()).unwrap(), session.send(&delete()).unwrap());
+    let first = server.operation().await;
+    server.operation().await;
+    server.reply(&first, 5, 0, b"").await;
+    assert_eq!(answered.await, Ok(()));
+    drop(server);
+    let closed = "the server has closed the connection";
+    assert_eq!(pending.await, Err(RequestError::ConnectionBroke(closed.into())));
+    let (mut server, request) = ensemble.accept(7).await;
+    let expected =
+        ConnectRequest { last_zxid: 5, timeout: T, session: 7, password: PASSWORD.to_vec() };
+    assert_eq!(request, expected);
+    assert_eq!(session.connected().await, 1);
+    let reply = session.send(&delete()).unwrap();
+    let request = server.operation().await;
+    server.reply(&request, 6, 0, b"").await;
+    assert_eq!(reply.await, Ok(()));
+}
+
+#[tokio::test]
+async fn after_an_expired_session_there_is_a_new_one_with_another_number() {
+    let logs = Logs::collect();
+    let ensemble = Ensemble::start().await;
+    let (session, _status) = ensemble.session(OPEN);
+    drop(ensemble.accept(7).await);
+    let sent = session.now();
+    let mut server = ensemble.connection().await;
+    assert_eq!(server.handshake().await.session, 7);
+    server.accept(0, 0, &[0; 16]).await;
+    let (_server, request) = ensemble.accept(8).await;
+    assert_eq!(request.session, 0);
+    while session.number() != Ok(2) {
+        session.connected().await;
+        yield_now().await;
+    }
+    let lease = Duration::from_secs(5);
+    let reason = session.vouch(sent, lease).unwrap_err().to_string();
+    assert!(reason.contains("the session has expired"), "{reason}");
+    assert_eq!(session.vouch(session.now(), lease), Ok(()));
+    let lines = logs.lines();
+    let is_logged = |line: &&String| line.contains("WARN") && line.contains("has expired");
+    assert_eq!(lines.iter().filter(is_logged).count(), 1, "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
+}
+
+/// A server that was set up anew begins to count its transactions at zero, and refuses clients that have seen more.
+#[tokio::test]
+async fn a_server_whose_data_were_lost_is_used_when_all_leases_have_ended() {
+    let ensemble = Ensemble::start().await;
+    let clock = FakeClock::default();
+    let settings = NodeSettings { clock: Arc::new(clock.clone()), ..settings() };
+    let url = parse(&format!("zookeeper://{}{OPEN}", ensemble.address));
+    let (session, _status) = start(url, settings);
+    let (mut server, _) = ensemble.accept(7).await;
+    session.connected().await;
+    let reply = session.send(&delete()).unwrap();
+    let request = server.operation().await;
+    server.reply(&request, 5, 0, b"").await;
+    reply.await.unwrap();
+    drop(server);
+    let mut server = ensemble.connection().await;
+    assert_eq!(server.handshake().await.last_zxid, 5);
+    clock.advance(Duration::from_secs(81));
+    drop(server);
+    assert_eq!(ensemble.connection().await.handshake().await.last_zxid, 0);
+}
+
+#[tokio::test]
+async fn the_login_comes_first_and_is_read_anew_for_each_connection() {
+    let logs = Logs::collect();
+    let ensemble = Ensemble::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "app:s3cret:1\n").unwrap();
+    let rest = format!("/locks?tick=1s&auth_file={}", file.path().display());
+    let (session, status) = ensemble.session(&rest);
+    for login in ["app:s3cret:1", "app:s3cret:2"] {
+        let (mut server, _) = ensemble.accept(7).await;
+        let request = server.request().await;
+        assert_eq!((request.xid, request.op), (-4, 100));
+        let expected = format!("\0\0\0\0\0\0\0\x06digest\0\0\0\x0c{login}");
+        assert_eq!(request.body, expected.as_bytes());
+        server.reply(&request, 0, 0, b"").await;
+        let exists = server.request().await;
+        assert_eq!((exists.op, exists.path()), (3, "/locks"));
+        server.reply(&exists, 0, 0, b"").await;
+        session.connected().await;
+        assert_eq!(server.request().await.path(), "/locks");
+        std::fs::write(file.path(), "app:s3cret:2").unwrap();
+    }
+    let (mut server, _) = ensemble.accept(7).await;
+    let request = server.request().await;
+    server.reply(&request, 0, -115, b"").await;
+    let refused = NodeError::Credentials("the server refuses the login".into());
+    status.wait_for(|status| *status == NodeStatus::Down(refused.clone())).await;
+    let lines = logs.lines();
+    assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
+}
+
+#[tokio::test]
+async fn without_a_valid_login_nothing_is_sent() {
+    let ensemble = Ensemble::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "s3cret").unwrap();
+    let name = file.path().display();
+    let (_session, status) = ensemble.session(&format!("?tick=1s&auth_file={name}"));
+    let expected = NodeError::Credentials(format!("{name} must contain user:password").into());
+    assert_eq!(down(&status).await, expected);
+    let (_session, status) = ensemble.session("?tick=1s");
+    let reason = down(&status).await.to_string();
+    assert!(reason.contains("auth_file=") && reason.contains("acl=open"), "{reason}");
+    for username in [None, Some("a:b"), Some("")] {
+        let mut url = parse(&format!("zookeeper://{}?tick=1s", ensemble.address));
+        let function = move |_| -> futures_util::future::BoxFuture<'static, _> {
+            let credentials = Credentials::new("to:s3cret");
+            let credentials = match username {
+                Some(name) => credentials.username(name),
+                None => credentials,
+            };
+            Box::pin(async { Ok(credentials) })
+        };
+        url.provider = Some(Provider::Function(Arc::new(function), "name".into()));
+        let (_session, status) = start(url, settings());
+        let expected = "the provider must return a username, without a colon";
+        assert_eq!(down(&status).await, NodeError::Credentials(expected.into()));
+    }
+}
+
+#[tokio::test]
+async fn a_chroot_that_is_made_late_is_used_then() {
+    let ensemble = Ensemble::start().await;
+    let (session, status) = ensemble.session("/my/locks?acl=open&tick=1s");
+    let (mut server, _) = ensemble.accept(7).await;
+    let exists = server.request().await;
+    server.reply(&exists, 0, -101, b"").await;
+    let reason = down(&status).await.to_string();
+    assert!(reason.contains("`create /my/locks`"), "{reason}");
+    let (mut server, request) = ensemble.accept(7).await;
+    assert_eq!(request.session, 7, "the session is used again");
+    let exists = server.request().await;
+    server.reply(&exists, 0, 0, b"").await;
+    assert_eq!(session.connected().await, 1);
+}
+
+#[tokio::test]
+async fn a_host_that_is_down_is_skipped_and_the_errors_name_their_hosts() {
+    let gone = Ensemble::start().await.address;
+    let ensemble = Ensemble::start().await;
+    // In random order.
+    for _ in 0..4 {
+        let url = parse(&format!("zookeeper://{gone},{}{OPEN}", ensemble.address));
+        let (session, _status) = start(url, settings());
+        let _server = ensemble.accept(7).await;
+        session.connected().await;
+    }
+    let url = parse(&format!("zookeeper://{gone},{}{OPEN}", ensemble.address));
+    let (_session, status) = start(url, settings());
+    let mut server = ensemble.connection().await;
+    server.handshake().await;
+    server.accept(1_000, 7, PASSWORD).await;
+    let reason = down(&status).await;
+    let expected = format!("{}: the server allows", ensemble.address);
+    assert!(matches!(&reason, NodeError::Server(text) if text.starts_with(&expected)), "{reason}");
+}
+
+#[tokio::test]
+async fn a_hostile_answer_to_the_handshake_is_an_error() {
+    let ensemble = Ensemble::start().await;
+    for (answer, expected) in [
+        (&b"\0\0\0\x01x"[..], "unexpected reply"),
+        (b"\0\0\0\x14\0\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0\x01\0\0\0\0", "unexpected reply"),
+        (b"HTTP/1.1 400 Bad Request", "longer than 1048576 bytes"),
+        (b"", "has closed the connection"),
+        (b"\0\0\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", "refuses a new session"),
+    ] {
+        let (_session, status) = ensemble.session(OPEN);
+        let mut server = ensemble.connection().await;
+        server.handshake().await;
+        tokio::io::AsyncWriteExt::write_all(&mut server.socket, answer).await.unwrap();
+        drop(server);
+        let reason = down(&status).await.to_string();
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn the_last_handle_closes_the_session() {
+    let ensemble = Ensemble::start().await;
+    let (session, _status) = ensemble.session(OPEN);
+    let (mut server, _) = ensemble.accept(7).await;
+    session.connected().await;
+    drop(session);
+    let close = server.operation().await;
+    assert_eq!(close.op, CLOSE_SESSION);
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
+    server.reply(&close, 0, 0, b"").await;
+    drop(server);
+    while Handle::current().metrics().num_alive_tasks() > 0 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_connection_the_last_handle_only_ends_the_task() {
+    let gone = Ensemble::start().await.address;
+    let (session, status) = start(parse(&format!("zookeeper://{gone}{OPEN}")), settings());
+    assert!(matches!(down(&status).await, NodeError::NotConnected(_)));
+    assert!(!session.reconnect().await);
+    drop(session);
+    while Handle::current().metrics().num_alive_tasks() > 0 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_to_reconnect_waits_for_the_next_attempt() {
+    let ensemble = Ensemble::start().await;
+    let (session, status) = ensemble.session(OPEN);
+    drop(ensemble.connection().await);
+    down(&status).await;
+    let serve = async {
+        let server = ensemble.accept(7).await;
+        std::future::pending::<()>().await;
+        drop(server);
+    };
+    tokio::select! {
+        is_connected = session.reconnect() => assert!(is_connected),
+        () = serve => unreachable!(),
+    }
+    assert!(session.reconnect().await, "at once");
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_session_is_encrypted() {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::ServerConfig;
+    use rustls::crypto::ring;
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio_rustls::TlsAcceptor;
+
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let config = config.with_single_cert(vec![cert.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let ca = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(ca.path(), cert.pem()).unwrap();
+    let ensemble = Ensemble::start().await;
+    let (_, port) = ensemble.address.split_once(':').unwrap();
+    let url = |ca: &str| parse(&format!("zookeepers://localhost:{port}{OPEN}{ca}"));
+    let (session, _status) = start(url(&format!("&tls_ca={}", ca.path().display())), settings());
+    let socket = acceptor.accept(ensemble.connection().await.socket).await.unwrap();
+    let mut server = PlayedServer { socket };
+    assert_eq!(server.handshake().await.timeout, T);
+    server.accept(T, 7, PASSWORD).await;
+    session.connected().await;
+    let reply = session.send(&delete()).unwrap();
+    let request = server.operation().await;
+    server.reply(&request, 5, 0, b"").await;
+    assert_eq!(reply.await, Ok(()));
+    // The certificate has no trusted authority.
+    let other = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(ca.path(), other.cert.pem()).unwrap();
+    let (_session, status) = start(url(&format!("&tls_ca={}", ca.path().display())), settings());
+    assert!(acceptor.accept(ensemble.connection().await.socket).await.is_err());
+    assert!(matches!(down(&status).await, NodeError::Tls(_)));
+}
