@@ -3,10 +3,13 @@
 use redlock_core::{LockError, NodeError, Vote};
 use redlock_tests::{PostgresServer, eventually};
 
-use crate::{KEY, LONG, SOON, connect, impatient, is_contended, no_lock_is_left, start};
+use crate::{
+    KEY, LONG, SOON, acquire, connect, impatient, is_connected, is_contended, no_lock_is_left,
+    start,
+};
 
 /// Returns the URL with both servers.
-fn url(primary: &PostgresServer, replica: &PostgresServer) -> String {
+pub(crate) fn url(primary: &PostgresServer, replica: &PostgresServer) -> String {
     primary.url_at(&format!("127.0.0.1:{},127.0.0.1", primary.port()), replica.port())
 }
 
@@ -21,12 +24,9 @@ async fn a_synchronous_replica_that_takes_over_has_every_lock() {
     primary.kill();
     replica.promote().await;
     is_contended(&other, KEY).await;
-    eventually("the holder is connected", SOON, async || holder.is_available().then_some(())).await;
+    is_connected(&holder).await;
     guard.release().await.unwrap();
-    let next = eventually("the lock is free", SOON, async || {
-        other.lock(KEY).fenced(true).try_acquire().await.ok()
-    })
-    .await;
+    let next = acquire(&other, KEY).await;
     assert!(next.fencing_token().unwrap() > number);
 }
 
@@ -42,10 +42,7 @@ async fn an_asynchronous_replica_that_takes_over_may_grant_a_held_lock_again() {
     let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     primary.kill();
     replica.promote().await;
-    let second = eventually("the replica grants the lock", SOON, async || {
-        other.lock(KEY).expire(LONG).try_acquire().await.ok()
-    })
-    .await;
+    let second = acquire(&other, KEY).await;
     assert!(guard.is_valid() && second.is_valid());
 }
 
@@ -106,10 +103,7 @@ async fn a_former_primary_that_comes_back_is_not_used_again() {
     let manager = connect(&url(&primary, &replica)).await;
     primary.freeze();
     replica.promote().await;
-    let guard = eventually("the replica grants the lock", SOON, async || {
-        manager.lock(KEY).expire(LONG).try_acquire().await.ok()
-    })
-    .await;
+    let guard = acquire(&manager, KEY).await;
     primary.thaw();
     replica.terminate_backends("app").await;
     // The former primary would deny the extension, and the lock would be lost.

@@ -1,6 +1,8 @@
 //! Servers that are killed or frozen.
 
-use crate::{KEY, LONG, SOON, connect, is_contended, no_lock_is_left, serves, start};
+use crate::{
+    KEY, LONG, SOON, acquire, connect, is_connected, is_contended, no_lock_is_left, serves, start,
+};
 use redlock_core::LockError;
 use redlock_tests::{PostgresServer, eventually, skip};
 
@@ -16,12 +18,9 @@ async fn a_lock_outlasts_a_server_that_is_killed_while_the_lock_is_held() {
     is_contended(&other, KEY).await;
     assert!(guard.is_valid());
     let number = guard.fencing_token().unwrap();
-    eventually("the holder is connected", SOON, async || holder.is_available().then_some(())).await;
+    is_connected(&holder).await;
     guard.release().await.unwrap();
-    let next = eventually("the lock is free", SOON, async || {
-        other.lock(KEY).fenced(true).try_acquire().await.ok()
-    })
-    .await;
+    let next = acquire(&other, KEY).await;
     assert!(next.fencing_token().unwrap() > number);
 }
 
@@ -44,7 +43,7 @@ async fn a_waiter_outlasts_a_server_that_is_killed() {
         .await;
     server.kill();
     server.restart().await;
-    eventually("the holder is connected", SOON, async || holder.is_available().then_some(())).await;
+    is_connected(&holder).await;
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
 }

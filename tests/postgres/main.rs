@@ -10,10 +10,11 @@ mod pooler;
 mod row_locks;
 mod rows;
 mod setup;
+mod without_a_promise;
 
 use std::time::Duration;
 
-use redlock_core::{LockManager, LockManagerBuilder};
+use redlock_core::{LockGuard, LockManager, LockManagerBuilder};
 use redlock_tests::{PostgresServer, builder, eventually, skip};
 
 const LONG: Duration = Duration::from_secs(300);
@@ -39,6 +40,20 @@ async fn connect(url: &str) -> LockManager {
 /// Waits until an abandoned attempt has left no lock behind.
 async fn no_lock_is_left(server: &PostgresServer) {
     eventually("no lock is left", SOON, async || (server.locks_count().await == 0).then_some(()))
+        .await;
+}
+
+/// Waits until the manager acquires a fenced lock with a long lease.
+async fn acquire(manager: &LockManager, key: &str) -> LockGuard {
+    eventually("the lock is acquired", SOON, async || {
+        manager.lock(key).fenced(true).expire(LONG).try_acquire().await.ok()
+    })
+    .await
+}
+
+/// Waits until the manager is connected.
+async fn is_connected(manager: &LockManager) {
+    eventually("the manager is connected", SOON, async || manager.is_available().then_some(()))
         .await;
 }
 

@@ -128,7 +128,7 @@ pub(super) fn traversable(dir: &Path) {
 }
 
 /// Copies a folder with its owners and permissions.
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     run(Command::new("cp").arg("-a").args([from, to]));
 }
 

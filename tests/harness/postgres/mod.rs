@@ -238,6 +238,23 @@ impl PostgresServer {
         }
     }
 
+    /// Copies the data of a server that does not run, for [`restore`](Self::restore).
+    pub fn back_up(&self) {
+        assert!(self.process.is_none(), "the files of a server that runs change");
+        files::copy(&self.data(), &self.dir.path().join("backup"));
+    }
+
+    /// Replaces the data of a server that does not run by its [backup](Self::back_up).
+    ///
+    /// # Panics
+    ///
+    /// If there is no backup.
+    pub fn restore(&self) {
+        assert!(self.process.is_none(), "the server uses its files");
+        std::fs::remove_dir_all(self.data()).expect("the data of the server");
+        std::fs::rename(self.dir.path().join("backup"), self.data()).expect("a backup");
+    }
+
     fn schema(&self) -> &str {
         self.options.schema.as_deref().unwrap_or(SCHEMA)
     }

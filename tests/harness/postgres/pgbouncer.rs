@@ -1,7 +1,9 @@
 //! The connection pooler pgbouncer.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::files::{Installation, traversable};
@@ -11,17 +13,19 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::scratch::scratch;
 
-/// A pgbouncer in transaction mode in front of a [`PostgresServer`]. Dropping the value ends the process.
+/// A pgbouncer in front of a [`PostgresServer`]. Dropping the value ends the process.
 #[derive(Debug)]
 pub struct PgBouncer {
     process: Process,
+    /// The program and its arguments.
+    command: (OsString, Vec<OsString>),
     port: Port,
     url: String,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl PgBouncer {
-    /// Starts a pgbouncer and waits until it accepts connections.
+    /// Starts a pgbouncer in transaction mode, and waits until it accepts connections.
     ///
     /// # Errors
     ///
@@ -31,6 +35,19 @@ impl PgBouncer {
     ///
     /// If the process cannot be started.
     pub async fn start(server: &PostgresServer) -> Result<Self, String> {
+        Self::start_with(server, "pool_mode = transaction").await
+    }
+
+    /// As [`start`](Self::start), with these lines of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// There is no pgbouncer on this machine. The error is the reason.
+    ///
+    /// # Panics
+    ///
+    /// If the process cannot be started.
+    pub async fn start_with(server: &PostgresServer, settings: &str) -> Result<Self, String> {
         let program = program().ok_or("pgbouncer is missing")?;
         let installation = Installation::find()?;
         let dir = scratch();
@@ -43,8 +60,7 @@ impl PgBouncer {
         let method = if password.is_some() { "scram-sha-256" } else { "trust" };
         let configuration = format!(
             "[databases]\npostgres = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-             listen_port = {number}\nunix_socket_dir =\npool_mode = transaction\nauth_type = {method}\n\
-             auth_file = {path}/users\n",
+             listen_port = {number}\nunix_socket_dir =\nauth_type = {method}\nauth_file = {path}/users\n{settings}\n",
             server.port()
         );
         let users = format!("\"app\" \"{}\"\n", password.unwrap_or_default().replace('"', "\"\""));
@@ -53,18 +69,38 @@ impl PgBouncer {
             std::fs::write(&file, text).expect("a file");
             installation.own(&file);
         }
-        let (command, mut arguments) = installation.program(&program);
-        arguments.push(folder.join("ini").into());
-        let log = dir.path().join("log");
-        let process = Process::start(&command, arguments, &[], &log).expect("a process");
-        let mut this = Self { process, url: server.url_at("127.0.0.1", number), port, _dir: dir };
+        let mut command = installation.program(&program);
+        command.1.push(folder.join("ini").into());
+        let process = Self::launch(&command, dir.path(), number).await;
+        Ok(Self { process, command, url: server.url_at("127.0.0.1", number), port, dir })
+    }
+
+    async fn launch(
+        (program, arguments): &(OsString, Vec<OsString>),
+        dir: &Path,
+        port: u16,
+    ) -> Process {
+        let log = dir.join("log");
+        let mut process = Process::start(program, arguments, &[], &log).expect("a process");
         eventually("pgbouncer accepts connections", START, async || {
-            let ended = this.process.ended().expect("the state of the process").is_some();
+            let ended = process.ended().expect("the state of the process").is_some();
             assert!(!ended, "{}", std::fs::read_to_string(&log).unwrap_or_default());
-            tokio::net::TcpStream::connect(("127.0.0.1", number)).await.ok()
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()
         })
         .await;
-        Ok(this)
+        process
+    }
+
+    /// Ends the process by SIGKILL, or in order by SIGTERM, and starts it again on the same port.
+    ///
+    /// # Panics
+    ///
+    /// If the process does not end or start.
+    pub async fn restart(&mut self, is_killed: bool) {
+        let signal = if is_killed { Signal::KILL } else { Signal::TERM };
+        self.process.signal(signal).expect("a signal");
+        assert!(self.process.wait(START).expect("its exit status").is_some(), "it does not end");
+        self.process = Self::launch(&self.command, self.dir.path(), self.port()).await;
     }
 
     /// Returns the port, on 127.0.0.1.
@@ -72,7 +108,12 @@ impl PgBouncer {
         self.port.number()
     }
 
-    /// Returns the [URL](PostgresServer::url) of the server through this pooler, with the parameter that a pooler needs.
+    /// Returns the [URL](PostgresServer::url) of the server through this pooler.
+    pub fn session_url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// Returns the URL with the parameter that a pooler in transaction mode needs.
     pub fn url(&self) -> String {
         format!("{}&pooler=transaction", self.url)
     }

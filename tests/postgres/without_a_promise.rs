@@ -1,0 +1,88 @@
+//! Cases for which the guide has no promise. Each test shows the effect that the guide describes.
+
+use redlock_core::{FencingToken, LockGuard};
+use redlock_tests::{PostgresServer, eventually};
+
+use crate::failover::url;
+use crate::{KEY, LONG, SOON, acquire, connect, is_connected, is_contended, start};
+
+/// Writes with the number of a guard, as the page about fencing shows it. Returns whether the database admits the write.
+async fn writes(server: &PostgresServer, token: FencingToken) -> bool {
+    let sql = "insert into fence as f (key, number, holder) values ($1, $2, $3)
+        on conflict (key) do update set number = excluded.number, holder = excluded.holder
+        where (f.number, f.holder) <= (excluded.number, excluded.holder)";
+    let admin = server.admin().await;
+    admin.execute(sql, &[&KEY, &token.number(), &token.holder()]).await.unwrap() == 1
+}
+
+fn token(guard: &LockGuard) -> FencingToken {
+    guard.fencing_token().unwrap()
+}
+
+/// The lock of the backup's time is held again, and the later lock is gone: it has two holders. The table of the numbers was
+/// restored too, and still refuses the first holder after the second one has written.
+#[tokio::test]
+async fn a_restored_backup_brings_old_locks_back_and_forgets_later_ones() {
+    let Some(mut server) = start().await else { return };
+    let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let table =
+        "create table fence (key text primary key, number bigint not null, holder bigint not null)";
+    server.admin().await.batch_execute(table).await.unwrap();
+    let old = holder.lock("old").expire(LONG).try_acquire().await.unwrap();
+    server.stop();
+    server.back_up();
+    server.restart().await;
+    is_connected(&holder).await;
+    old.release().await.unwrap();
+    let first = holder.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
+    assert!(writes(&server, token(&first)).await);
+
+    server.kill();
+    server.restore();
+    server.restart().await;
+    is_contended(&other, "old").await;
+    let second = acquire(&other, KEY).await;
+    assert!(first.is_valid() && second.is_valid());
+    assert!(token(&second) > token(&first));
+    assert!(writes(&server, token(&second)).await);
+    assert!(!writes(&server, token(&first)).await);
+}
+
+/// The numbers of the standby are at least its own time. Only the row of the lock, which a synchronous standby has, keeps
+/// them above those of the former primary.
+#[tokio::test]
+async fn a_promoted_standby_whose_clock_is_behind_may_give_smaller_numbers() {
+    for synchronous in [false, true] {
+        let Some(mut primary) = start().await else { return };
+        let clock = format!(
+            "create schema stepped; grant usage on schema stepped to app; \
+             create function stepped.clock_timestamp() returns timestamptz volatile language sql \
+                 return pg_catalog.clock_timestamp() - \
+                     case current_setting('port') when '{}' then interval '0' else interval '1 hour' end; \
+             alter role app set search_path = stepped, pg_catalog",
+            primary.port()
+        );
+        primary.admin().await.batch_execute(&clock).await.unwrap();
+        let replica = primary.start_replica(synchronous).await;
+        let url = url(&primary, &replica);
+        let (holder, other) = (connect(&url).await, connect(&url).await);
+        if !synchronous {
+            replica.cut_off().await;
+        }
+        let first = holder.lock(KEY).fenced(true).try_acquire().await.unwrap();
+        let number = token(&first).number();
+        first.release().await.unwrap();
+        if synchronous {
+            // The standby has the release, whose transaction does not wait for it.
+            eventually("the lock is free", SOON, async || {
+                (replica.locks_count().await == 0).then_some(())
+            })
+            .await;
+        }
+        primary.kill();
+        replica.promote().await;
+        let next = acquire(&other, KEY).await;
+        let next = token(&next).number();
+        assert_eq!(next > number, synchronous, "{next} after {number}");
+    }
+}
