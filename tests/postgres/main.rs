@@ -14,7 +14,7 @@ mod without_a_promise;
 
 use std::time::Duration;
 
-use redlock_core::{LockGuard, LockManager, LockManagerBuilder};
+use redlock_core::{LockError, LockGuard, LockManager, LockManagerBuilder, NodeError, Vote};
 use redlock_tests::{PostgresServer, builder, eventually, skip};
 
 const LONG: Duration = Duration::from_secs(300);
@@ -35,6 +35,13 @@ fn impatient(url: &str) -> LockManagerBuilder {
 
 async fn connect(url: &str) -> LockManager {
     impatient(url).connect().await.unwrap()
+}
+
+/// Returns the failed vote of the only node.
+fn failure(error: &LockError) -> &NodeError {
+    let vote = error.votes().and_then(|votes| votes.iter().find_map(|(_, vote)| vote));
+    let Some(Vote::Failed(reason)) = vote else { panic!("{error:?}") };
+    reason
 }
 
 /// Waits until an abandoned attempt has left no lock behind.

@@ -1,19 +1,39 @@
-//! pgbouncer in transaction mode.
+//! pgbouncer in transaction mode and in session mode.
 
-use redlock_tests::{PgBouncer, PostgresServer, connect, skip};
+use redlock_core::NodeError;
+use redlock_tests::{Logs, PgBouncer, PostgresServer, eventually, skip};
+use tokio_postgres::NoTls;
 
-use crate::{KEY, LONG, impatient, is_contended, no_lock_is_left, serves, start};
+use crate::{
+    KEY, LONG, SOON, connect, failure, impatient, is_connected, is_contended, no_lock_is_left,
+    serves, start,
+};
 
-async fn start_pooled() -> Option<(PostgresServer, PgBouncer)> {
+const TRANSACTIONS: &str = "pool_mode = transaction";
+/// pgbouncer knows the startup parameter `options` since 1.20.
+const SESSIONS: &str = "pool_mode = session\nignore_startup_parameters = options";
+/// All clients share one session, although each has sent its own parameters.
+const ONE_SESSION: &str =
+    "pool_mode = transaction\nignore_startup_parameters = options\ndefault_pool_size = 1";
+
+async fn start_pooled(settings: &str) -> Option<(PostgresServer, PgBouncer)> {
     let server = start().await?;
-    let pooler = PgBouncer::start(&server).await.inspect_err(|why| skip(why)).ok()?;
-    Some((server, pooler))
+    let pooler = PgBouncer::start_with(&server, settings).await;
+    Some((server, pooler.inspect_err(|why| skip(why)).ok()?))
+}
+
+/// Executes a command in a session behind a pooler, as another client of it.
+async fn execute(pooler: &PgBouncer, command: &str) {
+    let config = format!("host=127.0.0.1 port={} user=app dbname=postgres", pooler.port());
+    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute(command).await.unwrap();
 }
 
 #[tokio::test]
 async fn locks_work_behind_a_pooler() {
-    let Some((server, pooler)) = start_pooled().await else { return };
-    let (one, other) = (connect([pooler.url()]).await, connect([pooler.url()]).await);
+    let Some((server, pooler)) = start_pooled(TRANSACTIONS).await else { return };
+    let (one, other) = (connect(&pooler.url()).await, connect(&pooler.url()).await);
     let guard = one.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
     let number = guard.fencing_token().unwrap();
     is_contended(&other, KEY).await;
@@ -30,10 +50,84 @@ async fn locks_work_behind_a_pooler() {
     no_lock_is_left(&server).await;
 }
 
+/// The session stays with its client, so that it keeps prepared statements and gets notifications.
+#[tokio::test]
+async fn a_pooler_in_session_mode_needs_no_parameter() {
+    let logs = Logs::collect();
+    let options = PostgresServer::options().setting("log_statement", "all");
+    let Ok(server) = options.start().await.inspect_err(|why| skip(why)) else { return };
+    let pooler = PgBouncer::start_with(&server, SESSIONS).await;
+    let Ok(pooler) = pooler.inspect_err(|why| skip(why)) else { return };
+    let warnings = || logs.count("WARN", "notifications of the server do not arrive");
+    // The notification of the node to itself may be late on a busy machine.
+    let manager = eventually("the notification arrives", SOON, async || {
+        let ends = || server.log().matches("unlisten redlock_").count();
+        let (former_ends, former_warnings) = (ends(), warnings());
+        let manager = connect(&pooler.session_url()).await;
+        eventually("the node ends its check", SOON, async || (ends() > former_ends).then_some(()))
+            .await;
+        (warnings() == former_warnings).then_some(manager)
+    })
+    .await;
+    let guard = manager.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    is_contended(&manager, KEY).await;
+    guard.release().await.unwrap();
+    no_lock_is_left(&server).await;
+}
+
 #[tokio::test]
 async fn without_the_parameter_the_error_names_it() {
-    let Some((_server, pooler)) = start_pooled().await else { return };
-    let url = pooler.url().replace("&pooler=transaction", "");
-    let error = impatient(&url).connect().await.expect_err("the pooler refuses the session");
+    let Some((_server, pooler)) = start_pooled(TRANSACTIONS).await else { return };
+    let error =
+        impatient(&pooler.session_url()).connect().await.expect_err("a parameter that is unknown");
+    assert!(error.to_string().contains("unsupported startup parameter"), "{error}");
     assert!(error.to_string().contains("pooler=transaction"), "{error}");
+}
+
+/// Another service has prepared statements of the same names in the session (42P05).
+#[tokio::test]
+async fn a_pooler_that_accepts_all_startup_parameters_is_named_when_a_statement_exists() {
+    let Some((_server, pooler)) = start_pooled(ONE_SESSION).await else { return };
+    let prepare = |index| format!("prepare s{index} as select 1;");
+    execute(&pooler, &(0..1000).map(prepare).collect::<String>()).await;
+    let error = impatient(&pooler.session_url()).connect().await.expect_err("a second statement");
+    assert!(error.to_string().contains("already exists"), "{error}");
+    assert!(error.to_string().contains("pooler=transaction"), "{error}");
+}
+
+/// The pooler sends the statement to a session that has not prepared it (26000).
+#[tokio::test]
+async fn a_pooler_that_accepts_all_startup_parameters_is_named_when_a_statement_is_missing() {
+    let Some((server, pooler)) = start_pooled(ONE_SESSION).await else { return };
+    let manager = connect(&pooler.session_url()).await;
+    execute(&pooler, "deallocate all").await;
+    let error = manager.lock(KEY).try_acquire().await.expect_err("a missing statement");
+    let NodeError::Server(reason) = failure(&error) else { panic!("{error:?}") };
+    assert!(reason.contains("does not exist"), "{reason}");
+    assert!(reason.contains("pooler=transaction"), "{reason}");
+    no_lock_is_left(&server).await;
+}
+
+/// All connections break. Behind a pooler in transaction mode the waiter polls, and otherwise it listens again.
+#[tokio::test]
+async fn a_holder_and_a_waiter_outlast_the_end_of_the_pooler() {
+    for (settings, url) in
+        [(TRANSACTIONS, PgBouncer::url as fn(&_) -> _), (SESSIONS, PgBouncer::session_url)]
+    {
+        let Some((server, mut pooler)) = start_pooled(settings).await else { return };
+        let (holder, other) = (connect(&url(&pooler)).await, connect(&url(&pooler)).await);
+        for is_killed in [false, true] {
+            let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+            let waiter = tokio::spawn(other.lock(KEY).wait_time(LONG).acquire());
+            is_contended(&other, KEY).await;
+            pooler.restart(is_killed).await;
+            is_contended(&other, KEY).await;
+            assert!(guard.is_valid() && !waiter.is_finished());
+            is_connected(&holder).await;
+            guard.release().await.unwrap();
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+            is_connected(&holder).await;
+        }
+        no_lock_is_left(&server).await;
+    }
 }

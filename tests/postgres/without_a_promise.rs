@@ -1,10 +1,10 @@
 //! Cases for which the guide has no promise. Each test shows the effect that the guide describes.
 
-use redlock_core::{FencingToken, LockGuard};
+use redlock_core::{FencingToken, LockGuard, NodeError};
 use redlock_tests::{PostgresServer, eventually};
 
 use crate::failover::url;
-use crate::{KEY, LONG, SOON, acquire, connect, is_connected, is_contended, start};
+use crate::{KEY, LONG, SOON, acquire, connect, failure, is_connected, is_contended, start};
 
 /// Writes with the number of a guard, as the page about fencing shows it. Returns whether the database admits the write.
 async fn writes(server: &PostgresServer, token: FencingToken) -> bool {
@@ -84,5 +84,55 @@ async fn a_promoted_standby_whose_clock_is_behind_may_give_smaller_numbers() {
         let next = acquire(&other, KEY).await;
         let next = token(&next).number();
         assert_eq!(next > number, synchronous, "{next} after {number}");
+    }
+}
+
+/// A policy or a trigger may keep the node from reading or writing a row. One lock is free, and somebody has the other.
+#[tokio::test]
+async fn policies_and_triggers_on_the_table_lead_to_no_second_holder() {
+    let Some(server) = start().await else { return };
+    let (manager, admin) = (connect(&server.url()).await, server.admin().await);
+    let policy = |policy: &str| {
+        let enable = "alter table locks.redlock_lease enable row level security";
+        if policy.is_empty() {
+            enable.to_owned()
+        } else {
+            format!("{enable}; create policy p on locks.redlock_lease {policy}")
+        }
+    };
+    let trigger = |event: &str| {
+        format!(
+            "create function locks.refuse() returns trigger language plpgsql as 'begin return null; end'; \
+             create trigger t before {event} on locks.redlock_lease for each row execute function locks.refuse()"
+        )
+    };
+    for (change, free, held) in [
+        (policy(""), "not permitted", "not permitted"),
+        (policy("for insert with check (true)"), "not permitted", "not permitted"),
+        (policy("using (token = '') with check (true)"), "not permitted", "not permitted"),
+        (policy("using (expires < now()) with check (true)"), "not permitted", "not permitted"),
+        (policy("using (true)"), "granted", "contended"),
+        (trigger("insert"), "contended", "contended"),
+        (trigger("insert or update"), "contended", "contended"),
+        (trigger("update"), "granted", "contended"),
+    ] {
+        let hold = "truncate locks.redlock_lease; \
+            insert into locks.redlock_lease values ('held', 'token', now() + interval '1 hour', 1)";
+        admin.batch_execute(hold).await.unwrap();
+        admin.batch_execute(&change).await.unwrap();
+        for (key, expected) in [("free", free), ("held", held)] {
+            let outcome = match manager.lock(key).try_acquire().await {
+                Ok(_) => "granted",
+                Err(error) if error.is_contended() => "contended",
+                Err(error) if matches!(failure(&error), NodeError::NotPermitted(_)) => {
+                    "not permitted"
+                }
+                Err(error) => panic!("{change}: {error:?}"),
+            };
+            assert_eq!(outcome, expected, "{change}: {key}");
+        }
+        let repair = "alter table locks.redlock_lease disable row level security; \
+            drop policy if exists p on locks.redlock_lease; drop function if exists locks.refuse cascade";
+        admin.batch_execute(repair).await.unwrap();
     }
 }
