@@ -1,8 +1,13 @@
-//! Connections that break.
+//! Connections that are slow or break.
 
-use crate::{KEY, LONG, SOON, connect, is_connected, is_contended, no_lock_is_left, serves, start};
-use redlock_core::LockError;
-use redlock_tests::{Direction, Proxy, Traffic, eventually};
+use std::time::Duration;
+
+use redlock_core::{LockError, LockManager};
+use redlock_tests::{Connection, Direction, PostgresServer, Proxy, Traffic, eventually, skip};
+
+use crate::{
+    KEY, LONG, SOON, acquire, connect, is_connected, is_contended, no_lock_is_left, serves, start,
+};
 
 #[tokio::test]
 async fn a_lock_outlasts_its_connections() {
@@ -19,6 +24,26 @@ async fn a_lock_outlasts_its_connections() {
     serves(&other, KEY).await;
 }
 
+/// The proxy delays the data of each connection by another time, so that the connections overtake each other.
+#[tokio::test]
+async fn locks_exclude_each_other_over_slow_connections() {
+    let Some(server) = start().await else { return };
+    let proxy = Proxy::to_port(server.port()).await;
+    let url = server.url_at("127.0.0.1", proxy.port());
+    let (one, other) = (connect(&url).await, connect(&url).await);
+    for (connection, delay) in proxy.connections().iter().zip((10..).step_by(30)) {
+        connection.set_both(Traffic::Delay(Duration::from_millis(delay)));
+    }
+    for key in ["a", "b", "c", "d"] {
+        let guard = acquire(&one, key).await;
+        is_contended(&other, key).await;
+        let waiter = tokio::spawn(other.lock(key).wait_time(LONG).acquire());
+        guard.release().await.unwrap();
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+    }
+    no_lock_is_left(&server).await;
+}
+
 /// The connection ends before, within and after a statement and its reply.
 #[tokio::test]
 async fn a_connection_that_breaks_at_any_byte_leaves_no_lock_behind() {
@@ -26,6 +51,7 @@ async fn a_connection_that_breaks_at_any_byte_leaves_no_lock_behind() {
     let proxy = Proxy::to_port(server.port()).await;
     let url = format!("{}&connections=1", server.url_at("127.0.0.1", proxy.port()));
     let manager = connect(&url).await;
+    serves(&manager, KEY).await;
     for direction in [Direction::ToServer, Direction::ToClient] {
         for bytes in (0..300).step_by(37) {
             serves(&manager, KEY).await;
@@ -46,36 +72,75 @@ async fn a_connection_that_breaks_at_any_byte_leaves_no_lock_behind() {
 /// because the release of the lock was executed before it.
 #[tokio::test]
 async fn a_statement_that_arrives_after_its_connection_sets_no_lock() {
-    let Some(server) = start().await else { return };
+    let options = PostgresServer::options().setting("log_statement", "all");
+    let Ok(server) = options.start().await.inspect_err(|why| skip(why)) else { return };
     let proxy = Proxy::to_port(server.port()).await;
-    let manager = connect(&server.url_at("127.0.0.1", proxy.port())).await;
-    serves(&manager, KEY).await;
-    let connections = proxy.connections();
-    let received = || -> usize {
-        connections.iter().map(|connection| connection.received(Direction::ToServer)).sum()
-    };
-    for connection in &connections {
-        connection.set(Direction::ToServer, Traffic::Hold);
-    }
-    let before = received();
-    let attempt = tokio::spawn(manager.lock(KEY).expire(LONG).try_acquire());
-    eventually("the proxy holds the statement back", SOON, async || {
-        (received() > before).then_some(())
+    let url = format!("{}&connections=1", server.url_at("127.0.0.1", proxy.port()));
+    let manager = connect(&url).await;
+    let held_back = HeldBack::acquisition(&server, &proxy, &manager).await;
+    // The acquisition does not reach the server, so that this is its release.
+    eventually("the release arrives", SOON, async || {
+        server.log().contains(&format!("$1 = '{}'", HeldBack::key())).then_some(())
     })
     .await;
-    connections.iter().for_each(redlock_tests::Connection::reset_client);
-    assert!(matches!(attempt.await.unwrap(), Err(LockError::Unavailable { .. })));
-    // The release of the attempt goes over the next connection of this key. A later operation of the key shows that the
-    // release is done.
-    serves(&manager, KEY).await;
-    for connection in &connections {
-        connection.set(Direction::ToServer, Traffic::Pass);
+    // The release was executed before these statements.
+    serves(&manager, &HeldBack::key()).await;
+    held_back.arrive(&server).await;
+    assert_eq!(server.locks_count().await, 0);
+}
+
+/// The network holds an acquisition back, whose caller has given its connection up.
+pub(crate) struct HeldBack {
+    connections: Vec<Connection>,
+    /// The processes of the server behind the connections.
+    sessions: Vec<i32>,
+}
+
+impl HeldBack {
+    /// Returns the key of the lock. A ping is shorter.
+    pub(crate) fn key() -> String {
+        KEY.repeat(25)
     }
-    eventually("the former connections are over", SOON, async || {
-        let is_over = |connection: &redlock_tests::Connection| connection.is_over();
-        connections.iter().all(is_over).then_some(())
-    })
-    .await;
-    no_lock_is_left(&server).await;
-    serves(&connect(&server.url()).await, KEY).await;
+
+    /// Makes an acquisition, holds it back, and breaks the connections of the client.
+    pub(crate) async fn acquisition(
+        server: &PostgresServer,
+        proxy: &Proxy,
+        manager: &LockManager,
+    ) -> Self {
+        let connections = proxy.connections();
+        let sql = "select pid from pg_stat_activity where application_name = 'redlock'";
+        let sessions = server.admin().await.query(sql, &[]).await.unwrap();
+        let sessions = sessions.iter().map(|session| session.get(0)).collect();
+        let received = || -> Vec<_> {
+            let received = |connection: &Connection| connection.received(Direction::ToServer);
+            connections.iter().map(received).collect()
+        };
+        for connection in &connections {
+            connection.set(Direction::ToServer, Traffic::Hold);
+        }
+        let before = received();
+        let attempt = tokio::spawn(manager.lock(Self::key()).expire(LONG).try_acquire());
+        eventually("the proxy holds the acquisition back", SOON, async || {
+            let mut more = received().into_iter().zip(&before).map(|(now, before)| now - before);
+            more.any(|more| more > Self::key().len()).then_some(())
+        })
+        .await;
+        connections.iter().for_each(Connection::reset_client);
+        assert!(matches!(attempt.await.unwrap(), Err(LockError::Unavailable { .. })));
+        Self { connections, sessions }
+    }
+
+    /// Delivers the acquisition, and waits for the end of the sessions that get it.
+    pub(crate) async fn arrive(self, server: &PostgresServer) {
+        for connection in &self.connections {
+            connection.set(Direction::ToServer, Traffic::Pass);
+        }
+        let admin = server.admin().await;
+        eventually("the former sessions are over", SOON, async || {
+            let sql = "select from pg_stat_activity where pid = any($1)";
+            admin.query(sql, &[&self.sessions]).await.unwrap().is_empty().then_some(())
+        })
+        .await;
+    }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redlock_core::{Credentials, LockError};
-use redlock_tests::{Connection, Direction, Proxy, Traffic, eventually};
+use redlock_core::Credentials;
+use redlock_tests::{Proxy, eventually};
 
+use crate::network::HeldBack;
 use crate::{KEY, LONG, SOON, impatient, no_lock_is_left, serves, start};
 
 /// Each error names what is wrong and the statement that repairs it.
@@ -133,22 +134,8 @@ async fn a_node_with_a_new_role_waits_for_the_end_of_its_former_session() {
     let builder = impatient(&url).node_timeout(SOON).expire(LONG);
     let manager = builder.credentials(credentials).connect().await.unwrap();
     serves(&manager, KEY).await;
-    let connections = proxy.connections();
-    let received = || -> usize {
-        connections.iter().map(|connection| connection.received(Direction::ToServer)).sum()
-    };
-    for connection in &connections {
-        connection.set(Direction::ToServer, Traffic::Hold);
-    }
     switch.store(true, Ordering::Relaxed);
-    let before = received();
-    let attempt = tokio::spawn(manager.lock(KEY).expire(LONG).try_acquire());
-    eventually("the proxy holds the statement back", SOON, async || {
-        (received() > before).then_some(())
-    })
-    .await;
-    connections.iter().for_each(Connection::reset_client);
-    assert!(matches!(attempt.await.unwrap(), Err(LockError::Unavailable { .. })));
+    let held_back = HeldBack::acquisition(&server, &proxy, &manager).await;
     eventually("the error names the remedy", SOON, async || {
         let error = manager.lock(KEY).try_acquire().await.expect_err("the former session");
         format!("{error:?}").contains("grant pg_signal_backend to").then_some(())
@@ -156,8 +143,6 @@ async fn a_node_with_a_new_role_waits_for_the_end_of_its_former_session() {
     .await;
     admin.batch_execute("grant pg_signal_backend to next").await.unwrap();
     serves(&manager, KEY).await;
-    for connection in &connections {
-        connection.set(Direction::ToServer, Traffic::Pass);
-    }
+    held_back.arrive(&server).await;
     no_lock_is_left(&server).await;
 }
