@@ -13,6 +13,8 @@
 //! * [`unsettled`]: acquisitions behind a pooler that have no reply.
 
 mod channels;
+#[cfg(test)]
+mod channels_tests;
 mod connect;
 mod error;
 mod link;
