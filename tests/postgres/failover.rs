@@ -30,6 +30,18 @@ async fn a_synchronous_replica_that_takes_over_has_every_lock() {
     assert!(next.fencing_token().unwrap() > number);
 }
 
+/// A failover that undoes a release only keeps the lock for longer.
+#[tokio::test]
+async fn a_release_does_not_wait_for_the_synchronous_replica() {
+    let Some(primary) = start().await else { return };
+    let mut replica = primary.start_replica(true).await;
+    let manager = connect(&primary.url()).await;
+    let guard = acquire(&manager, KEY).await;
+    replica.freeze();
+    guard.release().await.unwrap();
+    no_lock_is_left(&primary).await;
+}
+
 /// A case that the guide does not promise to prevent: without a synchronous replica and without the guard, a failover leads
 /// to two holders.
 #[tokio::test]

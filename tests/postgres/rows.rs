@@ -2,6 +2,8 @@
 
 use crate::{KEY, LONG, connect, start};
 
+const TABLE: &str = "locks.redlock_lease";
+
 /// So the numbers grow even after the row was deleted, or lost by a failover.
 #[tokio::test]
 async fn a_fencing_number_is_no_smaller_than_the_time_of_the_server() {
@@ -55,4 +57,41 @@ async fn a_refusal_does_not_lock_the_row() {
     let before = locker().await;
     assert!(other.lock(KEY).try_acquire().await.unwrap_err().is_contended());
     assert_eq!(locker().await, before);
+}
+
+/// A row must stay for a day, and its number must be a day old too: another node may have given the number, or a clock may be
+/// stepped back.
+#[tokio::test]
+async fn a_clean_up_deletes_only_rows_that_nobody_has_used_for_a_day() {
+    let Some(server) = start().await else { return };
+    let admin = server.admin().await;
+    let rows = "insert into locks.redlock_lease select name, token, now() + expires * interval '1 hour',
+        (extract(epoch from now() + number * interval '1 hour') * 1000000)::bigint
+        from (values ('unused', '', -25, -25), ('expired', 'token', -25, -25), ('held', 'token', 1, -25),
+            ('recent', '', -23, -25), ('recent number', '', -25, -23)) as row (name, token, expires, number)";
+    admin.batch_execute(rows).await.unwrap();
+    let sql = include_str!("../../redlock-core/src/node/postgres/sql/clean_up.sql");
+    let deleted = admin.query(&sql.replace("{table}", TABLE), &[]).await.unwrap();
+    assert_eq!(deleted.len(), 2);
+    let sql = "select name from locks.redlock_lease order by name";
+    let left = admin.query(sql, &[]).await.unwrap();
+    let left: Vec<&str> = left.iter().map(|row| row.get(0)).collect();
+    assert_eq!(left, ["held", "recent", "recent number"]);
+}
+
+/// The lock may have another holder soon, whose number must not be the confirmed one.
+#[tokio::test]
+async fn no_number_is_confirmed_after_the_end_of_the_lease() {
+    let Some(server) = start().await else { return };
+    let admin = server.admin().await;
+    let sql = include_str!("../../redlock-core/src/node/postgres/sql/confirm.sql");
+    let sql = sql.replace("{table}", TABLE);
+    for (rest, confirmed) in [("1 hour", 1), ("-1 ms", 0)] {
+        let row = format!(
+            "truncate {TABLE}; insert into {TABLE} values ('{KEY}', 'token', now() + interval '{rest}', 1)"
+        );
+        admin.batch_execute(&row).await.unwrap();
+        let rows = admin.query(&sql, &[&KEY, &"token", &2_i64]).await.unwrap();
+        assert_eq!(rows.len(), confirmed, "{rest}");
+    }
 }
