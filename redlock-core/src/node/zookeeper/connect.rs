@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::frames::{ServerStream, put_frame};
 use super::jute::{JuteReader, JuteWriter};
 use super::requests::{
-    Authenticate, CloseSession, ErrorCode, Exists, ReplyHeader, RequestError, encode,
+    AUTHENTICATE_XID, ErrorCode, ReplyHeader, RequestError, authenticate, close_session, exists,
 };
 #[cfg(feature = "tls")]
 use super::tls;
@@ -163,7 +163,7 @@ impl SessionConnector {
         let refused = || NodeError::Server("the server refuses a new session".into());
         let accepted = accepted.ok_or_else(refused)?;
         let mut out = Vec::new();
-        put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &encode(&CloseSession)]);
+        put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &close_session().content]);
         stream.write(&out).await.map_err(not_connected)?;
         stream.frames.next().await.map_err(not_connected)?;
         let checked = self.url.check_tick(accepted.timeout / 2);
@@ -180,15 +180,13 @@ impl SessionConnector {
         let mut out = Vec::new();
         let is_login = login.is_some();
         if let Some(login) = login {
-            let request = encode(&Authenticate { login });
-            put_frame(&mut out, &[&Authenticate::XID.to_be_bytes(), &request]);
+            put_frame(&mut out, &[&AUTHENTICATE_XID.to_be_bytes(), &authenticate(&login).content]);
         }
         if !chroot.is_empty() {
-            let request = encode(&Exists { path: chroot.clone() });
-            put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &request]);
+            put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &exists(chroot).content]);
         }
         stream.write(&out).await.map_err(not_connected)?;
-        if is_login && let Some(code) = reply(stream, Authenticate::XID).await? {
+        if is_login && let Some(code) = reply(stream, AUTHENTICATE_XID).await? {
             return Err(NodeError::Credentials(code.to_string().into()));
         }
         if chroot.is_empty() {

@@ -18,7 +18,7 @@ use super::evidence::Evidence;
 use super::frames::{FrameReader, ServerStream, put_frame};
 use super::jute::JuteReader;
 use super::requests::{
-    CloseSession, ReplyHeader, RequestError, Sync, WatchDeletion, ZookeeperRequest, encode,
+    Decode, ReplyHeader, Request, RequestError, close_session, sync, watch_deletion,
 };
 use crate::clock::{Clock, Moment, nanos};
 use crate::error::NodeError;
@@ -71,30 +71,27 @@ impl SessionLink {
     }
 
     /// Sends a request. The request stays when the future is dropped.
-    pub(super) fn send<R: ZookeeperRequest>(
-        &self,
-        request: &R,
-    ) -> Result<PendingReply<R::Reply>, NodeError> {
+    pub(super) fn send<T>(&self, request: Request<T>) -> Result<PendingReply<T>, NodeError> {
         self.send_with(request, None)
     }
 
     /// Watches an ephemeral node.
     pub(super) fn watch(&self, path: String) -> Result<(PendingReply<()>, Watch), NodeError> {
         let (sender, receiver) = oneshot::channel();
-        let request = WatchDeletion { path: path.clone() };
-        let reply = self.send_with(&request, Some((path, sender)))?;
+        let reply = self.send_with(watch_deletion(&path), Some((path, sender)))?;
         Ok((reply, Watch(receiver)))
     }
 
-    fn send_with<R: ZookeeperRequest>(
+    fn send_with<T>(
         &self,
-        request: &R,
+        request: Request<T>,
         watch: Option<(String, oneshot::Sender<()>)>,
-    ) -> Result<PendingReply<R::Reply>, NodeError> {
+    ) -> Result<PendingReply<T>, NodeError> {
         let (sender, answer) = oneshot::channel();
-        let outgoing = Outgoing { content: encode(request), reply: sender, watch };
+        let Request { content, decode } = request;
+        let outgoing = Outgoing { content, reply: sender, watch };
         self.requests.send(outgoing).map_err(|_| NodeError::NotConnected(self.state.reason()))?;
-        Ok(PendingReply { answer, state: Arc::clone(&self.state), decode: R::decode })
+        Ok(PendingReply { answer, state: Arc::clone(&self.state), decode })
     }
 
     /// Returns whether the server owes a reply, and for how long.
@@ -123,7 +120,7 @@ impl ConnectionState {
 pub(super) struct PendingReply<T> {
     answer: oneshot::Receiver<Result<Vec<u8>, RequestError>>,
     state: Arc<ConnectionState>,
-    decode: fn(&mut JuteReader<'_>) -> Option<T>,
+    decode: Decode<T>,
 }
 
 impl<T> Future for PendingReply<T> {
@@ -328,7 +325,7 @@ impl SessionDriver<'_> {
                     if evidence.lock().is_stale(now) {
                         return "this process or the ensemble has paused".to_owned();
                     }
-                    let beat = encode(&Sync { path: self.context.path.clone() });
+                    let beat = sync(&self.context.path).content;
                     self.owed.lock().add(&mut out, &beat, OwedReply::Beat(now));
                     next_beat.as_mut().reset(Instant::now() + Evidence::beat_interval(*session_timeout));
                 }
@@ -341,7 +338,7 @@ impl SessionDriver<'_> {
                 }
                 () = closing.cancelled() => {
                     let reply = OwedReply::Request(oneshot::channel().0, None);
-                    self.owed.lock().add(&mut out, &encode(&CloseSession), reply);
+                    self.owed.lock().add(&mut out, &close_session().content, reply);
                     is_closed = true;
                 }
             }

@@ -16,8 +16,8 @@ use super::jute::JuteWriter;
 use super::link::{LinkContext, LinkRequests, SessionLink, drive};
 use super::played_server::{CLOSE_SESSION, PlayedServer, SYNC};
 use super::requests::{
-    Acl, Children, Create, CreateKind, Delete, ErrorCode, GetChildren, GetData, RequestError,
-    SetData,
+    Acl, Children, ErrorCode, RequestError, create_container, create_ephemeral, delete,
+    get_children, get_data, set_data,
 };
 use crate::clock::Clock;
 use crate::clock::fake::RuntimeClock;
@@ -76,10 +76,6 @@ fn driven() -> (PlayedServer<DuplexStream>, SessionLink, Running) {
     (server, link, tokio::spawn(driven.run()))
 }
 
-fn delete(path: &str) -> Delete {
-    Delete { path: path.to_owned() }
-}
-
 fn broke(reason: &str) -> RequestError {
     RequestError::ConnectionBroke(reason.into())
 }
@@ -89,7 +85,7 @@ async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
     let (mut server, link, _task) = driven();
     let mut replies = Vec::new();
     for number in 0..200 {
-        replies.push(link.send(&delete(&format!("/{number}"))).unwrap());
+        replies.push(link.send(delete(&format!("/{number}"))).unwrap());
     }
     // A dropped future does not withdraw its request.
     drop(replies.remove(7));
@@ -110,13 +106,11 @@ async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
 #[tokio::test(start_paused = true)]
 async fn requests_and_replies_have_the_encoding_of_zookeeper() {
     let (mut server, link, _task) = driven();
-    let path = "/a".to_owned();
-    for (kind, acl, op, expected) in [
-        (CreateKind::EphemeralSequential, Acl::Open, 1, &b"\0\0\0\x02/a\0\0\0\x01x\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03"[..]),
-        (CreateKind::Container, Acl::CreatorAll, 19, b"\0\0\0\x02/a\0\0\0\x01x\0\0\0\x01\0\0\0\x1f\0\0\0\x04auth\0\0\0\0\0\0\0\x04"),
+    for (create, op, expected) in [
+        (create_ephemeral("/a", b"x", Acl::Open), 1, &b"\0\0\0\x02/a\0\0\0\x01x\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03"[..]),
+        (create_container("/a", Acl::CreatorAll), 19, b"\0\0\0\x02/a\0\0\0\0\0\0\0\x01\0\0\0\x1f\0\0\0\x04auth\0\0\0\0\0\0\0\x04"),
     ] {
-        let create = Create { path: path.clone(), data: b"x".to_vec(), kind, acl };
-        let made = link.send(&create).unwrap();
+        let made = link.send(create).unwrap();
         let request = server.operation().await;
         assert_eq!((request.op, &request.body[..]), (op, expected));
         server.reply(&request, 0, 0, b"\0\0\0\x03/a1").await;
@@ -125,18 +119,18 @@ async fn requests_and_replies_have_the_encoding_of_zookeeper() {
     let mut stat = JuteWriter::default();
     stat.long(1).long(2).long(3).long(4).int(5).int(6).int(7).long(8).int(9).int(10).long(11);
     let stat = stat.into_bytes();
-    let children = link.send(&GetChildren { path: path.clone() }).unwrap();
+    let children = link.send(get_children("/a")).unwrap();
     let request = server.operation().await;
     assert_eq!((request.op, &request.body[..]), (12, &b"\0\0\0\x02/a\0"[..]));
     server.reply(&request, 0, 0, &[b"\0\0\0\x02\0\0\0\x01b\0\0\0\x01c", &stat[..]].concat()).await;
     let expected = Children { names: vec!["b".into(), "c".into()], pzxid: 11 };
     assert_eq!(children.await, Ok(expected));
-    let data = link.send(&GetData { path: path.clone() }).unwrap();
+    let data = link.send(get_data("/a")).unwrap();
     let request = server.operation().await;
     assert_eq!((request.op, &request.body[..]), (4, &b"\0\0\0\x02/a\0"[..]));
     server.reply(&request, 0, 0, &[b"\0\0\0\x01x", &stat[..]].concat()).await;
     assert_eq!(data.await, Ok(b"x".to_vec()));
-    let set = link.send(&SetData { path: path.clone(), data: b"y".to_vec() }).unwrap();
+    let set = link.send(set_data("/a", b"y")).unwrap();
     let request = server.operation().await;
     assert_eq!(
         (request.op, &request.body[..]),
@@ -157,14 +151,14 @@ async fn an_error_says_whether_the_request_was_executed() {
         (-4, "error -4 of the server", NodeError::ConnectionBroke),
         (-127, "error -127 of the server", NodeError::Server),
     ] {
-        let reply = link.send(&delete("/a")).unwrap();
+        let reply = link.send(delete("/a")).unwrap();
         let request = server.operation().await;
         server.reply(&request, 0, code, b"").await;
         let error = reply.await.unwrap_err();
         assert_eq!(error, RequestError::Code(ErrorCode::new(code)));
         assert_eq!(NodeError::from(error), expected(text.into()));
     }
-    let reply = link.send(&GetData { path: "/a".into() }).unwrap();
+    let reply = link.send(get_data("/a")).unwrap();
     let request = server.operation().await;
     server.reply(&request, 0, 0, b"\0\0\0\x09x").await;
     let error = reply.await.unwrap_err();
@@ -212,7 +206,7 @@ async fn after_a_pause_of_the_process_the_connection_ends_before_anything_is_sen
     let beat = server.request().await;
     server.reply(&beat, 0, 0, b"").await;
     assert!(poll!(&mut run).is_pending());
-    let reply = link.send(&delete("/a")).unwrap();
+    let reply = link.send(delete("/a")).unwrap();
     advance(T * 3 / 8 + Duration::from_millis(2)).await;
     let (reason, _) = run.await;
     assert_eq!(&*reason, "this process or the ensemble has paused");
@@ -225,7 +219,7 @@ async fn after_a_pause_of_the_process_the_connection_ends_before_anything_is_sen
 async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
     let (mut server, link, driven) = connect();
     let mut run = pin!(driven.run());
-    let reply = link.send(&delete("/a")).unwrap();
+    let reply = link.send(delete("/a")).unwrap();
     assert!(poll!(&mut run).is_pending());
     let request = server.operation().await;
     server.reply(&request, 0, 0, b"").await;
@@ -239,7 +233,7 @@ async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
     let (mut server, link, _task) = driven();
     let beat = server.request().await;
     server.reply(&beat, 0, 0, b"").await;
-    let mut replies: Vec<_> = (0..5).map(|_| link.send(&delete("/a")).unwrap()).collect();
+    let mut replies: Vec<_> = (0..5).map(|_| link.send(delete("/a")).unwrap()).collect();
     let mut requests = Vec::new();
     while requests.len() < 5 {
         requests.push(server.operation().await);
@@ -258,7 +252,7 @@ async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
         assert_eq!(reply.await, Ok(()));
     }
     assert_eq!(last.await, Err(broke("no reply within 2s")));
-    let later = link.send(&delete("/a")).err();
+    let later = link.send(delete("/a")).err();
     assert_eq!(later, Some(NodeError::NotConnected("no reply within 2s".into())));
 }
 
@@ -306,7 +300,7 @@ async fn a_watch_ends_with_its_node_or_with_the_connection() {
 async fn a_reply_that_the_server_does_not_owe_ends_the_connection() {
     for wrong in 0..4 {
         let (mut server, link, task) = driven();
-        let reply = link.send(&delete("/a")).unwrap();
+        let reply = link.send(delete("/a")).unwrap();
         let mut request = server.operation().await;
         request.xid += 1;
         match wrong {
@@ -351,7 +345,7 @@ proptest! {
 async fn the_greatest_transaction_number_of_all_replies_is_kept() {
     let (mut server, link, task) = driven();
     for zxid in [7, 9, 8] {
-        let reply = link.send(&delete("/a")).unwrap();
+        let reply = link.send(delete("/a")).unwrap();
         let request = server.operation().await;
         server.reply(&request, zxid, 0, b"").await;
         reply.await.unwrap();
@@ -365,7 +359,7 @@ async fn the_greatest_transaction_number_of_all_replies_is_kept() {
 async fn the_session_is_closed_after_the_requests_that_were_sent() {
     let (mut server, link, driven) = connect();
     let closing = driven.closing.clone();
-    let reply = link.send(&delete("/a")).unwrap();
+    let reply = link.send(delete("/a")).unwrap();
     closing.cancel();
     let task = tokio::spawn(driven.run());
     let requests = [server.operation().await, server.operation().await];

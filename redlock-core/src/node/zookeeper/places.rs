@@ -155,7 +155,7 @@ impl Place {
         while self.unless_ended(shared.session.connected()).await.is_some() {
             // To its end, so that no znode is left behind.
             let prefix = self.prefix.lock().clone();
-            match shared.enter(&folder, &prefix, Vec::new()).await {
+            match shared.enter(&folder, &prefix, &[]).await {
                 Ok((znode, listed)) => {
                     if !self.wait(&shared, &folder, &znode, listed).await {
                         // It would keep out everybody, also the next place.

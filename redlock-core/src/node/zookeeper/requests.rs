@@ -8,23 +8,27 @@ use std::sync::Arc;
 use super::jute::{JuteReader, JuteWriter};
 use crate::error::NodeError;
 
-/// A request. Its encoding follows the header of the frame.
-pub(super) trait ZookeeperRequest {
-    type Reply;
-
-    /// Returns the number of the operation (`ZooDefs.OpCode`).
-    fn op(&self) -> i32;
-    fn encode(&self, out: &mut JuteWriter);
-    /// Decodes a reply without an error. Returns `None` if the bytes are not a reply to this request.
-    fn decode(reply: &mut JuteReader<'_>) -> Option<Self::Reply>;
+/// A request, and how its reply is decoded.
+pub(super) struct Request<T> {
+    /// The content of its frame after the `xid`.
+    pub(super) content: Vec<u8>,
+    pub(super) decode: Decode<T>,
 }
 
-/// Returns the content of a request's frame after the `xid`.
-pub(super) fn encode<R: ZookeeperRequest>(request: &R) -> Vec<u8> {
-    let mut out = JuteWriter::default();
-    out.int(request.op());
-    request.encode(&mut out);
-    out.into_bytes()
+/// Decodes a reply without an error. Returns `None` if the bytes are not a reply to this request.
+pub(super) type Decode<T> = fn(&mut JuteReader<'_>) -> Option<T>;
+
+impl<T> Request<T> {
+    /// Encodes a request with this number (`ZooDefs.OpCode`).
+    fn new(
+        op: i32,
+        decode: Decode<T>,
+        encode: impl for<'a> FnOnce(&'a mut JuteWriter) -> &'a mut JuteWriter,
+    ) -> Self {
+        let mut content = JuteWriter::default();
+        encode(content.int(op));
+        Self { content: content.into_bytes(), decode }
+    }
 }
 
 /// The header of a reply.
@@ -43,22 +47,8 @@ impl ReplyHeader {
     }
 }
 
-/// Creates a node, and returns its path.
-pub(super) struct Create {
-    pub(super) path: String,
-    pub(super) data: Vec<u8>,
-    pub(super) kind: CreateKind,
-    pub(super) acl: Acl,
-}
-
-/// The kind of a new node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CreateKind {
-    /// Lives as long as the session. The server appends a number to the path.
-    EphemeralSequential,
-    /// The server deletes it some time after its last child was deleted.
-    Container,
-}
+/// The version in a request that applies to any version.
+const ANY_VERSION: i32 = -1;
 
 /// The rights to a new node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,59 +59,53 @@ pub(super) enum Acl {
     CreatorAll,
 }
 
-impl ZookeeperRequest for Create {
-    type Reply = String;
+/// Creates a node that lives as long as the session, and returns its path. The server appends a number to the path.
+pub(super) fn create_ephemeral(path: &str, data: &[u8], acl: Acl) -> Request<String> {
+    create(1, 3, path, data, acl)
+}
 
-    fn op(&self) -> i32 {
-        match self.kind {
-            CreateKind::EphemeralSequential => 1,
-            CreateKind::Container => 19,
-        }
-    }
+/// Creates a node that the server deletes some time after its last child was deleted.
+pub(super) fn create_container(path: &str, acl: Acl) -> Request<String> {
+    create(19, 4, path, &[], acl)
+}
 
-    fn encode(&self, out: &mut JuteWriter) {
-        let all_rights = 31;
-        let (scheme, id) = match self.acl {
-            Acl::Open => ("world", "anyone"),
-            Acl::CreatorAll => ("auth", ""),
-        };
-        let flags = match self.kind {
-            CreateKind::EphemeralSequential => 3,
-            CreateKind::Container => 4,
-        };
-        out.text(&self.path).bytes(&self.data);
-        out.int(1).int(all_rights).text(scheme).text(id).int(flags);
-    }
-
-    fn decode(reply: &mut JuteReader<'_>) -> Option<String> {
-        reply.text().map(str::to_owned)
-    }
+fn create(op: i32, flags: i32, path: &str, data: &[u8], acl: Acl) -> Request<String> {
+    const ALL_RIGHTS: i32 = 31;
+    let (scheme, id) = match acl {
+        Acl::Open => ("world", "anyone"),
+        Acl::CreatorAll => ("auth", ""),
+    };
+    let decode = |reply: &mut JuteReader<'_>| reply.text().map(str::to_owned);
+    Request::new(op, decode, |out| {
+        out.text(path).bytes(data).int(1).int(ALL_RIGHTS).text(scheme).text(id).int(flags)
+    })
 }
 
 /// Deletes a node of any version.
-pub(super) struct Delete {
-    pub(super) path: String,
+pub(super) fn delete(path: &str) -> Request<()> {
+    Request::new(2, nothing, |out| out.text(path).int(ANY_VERSION))
 }
 
-impl ZookeeperRequest for Delete {
-    type Reply = ();
-
-    fn op(&self) -> i32 {
-        2
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.text(&self.path).int(ANY_VERSION);
-    }
-
-    fn decode(_: &mut JuteReader<'_>) -> Option<()> {
-        Some(())
-    }
+/// Fails with [`ErrorCode::NoNode`] if the node does not exist.
+pub(super) fn exists(path: &str) -> Request<()> {
+    Request::new(3, nothing, |out| out.text(path).boolean(false))
 }
 
-/// Lists the children of a node.
-pub(super) struct GetChildren {
-    pub(super) path: String,
+/// Returns the data of a node.
+pub(super) fn get_data(path: &str) -> Request<Vec<u8>> {
+    let decode = |reply: &mut JuteReader<'_>| reply.bytes().map(<[u8]>::to_vec);
+    Request::new(4, decode, |out| out.text(path).boolean(false))
+}
+
+/// Replaces the data of a node, of any version. Returns the number of the transaction (`mzxid`).
+pub(super) fn set_data(path: &str, data: &[u8]) -> Request<i64> {
+    let decode = |reply: &mut JuteReader<'_>| Some(Stat::decode(reply)?.mzxid);
+    Request::new(5, decode, |out| out.text(path).bytes(data).int(ANY_VERSION))
+}
+
+/// Waits until the server has executed all that the leader had executed before.
+pub(super) fn sync(path: &str) -> Request<()> {
+    Request::new(9, nothing, |out| out.text(path))
 }
 
 /// The children of a node.
@@ -132,175 +116,37 @@ pub(super) struct Children {
     pub(super) pzxid: i64,
 }
 
-impl ZookeeperRequest for GetChildren {
-    type Reply = Children;
-
-    fn op(&self) -> i32 {
-        12
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.text(&self.path).boolean(false);
-    }
-
-    fn decode(reply: &mut JuteReader<'_>) -> Option<Children> {
+/// Lists the children of a node.
+pub(super) fn get_children(path: &str) -> Request<Children> {
+    let decode = |reply: &mut JuteReader<'_>| {
         Some(Children { names: reply.texts()?, pzxid: Stat::decode(reply)?.pzxid })
-    }
+    };
+    Request::new(12, decode, |out| out.text(path).boolean(false))
 }
 
 /// Lists the children of an ephemeral node, which has none, with a watch. So the server reports the end of the node, and not the
 /// changes of its data.
-pub(super) struct WatchDeletion {
-    pub(super) path: String,
+pub(super) fn watch_deletion(path: &str) -> Request<()> {
+    Request::new(12, nothing, |out| out.text(path).boolean(true))
 }
 
-impl ZookeeperRequest for WatchDeletion {
-    type Reply = ();
+/// The `xid` of [`authenticate`].
+pub(super) const AUTHENTICATE_XID: i32 = -4;
 
-    fn op(&self) -> i32 {
-        12
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.text(&self.path).boolean(true);
-    }
-
-    fn decode(_: &mut JuteReader<'_>) -> Option<()> {
-        Some(())
-    }
-}
-
-/// Returns the data of a node.
-pub(super) struct GetData {
-    pub(super) path: String,
-}
-
-impl ZookeeperRequest for GetData {
-    type Reply = Vec<u8>;
-
-    fn op(&self) -> i32 {
-        4
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.text(&self.path).boolean(false);
-    }
-
-    fn decode(reply: &mut JuteReader<'_>) -> Option<Vec<u8>> {
-        reply.bytes().map(<[u8]>::to_vec)
-    }
-}
-
-/// Replaces the data of a node, of any version. Returns the number of the transaction (`mzxid`).
-pub(super) struct SetData {
-    pub(super) path: String,
-    pub(super) data: Vec<u8>,
-}
-
-impl ZookeeperRequest for SetData {
-    type Reply = i64;
-
-    fn op(&self) -> i32 {
-        5
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.text(&self.path).bytes(&self.data).int(ANY_VERSION);
-    }
-
-    fn decode(reply: &mut JuteReader<'_>) -> Option<i64> {
-        Some(Stat::decode(reply)?.mzxid)
-    }
-}
-
-/// Waits until the server has executed all that the leader had executed before.
-pub(super) struct Sync {
-    pub(super) path: String,
-}
-
-impl ZookeeperRequest for Sync {
-    type Reply = ();
-
-    fn op(&self) -> i32 {
-        9
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.text(&self.path);
-    }
-
-    fn decode(_: &mut JuteReader<'_>) -> Option<()> {
-        Some(())
-    }
-}
-
-/// Succeeds if the node exists. Otherwise the error is [`ErrorCode::NoNode`].
-pub(super) struct Exists {
-    pub(super) path: String,
-}
-
-impl ZookeeperRequest for Exists {
-    type Reply = ();
-
-    fn op(&self) -> i32 {
-        3
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.text(&self.path).boolean(false);
-    }
-
-    fn decode(_: &mut JuteReader<'_>) -> Option<()> {
-        Some(())
-    }
-}
-
-/// Logs in by the scheme `digest`.
-pub(super) struct Authenticate {
-    /// `user:password`.
-    pub(super) login: String,
-}
-
-impl Authenticate {
-    /// The number of this request.
-    pub(super) const XID: i32 = -4;
-}
-
-impl ZookeeperRequest for Authenticate {
-    type Reply = ();
-
-    fn op(&self) -> i32 {
-        100
-    }
-
-    fn encode(&self, out: &mut JuteWriter) {
-        out.int(0).text("digest").text(&self.login);
-    }
-
-    fn decode(_: &mut JuteReader<'_>) -> Option<()> {
-        Some(())
-    }
+/// Logs in by the scheme `digest`. The login is `user:password`.
+pub(super) fn authenticate(login: &str) -> Request<()> {
+    Request::new(100, nothing, |out| out.int(0).text("digest").text(login))
 }
 
 /// Ends the session, and deletes its ephemeral nodes.
-pub(super) struct CloseSession;
-
-impl ZookeeperRequest for CloseSession {
-    type Reply = ();
-
-    fn op(&self) -> i32 {
-        -11
-    }
-
-    fn encode(&self, _: &mut JuteWriter) {}
-
-    fn decode(_: &mut JuteReader<'_>) -> Option<()> {
-        Some(())
-    }
+pub(super) fn close_session() -> Request<()> {
+    Request::new(-11, nothing, |out| out)
 }
 
-/// The version in a request that applies to any version.
-const ANY_VERSION: i32 = -1;
+#[expect(clippy::unnecessary_wraps, reason = "as the other decoders")]
+fn nothing(_: &mut JuteReader<'_>) -> Option<()> {
+    Some(())
+}
 
 /// The fields of a node's `Stat` that the replies need.
 struct Stat {

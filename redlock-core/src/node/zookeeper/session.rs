@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::connect::{Established, SessionConnector};
 use super::evidence::Evidence;
 use super::link::{LinkContext, PendingReply, SessionLink, Watch, drive};
-use super::requests::{Acl, ZookeeperRequest};
+use super::requests::{Acl, Request};
 use super::url::ZookeeperUrl;
 use crate::clock::Moment;
 use crate::error::NodeError;
@@ -74,10 +74,7 @@ impl ZookeeperSession {
     /// # Errors
     ///
     /// [`NodeError::NotConnected`]: nothing was sent, and nothing will be.
-    pub(super) fn send<R: ZookeeperRequest>(
-        &self,
-        request: &R,
-    ) -> Result<PendingReply<R::Reply>, NodeError> {
+    pub(super) fn send<T>(&self, request: Request<T>) -> Result<PendingReply<T>, NodeError> {
         self.shared.link()?.send(request)
     }
 

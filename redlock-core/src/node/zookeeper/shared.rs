@@ -13,10 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::path::{self, Queue};
 use super::places::{Claim, Places};
-use super::requests::{
-    Children, Create, CreateKind, Delete, ErrorCode, GetChildren, GetData, RequestError, SetData,
-    Sync,
-};
+use super::requests::{self, Children, ErrorCode, RequestError};
 use super::session::ZookeeperSession;
 use crate::clock::Moment;
 use crate::error::{ForeignKind, NodeError, Vote};
@@ -167,7 +164,7 @@ impl SharedState {
         let sent = self.session.now();
         let prefix = path::prefix(acquisition.token);
         let (znode, Listed { queue, number }) =
-            self.enter(folder, &prefix, millis(acquisition.lease)).await?;
+            self.enter(folder, &prefix, &millis(acquisition.lease)).await?;
         match queue.position(&prefix) {
             Some((0, _)) => {
                 self.hold(acquisition.token, znode, sent.plus(acquisition.lease));
@@ -233,8 +230,8 @@ impl SharedState {
         if self.session.number().map_err(Vote::Failed)? != znode.session {
             return Err(Vote::NotHeld);
         }
-        let path = znode.path.as_deref().unwrap_or_default().to_owned();
-        let written = self.session.send(&SetData { path, data: millis(rest) });
+        let path = znode.path.as_deref().unwrap_or_default();
+        let written = self.session.send(requests::set_data(path, &millis(rest)));
         written.map_err(Vote::Failed)?.await.map_err(|error| match error {
             NO_NODE => {
                 self.locks.lock().remove(&token);
@@ -250,8 +247,8 @@ impl SharedState {
         let znode = znode.ok_or(Vote::NotHeld)?;
         let removed = self.try_remove(&znode);
         // In one go with the request that removes the znode.
-        let list = GetChildren { path: znode.folder.to_string() };
-        let listed = async { self.session.send(&list).ok()?.await.ok() };
+        let list = requests::get_children(&znode.folder);
+        let listed = async { self.session.send(list).ok()?.await.ok() };
         let (removed, listed) = join(removed, listed).await;
         let was_held = removed.map_err(Vote::Failed)?;
         self.locks.lock().remove(&token);
@@ -292,18 +289,14 @@ impl SharedState {
         self: &Arc<Self>,
         folder: &Arc<str>,
         prefix: &str,
-        data: Vec<u8>,
+        data: &[u8],
     ) -> Result<(Znode, Listed), Vote> {
         for _ in 0..FOLDERS {
             let session = self.session.number().map_err(Vote::Failed)?;
-            let create = Create {
-                path: format!("{folder}/{prefix}"),
-                data: data.clone(),
-                kind: CreateKind::EphemeralSequential,
-                acl: self.session.acl(),
-            };
-            let created = self.session.send(&create).map_err(Vote::Failed)?;
-            let listed = self.session.send(&GetChildren { path: folder.to_string() });
+            let path = format!("{folder}/{prefix}");
+            let create = requests::create_ephemeral(&path, data, self.session.acl());
+            let created = self.session.send(create).map_err(Vote::Failed)?;
+            let listed = self.session.send(requests::get_children(folder));
             let (folder, prefix) = (Arc::clone(folder), prefix.into());
             let mut znode = Znode { folder, prefix, path: None, session };
             match created.await {
@@ -341,13 +334,8 @@ impl SharedState {
     }
 
     async fn make_folder(&self, folder: &str) -> Result<(), Vote> {
-        let create = Create {
-            path: folder.to_owned(),
-            data: Vec::new(),
-            kind: CreateKind::Container,
-            acl: self.session.acl(),
-        };
-        match self.session.send(&create).map_err(Vote::Failed)?.await {
+        let create = requests::create_container(folder, self.session.acl());
+        match self.session.send(create).map_err(Vote::Failed)?.await {
             Ok(_) | Err(RequestError::Code(ErrorCode::NodeExists)) => Ok(()),
             Err(error) => Err(Vote::Failed(error.into())),
         }
@@ -355,8 +343,7 @@ impl SharedState {
 
     /// Lists the queue of a lock. A lock whose folder does not exist has an empty queue.
     pub(super) async fn list(&self, folder: &str) -> Result<Listed, Vote> {
-        let list = GetChildren { path: folder.to_owned() };
-        match self.session.send(&list).map_err(Vote::Failed)?.await {
+        match self.session.send(requests::get_children(folder)).map_err(Vote::Failed)?.await {
             Ok(children) => Listed::new(children),
             Err(NO_NODE) => Ok(Listed { queue: Queue::default(), number: 0 }),
             Err(error) => Err(Vote::Failed(error.into())),
@@ -370,7 +357,7 @@ impl SharedState {
 
     /// Returns the lease of a holder, which is an upper bound of its rest. A holder of another program has none.
     pub(super) async fn rest(&self, folder: &str, holder: &str) -> Option<Duration> {
-        let data = self.session.send(&GetData { path: format!("{folder}/{holder}") }).ok()?;
+        let data = self.session.send(requests::get_data(&format!("{folder}/{holder}"))).ok()?;
         let millis = String::from_utf8(data.await.ok()?).ok()?.parse().ok()?;
         Some(Duration::from_millis(millis))
     }
@@ -381,11 +368,11 @@ impl SharedState {
             return Ok(false);
         }
         if let Some(path) = &znode.path {
-            return self.delete(path.to_string()).await;
+            return self.delete(path).await;
         }
         // A server that is behind may not have executed the creation yet.
-        let synced = self.session.send(&Sync { path: znode.folder.to_string() })?;
-        let listed = self.session.send(&GetChildren { path: znode.folder.to_string() })?;
+        let synced = self.session.send(requests::sync(&znode.folder))?;
+        let listed = self.session.send(requests::get_children(&znode.folder))?;
         synced.await?;
         let names = match listed.await {
             Ok(children) => children.names,
@@ -394,13 +381,13 @@ impl SharedState {
         };
         let mut existed = false;
         for name in names.iter().filter(|name| name.starts_with(&*znode.prefix)) {
-            existed |= self.delete(format!("{}/{name}", znode.folder)).await?;
+            existed |= self.delete(&format!("{}/{name}", znode.folder)).await?;
         }
         Ok(existed)
     }
 
-    async fn delete(&self, path: String) -> Result<bool, NodeError> {
-        match self.session.send(&Delete { path })?.await {
+    async fn delete(&self, path: &str) -> Result<bool, NodeError> {
+        match self.session.send(requests::delete(path))?.await {
             Ok(()) => Ok(true),
             Err(NO_NODE) => Ok(false),
             Err(error) => Err(error.into()),
