@@ -42,6 +42,11 @@ impl Peer {
         Self { child, orders, answers }
     }
 
+    /// Returns the id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends an order without waiting for its answer.
     ///
     /// # Panics

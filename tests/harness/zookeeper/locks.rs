@@ -10,7 +10,7 @@ use super::client::{ZookeeperClient, ZookeeperError};
 pub(super) fn escape(name: &str) -> String {
     match name {
         "." => "%2E".to_owned(),
-        ".." => "%2E%2E".to_owned(),
+        ".." => "%2E.".to_owned(),
         "zookeeper" => "%7Aookeeper".to_owned(),
         _ => name.chars().map(escape_character).collect(),
     }
