@@ -179,7 +179,11 @@ mod thorough {
     use super::*;
 
     on_each_kind_of_nodes! {
-        [postgres_x1: Nodes::postgres(1, 0).await, postgres_x3: Nodes::postgres(3, 0).await,]
+        [
+            postgres_x1: Nodes::postgres(1, 0).await,
+            postgres_x3: Nodes::postgres(3, 0).await,
+            zookeeper_x1: Nodes::zookeeper().await,
+        ]
         at_every_poll [
             connect,
             try_acquire,
@@ -205,6 +209,8 @@ struct Scene {
     nodes: Nodes,
     locks: LockManager,
     other: LockManager,
+    /// Whether a lock can stay after its release, for its `min_hold`.
+    holds_longer: bool,
 }
 
 impl Scene {
@@ -212,7 +218,10 @@ impl Scene {
         // Dropped waiters that stayed in the queue would take its only places.
         let manager = async || nodes.builder().max_waiters(2).connect().await.unwrap();
         let (locks, other) = (manager().await, manager().await);
-        let scene = Self { nodes, locks, other };
+        let acquired = request(&locks, MIN_HOLD).try_acquire().await;
+        let holds_longer = !matches!(acquired, Err(LockError::InvalidOption(_)));
+        drop(acquired);
+        let scene = Self { nodes, locks, other, holds_longer };
         is_free(&scene).await;
         scene
     }
@@ -299,7 +308,8 @@ async fn drop_at_every_poll(
     variants: usize,
     future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
 ) {
-    for variant in 0..variants {
+    let all = 0..variants;
+    for variant in all.filter(|variant| *variant != MIN_HOLD || scene.holds_longer) {
         for moment in [Moment::AtOnce, Moment::WhenWoken] {
             for polls in 0.. {
                 let cut = Cut { polls, moment, variant };
@@ -326,6 +336,8 @@ async fn is_free(scene: &Scene) {
 }
 
 const VARIANTS: usize = 4;
+/// The variant that not all kinds of nodes support.
+const MIN_HOLD: usize = 2;
 
 /// A request with options that change how its lock is held and released.
 fn request(locks: &LockManager, variant: usize) -> LockRequest {
@@ -333,7 +345,7 @@ fn request(locks: &LockManager, variant: usize) -> LockRequest {
     match variant {
         0 => request.expire(LONG),
         1 => request.renew(true).max_hold(LONG),
-        2 => request.expire(LONG).min_hold(BRIEF),
+        MIN_HOLD => request.expire(LONG).min_hold(BRIEF),
         _ => request.expire(LONG).reentrant(true),
     }
 }

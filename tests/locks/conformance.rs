@@ -101,11 +101,30 @@ mod contract {
 }
 
 mod thorough {
+    use super::*;
+
     contract_of! {
         cluster: [] Nodes::cluster().await,
         cluster_redisson: [] Nodes::cluster().await.redisson(),
         postgres_x3: [several:] Nodes::postgres(3, 0).await,
         postgres_beside_two_redis: [several:] Nodes::postgres(1, 2).await,
+    }
+
+    on_each_kind_of_nodes! {
+        [zookeeper_x1: Nodes::zookeeper().await,]
+        [
+            remaining_is_less_than_the_lease_and_decreases,
+            an_expired_lock_cannot_be_extended,
+            a_lease_without_expire_is_renewed,
+            a_lease_with_expire_is_renewed_only_on_request,
+            a_lost_lock_reports_its_loss,
+            a_released_lock_is_not_lost,
+            a_refusal_reports_the_remaining_lease_and_each_vote,
+            acquire_without_wait_time_and_try_acquire_do_not_wait,
+            waiting_ends_at_wait_time,
+            a_waiter_gets_the_lock_when_it_is_released,
+            invalid_options_and_keys_are_errors,
+        ]
     }
 }
 

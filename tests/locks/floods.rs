@@ -50,11 +50,13 @@ fn leaves_nothing(runtime: &Runtime, further: usize, mut flood: impl AsyncFnMut(
     assert!(tries.any(|left| left <= MOST), "more than {MOST} bytes are left after each try");
 }
 
-/// Starts a node in memory, and this number of nodes over servers. With all kinds, also over PostgreSQL.
+/// Starts a node in memory, and this number of nodes over servers. With all kinds, also over
+/// PostgreSQL and ZooKeeper.
 fn kinds(runtime: &Runtime, count: usize) -> Vec<Nodes> {
     let mut kinds = vec![Nodes::memory(1), runtime.block_on(Nodes::redis(count))];
     if Nodes::all_kinds() {
         kinds.push(runtime.block_on(Nodes::postgres(count, 0)));
+        kinds.push(runtime.block_on(Nodes::zookeeper()));
     }
     kinds.retain(|nodes| !nodes.is_empty());
     kinds

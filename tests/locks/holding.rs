@@ -9,7 +9,8 @@ use futures_util::{StreamExt, stream};
 use redlock_core::LockState;
 use redlock_core::test_util::node_tests::StoreFault;
 use redlock_tests::{
-    Logs, Nodes, RedisServer, Servers, builder, eventually, held_briefly, on_each_kind_of_nodes,
+    Logs, Nodes, RedisServer, Servers, ZookeeperServer, builder, eventually, held_briefly,
+    on_each_kind_of_nodes,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -116,6 +117,14 @@ mod thorough {
             a_freeze_of_a_majority_past_the_lease_reports_one_loss,
         ]
     }
+
+    on_each_kind_of_nodes! {
+        [zookeeper_alone: Nodes::zookeeper_with(ZookeeperServer::options().independent()).await,]
+        [
+            a_lock_survives_a_short_freeze_of_a_majority,
+            a_freeze_of_a_majority_past_the_lease_reports_one_loss,
+        ]
+    }
 }
 
 /// A flag set by a task would still say "held" right after the process continues.
@@ -144,9 +153,10 @@ async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check(nodes
     }
 }
 
-/// Makes a fault of two of three stores.
+/// Makes a fault of two of three stores, or of the only one.
 async fn strike_majority(nodes: &mut Nodes, fault: StoreFault) {
-    for store in &mut nodes[..2] {
+    let majority = nodes.len() / 2 + 1;
+    for store in &mut nodes[..majority] {
         assert!(store.fault(fault).await);
     }
 }

@@ -48,6 +48,12 @@ mod thorough {
             a_lost_lock_stays_lost_after_any_call,
         ]
     }
+
+    // A lock ends with the session of its process, so none is kept.
+    on_each_kind_of_nodes! {
+        [zookeeper_x1: Nodes::zookeeper().await,]
+        [a_lost_lock_stays_lost_after_any_call,]
+    }
 }
 
 /// Checks that each node has the lock for at most `at_most`, and that another manager is refused.

@@ -131,6 +131,7 @@ mod thorough {
             postgres_x1: Nodes::postgres(1, 0).await,
             postgres_x3: Nodes::postgres(3, 0).await,
             postgres_beside_two_redis: Nodes::postgres(1, 2).await,
+            zookeeper_x1: Nodes::zookeeper().await,
         ]
         [a_waiter_is_woken_before_it_polls, contended_rounds_leave_nothing_behind,]
     }

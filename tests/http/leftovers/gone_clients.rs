@@ -31,7 +31,7 @@ mod thorough {
     use super::*;
 
     on_each_kind_of_nodes! {
-        [postgres_x1: Nodes::postgres(1, 0).await,]
+        [postgres_x1: Nodes::postgres(1, 0).await, zookeeper_x1: Nodes::zookeeper().await,]
         [
             no_lock_is_left_after_a_disconnect_or_an_uncaught_panic,
             a_detached_handler_goes_on_under_its_lock_after_a_disconnect,

@@ -42,7 +42,11 @@ mod thorough {
     use super::*;
 
     on_each_kind_of_nodes! {
-        [postgres_x1: Nodes::postgres(1, 0).await, postgres_x3: Nodes::postgres(3, 0).await,]
+        [
+            postgres_x1: Nodes::postgres(1, 0).await,
+            postgres_x3: Nodes::postgres(3, 0).await,
+            zookeeper_x1: Nodes::zookeeper().await,
+        ]
         [no_lock_is_left_however_a_handler_ends, no_lock_is_left_after_a_refusal,]
     }
 }
