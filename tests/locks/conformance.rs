@@ -14,7 +14,7 @@ use redlock_core::test_util::node_tests::{
     shutdown_releases_held_locks_and_refuses_new_requests,
 };
 use redlock_core::{HoldError, LockError, LockGuard, LockManager, Vote};
-use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
+use redlock_tests::{Nodes, ZookeeperServer, eventually, held_briefly, on_each_kind_of_nodes};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -97,6 +97,7 @@ mod contract {
         redis_x1_redisson: [] Nodes::redis(1).await.redisson(),
         redis_x5_redisson: [several:] Nodes::redis(5).await.redisson(),
         postgres_x1: [] Nodes::postgres(1, 0).await,
+        zookeeper_x1: [] Nodes::zookeeper().await,
     }
 }
 
@@ -108,6 +109,8 @@ mod thorough {
         cluster_redisson: [] Nodes::cluster().await.redisson(),
         postgres_x3: [several:] Nodes::postgres(3, 0).await,
         postgres_beside_two_redis: [several:] Nodes::postgres(1, 2).await,
+        // A server that can fail.
+        zookeeper_alone: [] Nodes::zookeeper_with(ZookeeperServer::options().independent()).await,
     }
 
     on_each_kind_of_nodes! {
