@@ -171,7 +171,7 @@ impl LinkDriver {
         loop {
             tokio::select! {
                 biased;
-                count = self.requests.recv_many(&mut batch, batch_size), if pipelined || pending.is_empty() => {
+                count = self.requests.recv_many(&mut batch, batch_size), if pipelined || (pending.is_empty() && Instant::now() < next_ping) => {
                     if count == 0 {
                         return "the lock manager was dropped".to_owned();
                     }
@@ -184,6 +184,10 @@ impl LinkDriver {
                 Some(done) = pending.next() => {
                     owed_since = Instant::now();
                     self.state.silent.store(0, Ordering::Release);
+                    if !pipelined {
+                        // A ping that is due goes before the next request.
+                        timer.as_mut().reset(next_ping);
+                    }
                     if let Err(reason) = Self::finish(done, &mut on_event) {
                         return reason;
                     }

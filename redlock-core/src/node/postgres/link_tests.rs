@@ -74,11 +74,29 @@ async fn behind_a_pooler_a_request_waits_for_the_reply_of_the_one_before() {
     drop(link.send(acquire(), RequestContext::default()));
     drop(link.send(release(), released()));
     let request = server.operation().await;
-    let early = timeout(LIMIT * 9 / 10, server.operation()).await;
+    // Before a ping is due.
+    let early = timeout(LIMIT * 4 / 10, server.operation()).await;
     assert!(early.is_err(), "{early:?}");
     server.answer(&request, GRANTED).await;
     let request = server.operation().await;
     assert!(request.is(Statement::Release), "{request:?}");
+}
+
+/// A step of the server's clock must be noticed under load, too.
+#[tokio::test(start_paused = true)]
+async fn behind_a_pooler_pings_go_between_the_requests_of_a_queue() {
+    let (mut server, link) = driven(true).await;
+    let mut pings = 0;
+    for _ in 0..20 {
+        // One more than the server has answered.
+        drop(link.send(acquire(), RequestContext::default()));
+        let request = server.request().await;
+        drop(link.send(acquire(), RequestContext::default()));
+        sleep(LIMIT / 10).await;
+        pings += u32::from(request.is(Statement::Time));
+        server.answer(&request, GRANTED).await;
+    }
+    assert!((3..=4).contains(&pings), "{pings} in {:?}", 2 * LIMIT);
 }
 
 /// The process was stopped, or another task kept the thread busy, while the reply arrived.
