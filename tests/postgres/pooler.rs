@@ -32,11 +32,15 @@ async fn execute(pooler: &PgBouncer, command: &str) {
 
 #[tokio::test]
 async fn locks_work_behind_a_pooler() {
+    let logs = Logs::collect();
     let Some((server, pooler)) = start_pooled(TRANSACTIONS).await else { return };
     let (one, other) = (connect(&pooler.url()).await, connect(&pooler.url()).await);
     let guard = one.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
     let number = guard.fencing_token().unwrap();
     is_contended(&other, KEY).await;
+    let lines = logs.lines();
+    let warning = lines.iter().find(|line| line.contains("set lock_timeout")).unwrap();
+    assert!(warning.contains(&pooler.port().to_string()), "it names the node: {warning}");
     // Notifications do not arrive: the waiter polls.
     let waiter = tokio::spawn(other.lock(KEY).fenced(true).wait_time(LONG).acquire());
     guard.release().await.unwrap();

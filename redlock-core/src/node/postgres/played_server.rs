@@ -206,5 +206,6 @@ pub(super) fn findings() -> Findings {
         uptime: Duration::from_secs(86_400),
         backend: (1, 1),
         may_forget: false,
+        may_block: false,
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Findings {
     pub(super) backend: (i32, i64),
     /// Whether a crash of the server may undo the last grants.
     pub(super) may_forget: bool,
+    /// Whether an operation may wait for a row without a time limit.
+    pub(super) may_block: bool,
 }
 
 impl Findings {
@@ -80,11 +82,6 @@ impl Findings {
                 "the isolation of transactions is {}, but must be read committed: alter role .. set default_transaction_isolation = 'read committed'",
                 text("isolation")
             ));
-        }
-        if text("lock_timeout") == "0" {
-            tracing::warn!(
-                "a lock on a row of {table} blocks the other locks of its connection without a time limit: alter role .. set lock_timeout = '500ms'"
-            );
         }
         let missing = |right: &str, on: &str| {
             let message =
@@ -133,6 +130,7 @@ impl Findings {
                 number("backend_start")?,
             ),
             may_forget: text("synchronous_commit") == "off",
+            may_block: text("lock_timeout") == "0",
         })
     }
 }

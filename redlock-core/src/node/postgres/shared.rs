@@ -228,6 +228,13 @@ impl SharedState {
         let database = self.url.config.get_dbname().unwrap_or_default();
         self.store_id
             .get_or_init(|| format!("postgres:{system}:{database}:{}", self.url.schema).into());
+        if findings.may_block {
+            log_limited!(
+                self.log_limit, "lock_timeout", &self.name, warn, node = %self.name,
+                "if somebody locks a row of the table, the other locks of the connection wait without a time limit: \
+                 alter role .. set lock_timeout = '500ms'"
+            );
+        }
         let mut last = self.last.lock();
         let former = last.replace((system, timeline));
         let was_replaced = former.is_some_and(|former| former != (system, timeline));
