@@ -77,6 +77,21 @@ async fn what_is_wrong_with_a_server_is_an_error_with_its_remedy() {
     }
 }
 
+/// A crash of the server could forget locks from now on.
+#[tokio::test]
+async fn a_server_that_starts_again_with_a_wrong_setting_gets_no_operation() {
+    let Some(mut server) = start().await else { return };
+    let manager = impatient(&server.url()).connect().await.unwrap();
+    server.admin().await.batch_execute("alter system set fsync = off").await.unwrap();
+    serves(&manager, KEY).await;
+    server.restart().await;
+    eventually("the error", SOON, async || {
+        let error = manager.lock(KEY).try_acquire().await.expect_err("a wrong setting");
+        format!("{error:?}").contains("alter system set fsync = on").then_some(())
+    })
+    .await;
+}
+
 /// A role may have settings for all of its sessions.
 #[tokio::test]
 async fn the_settings_of_a_role_do_not_change_its_locks() {
