@@ -1,9 +1,9 @@
 //! Passwords, certificates, and connections that are refused.
 
-use redlock_core::ConnectError;
+use redlock_core::{ConnectError, NodeError};
 use redlock_tests::{PostgresOptions, PostgresServer, eventually, skip};
 
-use crate::{KEY, SOON, impatient, serves};
+use crate::{KEY, SOON, failure, impatient, serves};
 
 async fn start(options: PostgresOptions) -> Option<PostgresServer> {
     options.start().await.inspect_err(|why| skip(why)).ok()
@@ -34,4 +34,34 @@ async fn a_schema_may_have_quotes_and_spaces() {
     let Some(server) = start(PostgresServer::options().schema(schema)).await else { return };
     let manager = impatient(&server.url()).connect().await.unwrap();
     serves(&manager, KEY).await;
+}
+
+/// A right that is missing is named by `connect`. If it is revoked later, the operations that need it are not permitted.
+#[tokio::test]
+async fn each_right_on_the_table_is_needed() {
+    let Some(server) = start(PostgresServer::options()).await else { return };
+    let (manager, admin) =
+        (impatient(&server.url()).connect().await.unwrap(), server.admin().await);
+    for right in ["select", "insert", "update", "delete"] {
+        let change = format!("revoke {right} on locks.redlock_lease from app");
+        admin.batch_execute(&change).await.unwrap();
+        let error = refused(&server.url()).await;
+        assert!(error.contains(&format!("grant {right} on \"locks\".redlock_lease to")), "{error}");
+        match manager.lock(KEY).try_acquire().await {
+            // Only the clean-up deletes rows.
+            Ok(_) => assert_eq!(right, "delete"),
+            Err(error) => {
+                assert!(
+                    matches!(failure(&error), NodeError::NotPermitted(_)),
+                    "{right}: {error:?}"
+                );
+            }
+        }
+        let grant = format!("grant {right} on locks.redlock_lease to app");
+        admin.batch_execute(&grant).await.unwrap();
+        serves(&manager, KEY).await;
+    }
+    let page = include_str!("../../redlock-axum/docs/postgres.md");
+    let listed = "grant select, insert, update, delete on \"locks\".redlock_lease to app;";
+    assert!(page.contains(listed));
 }
