@@ -5,6 +5,7 @@
 mod access;
 mod failover;
 mod killed_and_frozen;
+mod load;
 mod network;
 mod pooler;
 mod row_locks;

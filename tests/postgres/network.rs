@@ -109,9 +109,7 @@ impl HeldBack {
         manager: &LockManager,
     ) -> Self {
         let connections = proxy.connections();
-        let sql = "select pid from pg_stat_activity where application_name = 'redlock'";
-        let sessions = server.admin().await.query(sql, &[]).await.unwrap();
-        let sessions = sessions.iter().map(|session| session.get(0)).collect();
+        let sessions = server.sessions().await;
         let received = || -> Vec<_> {
             let received = |connection: &Connection| connection.received(Direction::ToServer);
             connections.iter().map(received).collect()

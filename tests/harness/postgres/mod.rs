@@ -181,6 +181,14 @@ impl PostgresServer {
         self.admin().await.query(sql, &[&role]).await.expect("the connections").len()
     }
 
+    /// Returns the processes behind the connections of nodes, the lowest first.
+    pub async fn sessions(&self) -> Vec<i32> {
+        let sql =
+            "select pid from pg_stat_activity where application_name = 'redlock' order by pid";
+        let sessions = self.admin().await.query(sql, &[]).await.expect("the connections");
+        sessions.iter().map(|session| session.get(0)).collect()
+    }
+
     /// Returns the log of the server since its last start.
     ///
     /// # Panics
