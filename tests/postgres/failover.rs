@@ -4,8 +4,8 @@ use redlock_core::{LockError, NodeError, Vote};
 use redlock_tests::{PostgresServer, eventually};
 
 use crate::{
-    KEY, LONG, SOON, acquire, connect, impatient, is_connected, is_contended, no_lock_is_left,
-    start,
+    KEY, LONG, SOON, acquire, connect, connect_patient, impatient, is_connected, is_contended,
+    no_lock_is_left, start,
 };
 
 /// Returns the URL with both servers.
@@ -87,8 +87,7 @@ async fn with_the_restart_guard_a_replica_that_takes_over_grants_nothing_at_firs
 async fn a_wait_for_the_replica_that_an_operator_cancels_is_no_grant() {
     let Some(primary) = start().await else { return };
     let mut replica = primary.start_replica(true).await;
-    let manager =
-        impatient(&primary.url()).node_timeout(SOON).expire(LONG).connect().await.unwrap();
+    let manager = connect_patient(&primary.url()).await;
     replica.freeze();
     let attempt = tokio::spawn(manager.lock(KEY).expire(LONG).try_acquire());
     let admin = primary.admin().await;

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use redlock_tests::{PostgresServer, eventually, skip};
 
-use crate::{KEY, LONG, SOON, acquire, connect, impatient, no_lock_is_left, start};
+use crate::{KEY, LONG, SOON, acquire, connect_patient, impatient, no_lock_is_left, start};
 
 /// Waiters of another process take turns with them.
 #[tokio::test]
 async fn a_thousand_waiters_of_one_key_get_their_turns() {
     let Some(server) = start().await else { return };
-    let (many, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (many, other) =
+        (connect_patient(&server.url()).await, connect_patient(&server.url()).await);
     let holders = Arc::new(AtomicUsize::new(0));
     let guard = acquire(&many, KEY).await;
     let waiters = (0..1000).map(|_| &many).chain([&other; 10]).map(|manager| {
@@ -41,7 +42,7 @@ async fn a_backlog_behind_a_slow_disk_delays_locks_and_breaks_no_connection() {
     let options =
         PostgresServer::options().setting("commit_delay", "100000").setting("commit_siblings", "0");
     let Ok(server) = options.start().await.inspect_err(|why| skip(why)) else { return };
-    let node_timeout = Duration::from_secs(2);
+    let node_timeout = Duration::from_secs(4);
     let url = format!("{}&connections=1", server.url());
     let manager = impatient(&url).node_timeout(node_timeout).connect().await.unwrap();
     // One is for notifications.
@@ -50,7 +51,7 @@ async fn a_backlog_behind_a_slow_disk_delays_locks_and_breaks_no_connection() {
     })
     .await;
     let begun = Instant::now();
-    let keys = (0..40).map(|key| format!("key:{key}"));
+    let keys = (0..60).map(|key| format!("key:{key}"));
     let attempts = keys.map(|key| manager.lock(key).expire(LONG).try_acquire());
     let guards = join_all(attempts).await;
     assert!(begun.elapsed() > node_timeout, "there is no backlog");

@@ -34,6 +34,11 @@ fn impatient(url: &str) -> LockManagerBuilder {
     builder.connect_timeout(Duration::from_secs(5)).outage_grace(SOON)
 }
 
+/// Connects for a test in which no server counts as silent, however busy the machine is.
+async fn connect_patient(url: &str) -> LockManager {
+    impatient(url).node_timeout(SOON).expire(LONG).connect().await.unwrap()
+}
+
 async fn connect(url: &str) -> LockManager {
     impatient(url).connect().await.unwrap()
 }

@@ -6,7 +6,8 @@ use redlock_core::{LockError, LockManager};
 use redlock_tests::{Connection, Direction, PostgresServer, Proxy, Traffic, eventually, skip};
 
 use crate::{
-    KEY, LONG, SOON, connect, impatient, is_connected, is_contended, no_lock_is_left, serves, start,
+    KEY, LONG, SOON, connect, connect_patient, is_connected, is_contended, no_lock_is_left, serves,
+    start,
 };
 
 #[tokio::test]
@@ -30,9 +31,7 @@ async fn locks_exclude_each_other_over_slow_connections() {
     let Some(server) = start().await else { return };
     let proxy = Proxy::to_port(server.port()).await;
     let url = server.url_at("127.0.0.1", proxy.port());
-    // No connection is so slow that it counts as silent.
-    let connect = async || impatient(&url).node_timeout(SOON).expire(LONG).connect().await.unwrap();
-    let (one, other) = (connect().await, connect().await);
+    let (one, other) = (connect_patient(&url).await, connect_patient(&url).await);
     for (connection, delay) in proxy.connections().iter().zip((10..).step_by(30)) {
         connection.set_both(Traffic::Delay(Duration::from_millis(delay)));
     }
