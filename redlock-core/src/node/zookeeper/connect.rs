@@ -7,10 +7,10 @@ use rand::seq::SliceRandom;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::frames::{ServerStream, put_frame};
+use super::frames::ServerStream;
 use super::jute::{JuteReader, JuteWriter};
 use super::requests::{
-    AUTHENTICATE_XID, ErrorCode, ReplyHeader, RequestError, authenticate, close_session, exists,
+    ErrorCode, ReplyHeader, RequestError, ZookeeperRequest, authenticate, close_session, exists,
 };
 #[cfg(feature = "tls")]
 use super::tls;
@@ -22,7 +22,8 @@ use crate::node::NodeSettings;
 use crate::random::with_random;
 
 const PROTOCOL_VERSION: i32 = 0;
-/// The `xid` of a request before those of the driver.
+/// The `xid` of a login, and of another request before those of the driver.
+const LOGIN_XID: i32 = -4;
 const FIRST_XID: i32 = 1;
 
 /// A session of the ensemble. Its password is a secret: with it, a client can take the session over.
@@ -75,11 +76,6 @@ impl SessionConnector {
         }
     }
 
-    /// Returns the path of a node that exists, for the beats.
-    pub(super) fn beat_path(&self) -> String {
-        if self.url.chroot.is_empty() { "/".to_owned() } else { self.url.chroot.clone() }
-    }
-
     /// Connects to the first host that works, in random order. The session goes on, unless it has expired.
     pub(super) async fn connect(&mut self) -> Result<Established, NodeError> {
         let limit = self.settings.connect_timeout;
@@ -102,7 +98,7 @@ impl SessionConnector {
             let share = deadline.saturating_duration_since(now) / rest;
             let late =
                 |_| Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()));
-            let opened = timeout_at(now + share, self.open(server, login.as_ref())).await;
+            let opened = timeout_at(now + share, self.open(server, login.as_deref())).await;
             match opened.unwrap_or_else(late) {
                 Ok(established) => return Ok(established),
                 Err(error) if servers.len() == 1 => return Err(error),
@@ -119,7 +115,7 @@ impl SessionConnector {
     async fn open(
         &mut self,
         server: &(String, u16),
-        login: Option<&String>,
+        login: Option<&str>,
     ) -> Result<Established, NodeError> {
         if !self.is_tick_checked {
             self.check_tick(server).await?;
@@ -133,7 +129,7 @@ impl SessionConnector {
                 handshake(&mut stream, timeout, self.last_zxid, self.session.as_ref()).await?;
             let Some(accepted) = accepted else {
                 if self.session.take().is_none() {
-                    return Err(NodeError::Server("the server refuses a new session".into()));
+                    return Err(refused());
                 }
                 continue;
             };
@@ -151,7 +147,7 @@ impl SessionConnector {
                     allowed.as_millis()
                 ).into()));
             }
-            self.prepare(&mut stream, login.cloned()).await?;
+            self.prepare(&mut stream, login).await?;
             return Ok(Established { stream, session, before });
         }
     }
@@ -160,12 +156,8 @@ impl SessionConnector {
     async fn check_tick(&self, server: &(String, u16)) -> Result<(), NodeError> {
         let mut stream = self.dial(server).await?;
         let accepted = handshake(&mut stream, Duration::from_millis(1), 0, None).await?;
-        let refused = || NodeError::Server("the server refuses a new session".into());
         let accepted = accepted.ok_or_else(refused)?;
-        let mut out = Vec::new();
-        put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &close_session().content]);
-        stream.write(&out).await.map_err(not_connected)?;
-        stream.frames.next().await.map_err(not_connected)?;
+        ask(&mut stream, FIRST_XID, close_session()).await?;
         let checked = self.url.check_tick(accepted.timeout / 2);
         checked.map_err(|reason| NodeError::Server(reason.into()))
     }
@@ -174,28 +166,26 @@ impl SessionConnector {
     async fn prepare(
         &self,
         stream: &mut ServerStream,
-        login: Option<String>,
+        login: Option<&str>,
     ) -> Result<(), NodeError> {
+        if let Some(login) = login
+            && let Some(code) = ask(stream, LOGIN_XID, authenticate(login)).await?
+        {
+            return Err(NodeError::Credentials(
+                format!("the server refuses the login: {code}").into(),
+            ));
+        }
         let chroot = &self.url.chroot;
-        let mut out = Vec::new();
-        let is_login = login.is_some();
-        if let Some(login) = login {
-            put_frame(&mut out, &[&AUTHENTICATE_XID.to_be_bytes(), &authenticate(&login).content]);
-        }
-        if !chroot.is_empty() {
-            put_frame(&mut out, &[&FIRST_XID.to_be_bytes(), &exists(chroot).content]);
-        }
-        stream.write(&out).await.map_err(not_connected)?;
-        if is_login && let Some(code) = reply(stream, AUTHENTICATE_XID).await? {
-            return Err(NodeError::Credentials(code.to_string().into()));
-        }
         if chroot.is_empty() {
             return Ok(());
         }
-        match reply(stream, FIRST_XID).await? {
+        match ask(stream, FIRST_XID, exists(chroot)).await? {
             None => Ok(()),
             Some(ErrorCode::NoNode) => Err(NodeError::Server(
-                format!("the chroot {chroot} does not exist: create it, with `create {chroot}` in zkCli.sh").into(),
+                format!(
+                    "the chroot {chroot} does not exist: create it, with `create {chroot}` in zkCli.sh"
+                )
+                .into(),
             )),
             Some(code) => Err(RequestError::Code(code).into()),
         }
@@ -238,10 +228,7 @@ async fn handshake(
     request.int(PROTOCOL_VERSION).long(last_zxid);
     request.int(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
     request.long(id).bytes(password).boolean(is_read_only);
-    let mut out = Vec::new();
-    put_frame(&mut out, &[&request.into_bytes()]);
-    stream.write(&out).await.map_err(not_connected)?;
-    let frame = stream.frames.next().await.map_err(not_connected)?;
+    let frame = stream.exchange(&[&request.0]).await.map_err(not_connected)?;
     let mut reader = JuteReader(&frame);
     let mut read = || {
         let _version = reader.int()?;
@@ -254,9 +241,14 @@ async fn handshake(
     Ok(is_alive.then_some(Accepted { timeout, id, password }))
 }
 
-/// Waits for the reply with this `xid`, and returns its error. A new session has no watch, and so no events.
-async fn reply(stream: &mut ServerStream, xid: i32) -> Result<Option<ErrorCode>, NodeError> {
-    let frame = stream.frames.next().await.map_err(not_connected)?;
+/// Sends a request, and returns the error in its reply. A new connection has no watch, and so no events.
+async fn ask(
+    stream: &mut ServerStream,
+    xid: i32,
+    request: ZookeeperRequest<()>,
+) -> Result<Option<ErrorCode>, NodeError> {
+    let frame = stream.exchange(&[&xid.to_be_bytes(), &request.content]).await;
+    let frame = frame.map_err(not_connected)?;
     match ReplyHeader::decode(&mut JuteReader(&frame)) {
         Some(header) if header.xid == xid => Ok(header.error),
         _ => Err(NodeError::UnexpectedReply),
@@ -279,6 +271,10 @@ async fn login(provider: &Provider, limit: Duration) -> Result<String, NodeError
             Err(missing("the provider must return a username, without a colon".into()))
         }
     }
+}
+
+fn refused() -> NodeError {
+    NodeError::Server("the server refuses a new session".into())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as an argument of `map_err`")]

@@ -23,10 +23,13 @@ impl ServerStream {
         Self { frames: FrameReader::new(Box::new(input)), output: Box::new(output) }
     }
 
-    /// Writes frames.
-    pub(super) async fn write(&mut self, frames: &[u8]) -> io::Result<()> {
-        self.output.write_all(frames).await?;
-        self.output.flush().await
+    /// Writes a frame with this content, and waits for the next one.
+    pub(super) async fn exchange(&mut self, content: &[&[u8]]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        put_frame(&mut out, content);
+        self.output.write_all(&out).await?;
+        self.output.flush().await?;
+        self.frames.next().await
     }
 }
 

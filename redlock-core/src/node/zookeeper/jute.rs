@@ -2,7 +2,7 @@
 
 /// Encodes values.
 #[derive(Default)]
-pub(super) struct JuteWriter(Vec<u8>);
+pub(super) struct JuteWriter(pub(super) Vec<u8>);
 
 impl JuteWriter {
     pub(super) fn int(&mut self, value: i32) -> &mut Self {
@@ -30,10 +30,6 @@ impl JuteWriter {
     pub(super) fn text(&mut self, value: &str) -> &mut Self {
         self.bytes(value.as_bytes())
     }
-
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.0
-    }
 }
 
 /// Decodes values. Each method returns `None` if the bytes are not such a value.
@@ -51,9 +47,7 @@ impl<'a> JuteReader<'a> {
     /// Returns no bytes for the length -1, which stands for `null`.
     pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.length()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
+        self.skip(length)
     }
 
     pub(super) fn text(&mut self) -> Option<&'a str> {
@@ -68,6 +62,13 @@ impl<'a> JuteReader<'a> {
             texts.push(self.text()?.to_owned());
         }
         Some(texts)
+    }
+
+    /// Returns the skipped bytes.
+    pub(super) fn skip(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
     }
 
     fn length(&mut self) -> Option<usize> {
@@ -101,8 +102,7 @@ mod tests {
             for text in &texts {
                 writer.text(text);
             }
-            let encoded = writer.into_bytes();
-            let mut reader = JuteReader(&encoded);
+            let mut reader = JuteReader(&writer.0);
             prop_assert_eq!(reader.int(), Some(int));
             prop_assert_eq!(reader.long(), Some(long));
             prop_assert_eq!(reader.array(), Some([1_u8]));

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -18,11 +18,12 @@ use super::evidence::Evidence;
 use super::frames::{FrameReader, ServerStream, put_frame};
 use super::jute::JuteReader;
 use super::requests::{
-    Decode, ReplyHeader, Request, RequestError, close_session, sync, watch_deletion,
+    ReplyHeader, RequestError, ZookeeperRequest, close_session, sync, watch_deletion,
 };
-use crate::clock::{Clock, Moment, nanos};
+use super::url::ZookeeperUrl;
+use crate::clock::{Moment, nanos};
 use crate::error::NodeError;
-use crate::node::Silence;
+use crate::node::{NodeSettings, Silence};
 
 /// A connection ends when its server has owed a reply for this time, or for a quarter of the session timeout if that is
 /// shorter: then three quarters are left to reconnect.
@@ -34,7 +35,14 @@ const BATCH: usize = 64;
 /// The `xid` of an event, which is not a reply.
 const EVENT: i32 = -1;
 
-/// One connection. The driver of a link has the other end.
+/// Waits for the reply to a request that was sent. Dropping it does not withdraw the request.
+pub(super) type PendingReply<T> = BoxFuture<'static, Result<T, RequestError>>;
+
+/// Waits until the watched node was deleted, or the connection has ended. If the request of the watch fails, it may complete at
+/// any time.
+pub(super) type Watch = BoxFuture<'static, ()>;
+
+/// One connection. Its driver has the other end.
 pub(super) struct SessionLink {
     /// The number of the session.
     pub(super) number: u64,
@@ -42,6 +50,7 @@ pub(super) struct SessionLink {
     state: Arc<ConnectionState>,
 }
 
+/// The state of a connection that its driver changes.
 #[derive(Default)]
 struct ConnectionState {
     /// The reason of the end.
@@ -71,27 +80,37 @@ impl SessionLink {
     }
 
     /// Sends a request. The request stays when the future is dropped.
-    pub(super) fn send<T>(&self, request: Request<T>) -> Result<PendingReply<T>, NodeError> {
+    pub(super) fn send<T: 'static>(
+        &self,
+        request: ZookeeperRequest<T>,
+    ) -> Result<PendingReply<T>, NodeError> {
         self.send_with(request, None)
     }
 
     /// Watches an ephemeral node.
-    pub(super) fn watch(&self, path: String) -> Result<(PendingReply<()>, Watch), NodeError> {
+    pub(super) fn watch(&self, path: &str) -> Result<(PendingReply<()>, Watch), NodeError> {
         let (sender, receiver) = oneshot::channel();
-        let reply = self.send_with(watch_deletion(&path), Some((path, sender)))?;
-        Ok((reply, Watch(receiver)))
+        let reply = self.send_with(watch_deletion(path), Some((path.to_owned(), sender)))?;
+        // The sender is only dropped.
+        Ok((reply, Box::pin(async move { drop(receiver.await) })))
     }
 
-    fn send_with<T>(
+    fn send_with<T: 'static>(
         &self,
-        request: Request<T>,
+        ZookeeperRequest { content, decode }: ZookeeperRequest<T>,
         watch: Option<(String, oneshot::Sender<()>)>,
     ) -> Result<PendingReply<T>, NodeError> {
-        let (sender, answer) = oneshot::channel();
-        let Request { content, decode } = request;
-        let outgoing = Outgoing { content, reply: sender, watch };
+        let (reply, answer) = oneshot::channel();
+        let outgoing = Outgoing { content, reply, watch };
         self.requests.send(outgoing).map_err(|_| NodeError::NotConnected(self.state.reason()))?;
-        Ok(PendingReply { answer, state: Arc::clone(&self.state), decode })
+        let state = Arc::clone(&self.state);
+        Ok(Box::pin(async move {
+            let broke = |_| Err(RequestError::ConnectionBroke(state.reason()));
+            let frame = answer.await.unwrap_or_else(broke)?;
+            let mut reader = JuteReader(&frame);
+            let value = ReplyHeader::decode(&mut reader).and_then(|_| decode(&mut reader));
+            value.ok_or(RequestError::Unexpected)
+        }))
     }
 
     /// Returns whether the server owes a reply, and for how long.
@@ -115,57 +134,10 @@ impl ConnectionState {
     }
 }
 
-/// Waits for the reply to a request that was sent. Dropping it does not withdraw the request.
-#[must_use = "the reply may be an error"]
-pub(super) struct PendingReply<T> {
-    answer: oneshot::Receiver<Result<Vec<u8>, RequestError>>,
-    state: Arc<ConnectionState>,
-    decode: Decode<T>,
-}
-
-impl<T> Future for PendingReply<T> {
-    type Output = Result<T, RequestError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Ok(answer) = ready!(Pin::new(&mut self.answer).poll(cx)) else {
-            return Poll::Ready(Err(RequestError::ConnectionBroke(self.state.reason())));
-        };
-        Poll::Ready(answer.and_then(|frame| {
-            let mut reader = JuteReader(&frame);
-            let value = ReplyHeader::decode(&mut reader).and_then(|_| (self.decode)(&mut reader));
-            value.ok_or(RequestError::Unexpected)
-        }))
-    }
-}
-
-/// Waits until the watched node was deleted, or the connection has ended. If the request of the watch fails, it may complete at
-/// any time.
-pub(super) struct Watch(oneshot::Receiver<()>);
-
-impl Future for Watch {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(cx).map(drop)
-    }
-}
-
 /// The requests of a link.
 pub(super) struct LinkRequests {
     receiver: mpsc::UnboundedReceiver<Outgoing>,
     state: Arc<ConnectionState>,
-}
-
-/// The session of a connection, for its driver.
-pub(super) struct LinkContext<'a> {
-    pub(super) session_timeout: Duration,
-    pub(super) node_timeout: Duration,
-    /// The path of the beats.
-    pub(super) path: String,
-    pub(super) clock: &'a dyn Clock,
-    pub(super) evidence: &'a Mutex<Evidence>,
-    /// Cancelled when the session is to be closed.
-    pub(super) closing: &'a CancellationToken,
 }
 
 /// The replies and the events that the server owes.
@@ -204,48 +176,57 @@ impl Owed {
     }
 }
 
-/// Drives a connection until it ends, and returns the reason. Sets `last_zxid` to the greatest transaction number of all replies.
-pub(super) async fn drive(
-    requests: LinkRequests,
-    stream: ServerStream,
-    context: LinkContext<'_>,
-    last_zxid: &mut i64,
-) -> Arc<str> {
-    let LinkRequests { mut receiver, state } = requests;
-    let ServerStream { frames, output } = stream;
-    let driver =
-        SessionDriver { context, state: &state, owed: Mutex::default(), is_owed: Notify::new() };
-    let reason = tokio::select! {
-        biased;
-        reason = driver.read(frames, last_zxid) => reason,
-        reason = driver.watch_silence() => reason,
-        reason = driver.write(&mut receiver, output) => reason,
-        () = driver.limit_close() => "the lock manager was dropped".to_owned(),
-    };
-    let reason: Arc<str> = reason.into();
-    // Before the requests without a reply are dropped, whose callers read it.
-    state.ended.get_or_init(|| Arc::clone(&reason));
-    reason
-}
-
-struct SessionDriver<'a> {
-    context: LinkContext<'a>,
-    state: &'a ConnectionState,
+/// Drives a connection.
+pub(super) struct SessionDriver<'a> {
+    url: &'a ZookeeperUrl,
+    settings: &'a NodeSettings,
+    evidence: &'a Mutex<Evidence>,
+    /// Cancelled when the session is to be closed.
+    closing: &'a CancellationToken,
     owed: Mutex<Owed>,
     /// Notified when the server owes a reply.
     is_owed: Notify,
 }
 
-impl SessionDriver<'_> {
+impl<'a> SessionDriver<'a> {
+    pub(super) fn new(
+        url: &'a ZookeeperUrl,
+        settings: &'a NodeSettings,
+        evidence: &'a Mutex<Evidence>,
+        closing: &'a CancellationToken,
+    ) -> Self {
+        Self { url, settings, evidence, closing, owed: Mutex::default(), is_owed: Notify::new() }
+    }
+
+    /// Drives a connection until it ends, and returns the reason. Sets `last_zxid` to the greatest transaction number of all
+    /// replies.
+    pub(super) async fn run(
+        self,
+        LinkRequests { mut receiver, state }: LinkRequests,
+        ServerStream { frames, output }: ServerStream,
+        last_zxid: &mut i64,
+    ) -> Arc<str> {
+        let reason = tokio::select! {
+            biased;
+            reason = self.read(frames, &state, last_zxid) => reason,
+            reason = self.watch_silence(&state) => reason,
+            reason = self.write(&mut receiver, output) => reason,
+            reason = self.limit_close() => reason,
+        };
+        // Before the requests without a reply are dropped, whose callers read it.
+        Arc::clone(state.ended.get_or_init(|| reason.into()))
+    }
+
     /// Takes replies and events, until the connection ends.
     async fn read(
         &self,
         mut frames: FrameReader<impl AsyncRead + Unpin>,
+        state: &ConnectionState,
         last_zxid: &mut i64,
     ) -> String {
         loop {
             let taken = match frames.next().await {
-                Ok(frame) => self.take(frame),
+                Ok(frame) => self.take(frame, state),
                 Err(error) => return error.to_string(),
             };
             match taken {
@@ -256,24 +237,24 @@ impl SessionDriver<'_> {
     }
 
     /// Takes a reply or an event, and returns its transaction number. Returns `None` if the server owes no such reply.
-    fn take(&self, frame: Vec<u8>) -> Option<i64> {
+    fn take(&self, frame: Vec<u8>, state: &ConnectionState) -> Option<i64> {
         let mut reader = JuteReader(&frame);
         let header = ReplyHeader::decode(&mut reader)?;
         let mut owed = self.owed.lock();
         if header.xid == EVENT {
             let (_kind, _state) = (reader.int()?, reader.int()?);
-            // The watchers wake when they are dropped.
+            // The watchers wake when their senders are dropped.
             owed.watches.remove(reader.text()?);
             return Some(header.zxid);
         }
         let (_, reply) = owed.replies.pop_front().filter(|(xid, _)| *xid == header.xid)?;
         owed.since = (!owed.replies.is_empty()).then(Instant::now);
-        self.state.silent.store(0, Ordering::Release);
+        state.silent.store(0, Ordering::Release);
         match (reply, header.error) {
             (OwedReply::Beat(sent), None) => {
-                self.context.evidence.lock().answered(sent, self.context.clock.now());
+                self.evidence.lock().answered(sent, self.settings.clock.now());
             }
-            // The server closes the connection.
+            // Without evidence, the connection ends.
             (OwedReply::Beat(_), Some(_)) => {}
             // The caller may have dropped its future.
             (OwedReply::Request(reply, _), None) => drop(reply.send(Ok(frame))),
@@ -286,10 +267,9 @@ impl SessionDriver<'_> {
     }
 
     /// Measures the silence of the server. Returns when it is too long.
-    async fn watch_silence(&self) -> String {
-        let LinkContext { session_timeout, node_timeout, .. } = self.context;
-        let limit = SILENCE_LIMIT.min(session_timeout / 4);
-        let interval = (limit.min(node_timeout) / 8).max(Duration::from_millis(1));
+    async fn watch_silence(&self, state: &ConnectionState) -> String {
+        let limit = SILENCE_LIMIT.min(self.url.session_timeout / 4);
+        let interval = (limit.min(self.settings.node_timeout) / 8).max(Duration::from_millis(1));
         loop {
             let last_check = Instant::now();
             sleep(interval).await;
@@ -300,7 +280,7 @@ impl SessionDriver<'_> {
             };
             // Until the last check: a reply that has arrived since then may not be read yet.
             let silent = last_check.saturating_duration_since(since);
-            self.state.silent.store(nanos(silent), Ordering::Release);
+            state.silent.store(nanos(silent), Ordering::Release);
             if silent >= limit {
                 return format!("no reply within {limit:?}");
             }
@@ -313,7 +293,6 @@ impl SessionDriver<'_> {
         requests: &mut mpsc::UnboundedReceiver<Outgoing>,
         mut output: impl AsyncWrite + Unpin,
     ) -> String {
-        let LinkContext { session_timeout, clock, evidence, closing, .. } = &self.context;
         let (mut out, mut batch) = (Vec::new(), Vec::with_capacity(BATCH));
         let mut is_closed = false;
         let mut next_beat = pin!(sleep_until(Instant::now()));
@@ -321,34 +300,32 @@ impl SessionDriver<'_> {
             tokio::select! {
                 biased;
                 () = next_beat.as_mut() => {
-                    let now = clock.now();
-                    if evidence.lock().is_stale(now) {
+                    let now = self.settings.clock.now();
+                    if self.evidence.lock().is_stale(now) {
                         return "this process or the ensemble has paused".to_owned();
                     }
-                    let beat = sync(&self.context.path).content;
+                    let beat = sync(self.url.root()).content;
                     self.owed.lock().add(&mut out, &beat, OwedReply::Beat(now));
-                    next_beat.as_mut().reset(Instant::now() + Evidence::beat_interval(*session_timeout));
+                    let interval = Evidence::beat_interval(self.url.session_timeout);
+                    next_beat.as_mut().reset(Instant::now() + interval);
                 }
-                // The link may be dropped before the end of the session.
+                // The session has the link, so that there is at least one request.
                 _ = requests.recv_many(&mut batch, BATCH) => {
                     let mut owed = self.owed.lock();
-                    for request in batch.drain(..) {
-                        owed.add_request(&mut out, request);
-                    }
+                    batch.drain(..).for_each(|request| owed.add_request(&mut out, request));
                 }
-                () = closing.cancelled() => {
+                () = self.closing.cancelled() => {
                     let reply = OwedReply::Request(oneshot::channel().0, None);
                     self.owed.lock().add(&mut out, &close_session().content, reply);
                     is_closed = true;
                 }
             }
             self.is_owed.notify_one();
-            let written = output.write_all(&out).await;
-            let flushed = match written {
-                Ok(()) => output.flush().await,
-                Err(error) => Err(error),
+            let written = async {
+                output.write_all(&out).await?;
+                output.flush().await
             };
-            if let Err(error) = flushed {
+            if let Err(error) = written.await {
                 return error.to_string();
             }
             out.clear();
@@ -358,8 +335,9 @@ impl SessionDriver<'_> {
     }
 
     /// Returns some time after the end of the session was asked for.
-    async fn limit_close(&self) {
-        self.context.closing.cancelled().await;
+    async fn limit_close(&self) -> String {
+        self.closing.cancelled().await;
         sleep(CLOSE_LIMIT).await;
+        "the lock manager was dropped".to_owned()
     }
 }

@@ -13,16 +13,17 @@ use tokio_util::sync::CancellationToken;
 use super::evidence::Evidence;
 use super::frames::ServerStream;
 use super::jute::JuteWriter;
-use super::link::{LinkContext, LinkRequests, SessionLink, drive};
+use super::link::{LinkRequests, SessionDriver, SessionLink};
 use super::played_server::{CLOSE_SESSION, PlayedServer, SYNC};
 use super::requests::{
-    Acl, Children, ErrorCode, RequestError, create_container, create_ephemeral, delete,
-    get_children, get_data, set_data,
+    Acl, Children, CreateKind, ErrorCode, RequestError, create, delete, get_children, get_data,
+    set_data,
 };
+use super::url::ZookeeperUrl;
 use crate::clock::Clock;
 use crate::clock::fake::RuntimeClock;
 use crate::error::NodeError;
-use crate::node::Silence;
+use crate::node::{NodeSettings, Silence};
 
 const T: Duration = Duration::from_secs(40);
 const BEAT: Duration = Duration::from_secs(2);
@@ -42,16 +43,12 @@ struct Driven {
 impl Driven {
     /// Drives the connection until it ends, and returns the reason and the greatest transaction number.
     async fn run(self) -> (Arc<str>, i64) {
-        let context = LinkContext {
-            session_timeout: T,
-            node_timeout: NODE_TIMEOUT,
-            path: "/chroot".to_owned(),
-            clock: &*self.clock,
-            evidence: &self.evidence,
-            closing: &self.closing,
-        };
+        let clock: Arc<dyn Clock> = self.clock;
+        let settings = NodeSettings { clock, ..NodeSettings::for_tests(NODE_TIMEOUT) };
+        let url = ZookeeperUrl::parse("zookeeper://a/chroot?session_timeout=40s").unwrap();
+        let driver = SessionDriver::new(&url, &settings, &self.evidence, &self.closing);
         let mut last_zxid = 0;
-        let reason = drive(self.requests, self.stream, context, &mut last_zxid).await;
+        let reason = driver.run(self.requests, self.stream, &mut last_zxid).await;
         (reason, last_zxid)
     }
 }
@@ -106,11 +103,12 @@ async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
 #[tokio::test(start_paused = true)]
 async fn requests_and_replies_have_the_encoding_of_zookeeper() {
     let (mut server, link, _task) = driven();
-    for (create, op, expected) in [
-        (create_ephemeral("/a", b"x", Acl::Open), 1, &b"\0\0\0\x02/a\0\0\0\x01x\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03"[..]),
-        (create_container("/a", Acl::CreatorAll), 19, b"\0\0\0\x02/a\0\0\0\0\0\0\0\x01\0\0\0\x1f\0\0\0\x04auth\0\0\0\0\0\0\0\x04"),
+    let path = "/a";
+    for (kind, acl, op, expected) in [
+        (CreateKind::EphemeralSequential, Acl::Open, 1, &b"\0\0\0\x02/a\0\0\0\x01x\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03"[..]),
+        (CreateKind::Container, Acl::CreatorAll, 19, b"\0\0\0\x02/a\0\0\0\x01x\0\0\0\x01\0\0\0\x1f\0\0\0\x04auth\0\0\0\0\0\0\0\x04"),
     ] {
-        let made = link.send(create).unwrap();
+        let made = link.send(create(path, b"x", kind, acl)).unwrap();
         let request = server.operation().await;
         assert_eq!((request.op, &request.body[..]), (op, expected));
         server.reply(&request, 0, 0, b"\0\0\0\x03/a1").await;
@@ -118,19 +116,19 @@ async fn requests_and_replies_have_the_encoding_of_zookeeper() {
     }
     let mut stat = JuteWriter::default();
     stat.long(1).long(2).long(3).long(4).int(5).int(6).int(7).long(8).int(9).int(10).long(11);
-    let stat = stat.into_bytes();
-    let children = link.send(get_children("/a")).unwrap();
+    let stat = stat.0;
+    let children = link.send(get_children(path)).unwrap();
     let request = server.operation().await;
     assert_eq!((request.op, &request.body[..]), (12, &b"\0\0\0\x02/a\0"[..]));
     server.reply(&request, 0, 0, &[b"\0\0\0\x02\0\0\0\x01b\0\0\0\x01c", &stat[..]].concat()).await;
     let expected = Children { names: vec!["b".into(), "c".into()], pzxid: 11 };
     assert_eq!(children.await, Ok(expected));
-    let data = link.send(get_data("/a")).unwrap();
+    let data = link.send(get_data(path)).unwrap();
     let request = server.operation().await;
     assert_eq!((request.op, &request.body[..]), (4, &b"\0\0\0\x02/a\0"[..]));
     server.reply(&request, 0, 0, &[b"\0\0\0\x01x", &stat[..]].concat()).await;
     assert_eq!(data.await, Ok(b"x".to_vec()));
-    let set = link.send(set_data("/a", b"y")).unwrap();
+    let set = link.send(set_data(path, b"y")).unwrap();
     let request = server.operation().await;
     assert_eq!(
         (request.op, &request.body[..]),
@@ -144,10 +142,10 @@ async fn requests_and_replies_have_the_encoding_of_zookeeper() {
 async fn an_error_says_whether_the_request_was_executed() {
     let (mut server, link, _task) = driven();
     for (code, text, expected) in [
-        (-101, "the node does not exist", NodeError::Server as fn(Arc<str>) -> NodeError),
-        (-102, "the ACL of the node does not permit it", NodeError::NotPermitted),
-        (-112, "the session has expired", NodeError::ConnectionBroke),
-        (-118, "the session has moved to another server", NodeError::ConnectionBroke),
+        (-101, "NoNode", NodeError::Server as fn(Arc<str>) -> NodeError),
+        (-102, "NoAuth: the ACL of the node permits it to other logins", NodeError::NotPermitted),
+        (-112, "SessionExpired", NodeError::ConnectionBroke),
+        (-118, "SessionMoved", NodeError::ConnectionBroke),
         (-4, "error -4 of the server", NodeError::ConnectionBroke),
         (-127, "error -127 of the server", NodeError::Server),
     ] {
@@ -273,13 +271,13 @@ async fn a_watch_ends_with_its_node_or_with_the_connection() {
     let (mut server, link, task) = driven();
     let mut watches = Vec::new();
     for path in ["/a", "/a", "/b", "/c"] {
-        let (reply, watch) = link.watch(path.to_owned()).unwrap();
+        let (reply, watch) = link.watch(path).unwrap();
         let request = server.operation().await;
         assert_eq!((request.op, request.path(), request.body.last()), (12, path, Some(&1)));
         let code = if path == "/c" { -101 } else { 0 };
         server.reply(&request, 0, code, b"").await;
         assert_eq!(reply.await.is_ok(), path != "/c");
-        watches.push(Box::pin(watch));
+        watches.push(watch);
     }
     watches.pop().unwrap().await;
     server.deleted("/d").await;
@@ -329,7 +327,7 @@ proptest! {
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (mut server, link, task) = driven();
-            let (reply, watch) = link.watch("/a".to_owned()).unwrap();
+            let (reply, watch) = link.watch("/a").unwrap();
             for frame in frames {
                 server.send(&[&frame]).await;
             }

@@ -194,7 +194,7 @@ impl Place {
                 Some((0, _)) => return self.offer(znode).await,
                 Some((_, front)) => {
                     let front = format!("{folder}/{}", front.unwrap_or_default());
-                    let Ok((watching, gone)) = shared.session.watch(front) else { return false };
+                    let Ok((watching, gone)) = shared.session.watch(&front) else { return false };
                     match watching.await {
                         Ok(()) => {
                             let holder = listed.queue.first().unwrap_or_default();

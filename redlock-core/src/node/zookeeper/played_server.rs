@@ -80,7 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PlayedServer<S> {
     ) {
         let mut header = JuteWriter::default();
         header.int(request.xid).long(zxid).int(code);
-        self.send(&[&header.into_bytes(), body]).await;
+        self.send(&[&header.0, body]).await;
     }
 
     /// Reports the deletion of a node.
@@ -88,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PlayedServer<S> {
         let mut event = JuteWriter::default();
         let (kind, connected) = (2, 3);
         event.int(-1).long(-1).int(0).int(kind).int(connected).text(path);
-        self.send(&[&event.into_bytes()]).await;
+        self.send(&[&event.0]).await;
     }
 
     /// Waits for the handshake of a client.
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PlayedServer<S> {
     pub(super) async fn accept(&mut self, timeout: i32, session: i64, password: &[u8]) {
         let mut answer = JuteWriter::default();
         answer.int(0).int(timeout).long(session).bytes(password).boolean(false);
-        self.send(&[&answer.into_bytes()]).await;
+        self.send(&[&answer.0]).await;
     }
 
     /// Sends a frame. The client may have closed the connection.

@@ -12,8 +12,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::connect::{Established, SessionConnector};
 use super::evidence::Evidence;
-use super::link::{LinkContext, PendingReply, SessionLink, Watch, drive};
-use super::requests::{Acl, Request};
+use super::link::{PendingReply, SessionDriver, SessionLink, Watch};
+use super::requests::{Acl, ZookeeperRequest};
 use super::url::ZookeeperUrl;
 use crate::clock::Moment;
 use crate::error::NodeError;
@@ -74,7 +74,10 @@ impl ZookeeperSession {
     /// # Errors
     ///
     /// [`NodeError::NotConnected`]: nothing was sent, and nothing will be.
-    pub(super) fn send<T>(&self, request: Request<T>) -> Result<PendingReply<T>, NodeError> {
+    pub(super) fn send<T: 'static>(
+        &self,
+        request: ZookeeperRequest<T>,
+    ) -> Result<PendingReply<T>, NodeError> {
         self.shared.link()?.send(request)
     }
 
@@ -83,7 +86,7 @@ impl ZookeeperSession {
     /// # Errors
     ///
     /// [`NodeError::NotConnected`]: nothing was sent, and nothing will be.
-    pub(super) fn watch(&self, path: String) -> Result<(PendingReply<()>, Watch), NodeError> {
+    pub(super) fn watch(&self, path: &str) -> Result<(PendingReply<()>, Watch), NodeError> {
         self.shared.link()?.watch(path)
     }
 
@@ -180,21 +183,14 @@ impl SharedSession {
                             "the session has expired, and with it its locks"
                         );
                     }
-                    let timeout = connector.url.session_timeout;
                     self.evidence.lock().connected(session.began, before);
                     let since = Instant::now();
                     let (link, requests) = SessionLink::new(session.number);
                     outages.up(&self.name);
                     self.set(Ok(Arc::new(link)));
-                    let context = LinkContext {
-                        session_timeout: timeout,
-                        node_timeout: self.settings.node_timeout,
-                        path: connector.beat_path(),
-                        clock: &*self.settings.clock,
-                        evidence: &self.evidence,
-                        closing: &closing,
-                    };
-                    let reason = drive(requests, stream, context, &mut connector.last_zxid).await;
+                    let (settings, evidence) = (&self.settings, &self.evidence);
+                    let driver = SessionDriver::new(&connector.url, settings, evidence, &closing);
+                    let reason = driver.run(requests, stream, &mut connector.last_zxid).await;
                     connector.last_connected = self.settings.clock.now();
                     if since.elapsed() >= SHORT_LIVED {
                         next_pause = Duration::ZERO;

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::played_server::{CLOSE_SESSION, ConnectRequest, PlayedServer, SYNC};
-use super::requests::{RequestError, delete};
+use super::requests::{RequestError, ZookeeperRequest};
 use super::session::ZookeeperSession;
 use super::url::ZookeeperUrl;
 use crate::access::{Credentials, Provider};
@@ -74,6 +74,10 @@ async fn down(status: &StatusReceiver) -> NodeError {
     }
 }
 
+fn delete() -> ZookeeperRequest<()> {
+    super::requests::delete("/a")
+}
+
 fn new_session(timeout: i32) -> ConnectRequest {
     ConnectRequest { last_zxid: 0, timeout, session: 0, password: vec![0; 16] }
 }
@@ -132,13 +136,12 @@ async fn a_server_that_allows_less_than_the_session_timeout_is_an_error_with_bot
 async fn a_session_goes_on_over_the_next_connection() {
     let ensemble = Ensemble::start().await;
     let (session, _status) = ensemble.session(OPEN);
-    assert!(matches!(session.send(delete("/a")).err(), Some(NodeError::NotConnected(_))));
+    assert!(matches!(session.send(delete()).err(), Some(NodeError::NotConnected(_))));
     assert!(matches!(session.number(), Err(NodeError::NotConnected(_))));
     let (mut server, request) = ensemble.accept(7).await;
     assert_eq!(request, new_session(T));
     assert_eq!(session.connected().await, 1);
-    let (answered, pending) =
-        (session.send(delete("/a")).unwrap(), session.send(delete("/a")).unwrap());
+    let (answered, pending) = (session.send(delete()).unwrap(), session.send(delete()).unwrap());
     let first = server.operation().await;
     server.operation().await;
     server.reply(&first, 5, 0, b"").await;
@@ -152,7 +155,7 @@ async fn a_session_goes_on_over_the_next_connection() {
         ConnectRequest { last_zxid: 5, timeout: T, session: 7, password: PASSWORD.to_vec() };
     assert_eq!(request, expected);
     assert_eq!(session.connected().await, 1);
-    let reply = session.send(delete("/a")).unwrap();
+    let reply = session.send(delete()).unwrap();
     let request = server.operation().await;
     server.reply(&request, 6, 0, b"").await;
     assert_eq!(reply.await, Ok(()));
@@ -194,7 +197,7 @@ async fn a_server_whose_data_were_lost_is_used_when_all_leases_have_ended() {
     let (session, _status) = start(url, settings);
     let (mut server, _) = ensemble.accept(7).await;
     session.connected().await;
-    let reply = session.send(delete("/a")).unwrap();
+    let reply = session.send(delete()).unwrap();
     let request = server.operation().await;
     server.reply(&request, 5, 0, b"").await;
     reply.await.unwrap();
@@ -231,7 +234,8 @@ async fn the_login_comes_first_and_is_read_anew_for_each_connection() {
     let (mut server, _) = ensemble.accept(7).await;
     let request = server.request().await;
     server.reply(&request, 0, -115, b"").await;
-    let refused = NodeError::Credentials("the server refuses the login".into());
+    let refused =
+        NodeError::Credentials("the server refuses the login: error -115 of the server".into());
     status.wait_for(|status| *status == NodeStatus::Down(refused.clone())).await;
     let lines = logs.lines();
     assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
@@ -397,7 +401,7 @@ async fn a_session_is_encrypted() {
     assert_eq!(server.handshake().await.timeout, T);
     server.accept(T, 7, PASSWORD).await;
     session.connected().await;
-    let reply = session.send(delete("/a")).unwrap();
+    let reply = session.send(delete()).unwrap();
     let request = server.operation().await;
     server.reply(&request, 5, 0, b"").await;
     assert_eq!(reply.await, Ok(()));

@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::path::{self, Queue};
 use super::places::{Claim, Places};
-use super::requests::{self, Children, ErrorCode, RequestError};
+use super::requests::{self, Children, CreateKind, ErrorCode, RequestError};
 use super::session::ZookeeperSession;
 use crate::clock::Moment;
 use crate::error::{ForeignKind, NodeError, Vote};
@@ -294,7 +294,8 @@ impl SharedState {
         for _ in 0..FOLDERS {
             let session = self.session.number().map_err(Vote::Failed)?;
             let path = format!("{folder}/{prefix}");
-            let create = requests::create_ephemeral(&path, data, self.session.acl());
+            let kind = CreateKind::EphemeralSequential;
+            let create = requests::create(&path, data, kind, self.session.acl());
             let created = self.session.send(create).map_err(Vote::Failed)?;
             let listed = self.session.send(requests::get_children(folder));
             let (folder, prefix) = (Arc::clone(folder), prefix.into());
@@ -334,7 +335,7 @@ impl SharedState {
     }
 
     async fn make_folder(&self, folder: &str) -> Result<(), Vote> {
-        let create = requests::create_container(folder, self.session.acl());
+        let create = requests::create(folder, &[], CreateKind::Container, self.session.acl());
         match self.session.send(create).map_err(Vote::Failed)?.await {
             Ok(_) | Err(RequestError::Code(ErrorCode::NodeExists)) => Ok(()),
             Err(error) => Err(Vote::Failed(error.into())),

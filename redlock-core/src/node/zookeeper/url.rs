@@ -155,6 +155,11 @@ impl ZookeeperUrl {
         self.provider.is_some()
     }
 
+    /// Returns the path of the node in which all locks are.
+    pub(super) fn root(&self) -> &str {
+        if self.chroot.is_empty() { "/" } else { &self.chroot }
+    }
+
     /// Returns the longest lease of a lock.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.session_timeout / 2
