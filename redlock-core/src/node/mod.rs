@@ -457,7 +457,7 @@ pub enum Silence {
     CheckAgainAfter(Duration),
 }
 
-#[cfg(all(test, feature = "redis"))]
+#[cfg(all(test, any(feature = "redis", feature = "zookeeper")))]
 impl Silence {
     pub(crate) fn is_silent(self) -> bool {
         matches!(self, Self::Silent(_))

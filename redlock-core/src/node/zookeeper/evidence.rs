@@ -181,9 +181,9 @@ mod tests {
         evidence.connected(at(0), at(7_000));
         answer(&mut evidence, [4 * BEAT, 5 * BEAT]);
         assert_eq!(proven(&evidence), 7_000);
-        answer(&mut evidence, [6 * BEAT, 7 * BEAT, 8 * BEAT]);
-        assert_eq!(proven(&evidence), 7_000, "the chain began at 8 s, and lasts for 8 s");
-        answer(&mut evidence, [9 * BEAT]);
+        answer(&mut evidence, [6 * BEAT, 7 * BEAT, 8 * BEAT, 17_500]);
+        assert_eq!(proven(&evidence), 7_000, "the chain began at 8 s, and lasts for 9.5 s");
+        answer(&mut evidence, [18_000]);
         assert_eq!(proven(&evidence), 8_000);
     }
 
