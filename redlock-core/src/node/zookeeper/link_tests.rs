@@ -223,6 +223,7 @@ async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
     let reply = link.send(delete("/a")).unwrap();
     assert!(poll!(&mut run).is_pending());
     let request = server.operation().await;
+    assert!(poll!(&mut run).is_pending());
     advance(5 * LIMIT).await;
     // The runtime has not noticed the reply yet.
     assert!(poll!(&mut run).is_pending());
@@ -242,7 +243,8 @@ async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
         requests.push(server.operation().await);
     }
     for request in &requests[..4] {
-        sleep(LIMIT * 3 / 4).await;
+        // Between two checks of the driver.
+        sleep(LIMIT * 3 / 4 + NODE_TIMEOUT / 16).await;
         assert!(link.silence(NODE_TIMEOUT).is_silent());
         server.reply(request, 0, 0, b"").await;
         yield_now().await;

@@ -202,6 +202,7 @@ async fn after_a_slow_handshake_there_is_another_one_as_evidence() {
         clock.advance(Duration::from_secs(3));
         server.accept(T, 7, PASSWORD).await;
         if handshakes.len() == 1 {
+            assert_eq!(server.frame().await, None, "nothing is sent over this connection");
             server = ensemble.connection().await;
         }
     }
