@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::io::DuplexStream;
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::{advance, sleep, timeout};
+use tokio::time::{advance, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::evidence::Evidence;
