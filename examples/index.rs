@@ -10,6 +10,7 @@
 //! LOCKS_URLS=redis+sentinel://s1,s2,s3/shop ...                         # the master of a Sentinel group
 //! LOCKS_URLS=redis-cluster://10.0.0.1,10.0.0.2 ...                      # a Redis Cluster
 //! LOCKS_URLS='postgres://app@10.0.0.1/shop?schema=locks' ...            # a PostgreSQL database
+//! LOCKS_URLS='zookeeper://10.0.0.1/locks?acl=open' ...                  # a ZooKeeper ensemble
 //! ```
 //!
 //! Every route takes `?hold_ms=`, the time its handler works. To see a lock at work, send the same
