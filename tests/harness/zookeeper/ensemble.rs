@@ -6,7 +6,7 @@ use super::client::ZookeeperClient;
 use super::locks::Locks;
 use super::server::{START, Server};
 use super::socks::Outgoing;
-use super::{SESSION, admin, make_chroot, settings, url};
+use super::{MEASURED, SESSION, admin, make_chroot, settings, url};
 use crate::eventually::eventually;
 use crate::port::Port;
 use crate::proxy::{Proxy, Traffic};
@@ -21,6 +21,7 @@ pub struct EnsembleOptions {
     session_timeout: Duration,
     observers: usize,
     sync_limit: u32,
+    measured: bool,
 }
 
 impl EnsembleOptions {
@@ -49,6 +50,14 @@ impl EnsembleOptions {
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
+        self
+    }
+
+    /// Makes the servers as fast as those in production. They take longer to start, and no test can cut them off from each
+    /// other.
+    #[must_use]
+    pub fn measured(mut self) -> Self {
+        self.measured = true;
         self
     }
 
@@ -106,7 +115,12 @@ impl Member {
             let address = format!("127.0.0.1:{quorum}:{election}{role}");
             settings.push((format!("server.{}", index + 1), address));
         }
-        let mut server = Server::new(MAIN, &outgoing.properties(), settings);
+        let java: Vec<String> = if options.measured {
+            MEASURED.map(str::to_owned).into()
+        } else {
+            outgoing.options().into()
+        };
+        let mut server = Server::new(MAIN, &java, settings);
         server.set_id(index + 1);
         server.launch().expect("a process");
         let proxy = Proxy::to_port(server.port.number()).await;
@@ -143,7 +157,13 @@ impl ZookeeperEnsemble {
     /// Returns the default options.
     pub fn options() -> EnsembleOptions {
         let tick = Duration::from_millis(500);
-        EnsembleOptions { tick, session_timeout: SESSION, observers: 0, sync_limit: 10 }
+        EnsembleOptions {
+            tick,
+            session_timeout: SESSION,
+            observers: 0,
+            sync_limit: 10,
+            measured: false,
+        }
     }
 
     /// Returns the number of servers.

@@ -26,8 +26,8 @@ pub(super) struct Server {
     // Dropped first: the process ends before its files disappear.
     process: Option<Process>,
     class: &'static str,
-    /// System properties, as `name=value`.
-    properties: Vec<String>,
+    /// Options of Java.
+    options: Vec<String>,
     settings: Vec<(String, String)>,
     pub(super) port: Port,
     dir: TempDir,
@@ -38,20 +38,12 @@ impl Server {
     /// Prepares a process, which [`launch`](Self::launch) starts. The settings are lines of `zoo.cfg`.
     pub(super) fn new(
         class: &'static str,
-        properties: &[String],
+        options: &[String],
         settings: Vec<(String, String)>,
     ) -> Self {
         redlock_logs::watch();
         let (port, dir) = (Port::reserve(), scratch_in_memory());
-        Self {
-            process: None,
-            class,
-            properties: properties.to_vec(),
-            settings,
-            port,
-            dir,
-            frozen: false,
-        }
+        Self { process: None, class, options: options.to_vec(), settings, port, dir, frozen: false }
     }
 
     /// Writes the id of a member of an ensemble.
@@ -81,7 +73,7 @@ impl Server {
         let mut arguments: Vec<OsString> = vec!["-c".into(), "cd \"$0\" && exec \"$@\"".into()];
         arguments.extend([dir.as_os_str().to_owned(), "java".into()]);
         arguments.extend(QUICK.map(OsString::from));
-        arguments.extend(self.properties.iter().map(|property| format!("-D{property}").into()));
+        arguments.extend(self.options.iter().map(OsString::from));
         arguments.push("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn".into());
         let path = class_path("curator").map_err(io::Error::other)?;
         arguments.extend(["-cp".into(), path.into(), self.class.into(), "./zoo.cfg".into()]);

@@ -39,11 +39,11 @@ impl Outgoing {
         Self { port, proxies, _end: end.drop_guard() }
     }
 
-    /// Returns the system properties that lead the connections of a server through this proxy. Without the empty list, Java
+    /// Returns the options of Java that lead the connections of a server through this proxy. Without the empty list, Java
     /// would leave out those to 127.0.0.1.
-    pub(super) fn properties(&self) -> [String; 3] {
-        let port = format!("socksProxyPort={}", self.port);
-        ["socksProxyHost=127.0.0.1".to_owned(), port, "socksNonProxyHosts=".to_owned()]
+    pub(super) fn options(&self) -> [String; 3] {
+        let port = format!("-DsocksProxyPort={}", self.port);
+        ["-DsocksProxyHost=127.0.0.1".to_owned(), port, "-DsocksNonProxyHosts=".to_owned()]
     }
 
     /// Sets the traffic of the connections to these ports, in both directions.
