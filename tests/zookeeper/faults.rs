@@ -143,3 +143,25 @@ async fn a_dropped_manager_ends_its_session() {
     drop(manager);
     no_lock_is_left(&server).await;
 }
+
+/// One child stands for all callers of a process, and a caller that tries once has none.
+#[tokio::test]
+async fn a_hundred_waiters_of_a_process_have_one_child() {
+    let Some(server) = start(ZookeeperServer::options()).await else { return };
+    let (holder, waiting) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let before = server.queue(KEY).await;
+    assert!(waiting.lock(KEY).try_acquire().await.unwrap_err().is_contended());
+    assert_eq!(server.queue(KEY).await, before);
+    let waiters: Vec<_> = (0..100)
+        .map(|_| tokio::spawn(waiting.lock(KEY).expire(LONG).wait_time(LONG).acquire()))
+        .collect();
+    are_queued(&server, KEY, 2).await;
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        let guard = waiter.await.unwrap().unwrap();
+        assert!(server.queue(KEY).await.len() <= 2);
+        guard.release().await.unwrap();
+    }
+    no_lock_is_left(&server).await;
+}
