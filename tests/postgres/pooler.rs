@@ -10,7 +10,7 @@ use crate::{
 };
 
 const TRANSACTIONS: &str = "pool_mode = transaction";
-/// pgbouncer knows the startup parameter `options` since 1.20.
+/// pgbouncer refuses the settings in the startup parameter `options`, unless it ignores the parameter.
 const SESSIONS: &str = "pool_mode = session\nignore_startup_parameters = options";
 /// All clients share one session, although each has sent its own parameters.
 const ONE_SESSION: &str =
