@@ -25,7 +25,10 @@ async fn start_pooled(settings: &str) -> Option<(PostgresServer, PgBouncer)> {
 /// Executes a command in a session behind a pooler, as another client of it.
 async fn execute(pooler: &PgBouncer, command: &str) {
     let config = format!("host=127.0.0.1 port={} user=app dbname=postgres", pooler.port());
-    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    let (client, connection) = eventually("the pooler accepts a client", SOON, async || {
+        tokio_postgres::connect(&config, NoTls).await.ok()
+    })
+    .await;
     tokio::spawn(connection);
     client.batch_execute(command).await.unwrap();
 }
