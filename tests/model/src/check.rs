@@ -1,15 +1,15 @@
 //! Runs the checker over every state of a model, and prints the result.
 
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, HasDiscoveries, Model, Path};
+use stateright::{Checker, HasDiscoveries, Model};
 
-use crate::action::Action;
 use crate::claim::Claim;
 use crate::model::Redlock;
 use crate::rules::{Rule, Rules};
-use crate::state::State;
 use crate::world::World;
 
 /// A world to check, with every rule kept or with one rule broken.
@@ -76,63 +76,84 @@ impl<const NODES: usize, const CLIENTS: usize> Check<NODES, CLIENTS> {
     }
 
     fn expect_kept(self, rules: Rules, claim: Option<Claim>, rules_kept: &str) {
-        let mut found = Self::run(Redlock { world: self.world, rules, claim });
-        let model = Redlock::<NODES, CLIENTS> { world: self.world, rules, claim };
-        for property in model.properties() {
-            let path = found.discoveries.remove(property.name).map(steps);
-            match path {
-                Some(steps) if property.expectation.discovery_is_failure() => {
-                    panic!(
-                        "{}, {rules_kept}: {} is broken by {steps:#?}",
-                        self.name, property.name
-                    );
-                }
-                None if !property.expectation.discovery_is_failure() => {
-                    panic!("{}, {rules_kept}: it never happens that {}", self.name, property.name);
-                }
-                Some(_) | None => {}
-            }
-        }
         let claims = claim.map_or("all claims hold", Claim::name);
-        self.print(&format!("{rules_kept}: {claims} ({found})"));
+        let found = Found::by(Redlock::<NODES, CLIENTS> { world: self.world, rules, claim });
+        found.expect_kept(&self.name(), &format!("{rules_kept}: {claims}"));
     }
 
     fn expect_broken(self, rules: Rules, claim: Claim, rules_kept: &str) {
-        let mut found = Self::run(Redlock { world: self.world, rules, claim: Some(claim) });
-        let path = found.discoveries.remove(claim.name());
-        assert!(path.is_some(), "{}, {rules_kept}: {} should be broken", self.name, claim.name());
-        let steps = path.map(steps).unwrap_or_default();
-        let broken = format!("{} is broken in {} steps", claim.name(), steps.len());
-        self.print(&format!("{rules_kept}: {broken} ({found})"));
+        let claims = Some(claim);
+        let model = Redlock::<NODES, CLIENTS> { world: self.world, rules, claim: claims };
+        Found::by(model).expect_broken(&self.name(), rules_kept, claim.name());
+    }
+
+    fn name(self) -> String {
+        format!("{} ({NODES} nodes, {CLIENTS} clients)", self.name)
+    }
+}
+
+/// The findings of the checker in one model.
+pub(crate) struct Found {
+    /// The steps that break a claim.
+    broken: HashMap<&'static str, Vec<String>>,
+    /// The situations that never occur.
+    missing: Vec<&'static str>,
+    states: usize,
+    took: Duration,
+}
+
+impl Found {
+    /// Runs the checker over every state of a model, until a claim is broken.
+    pub(crate) fn by<M>(model: M) -> Self
+    where
+        M: Model + Send + Sync + 'static,
+        M::State: Clone + PartialEq + Hash + Send + Sync + 'static,
+        M::Action: Clone + PartialEq + Display,
+    {
+        let begun = Instant::now();
+        let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+        let mut discoveries = checker.discoveries();
+        let (mut broken, mut missing) = (HashMap::new(), Vec::new());
+        for property in checker.model().properties() {
+            let is_claim = property.expectation.discovery_is_failure();
+            match discoveries.remove(property.name) {
+                Some(path) if is_claim => {
+                    let steps = path.into_actions().iter().map(ToString::to_string).collect();
+                    broken.insert(property.name, steps);
+                }
+                None if !is_claim => missing.push(property.name),
+                Some(_) | None => {}
+            }
+        }
+        let (states, took) = (checker.unique_state_count(), begun.elapsed());
+        Self { broken, missing, states, took }
+    }
+
+    /// # Panics
+    ///
+    /// If a claim is broken, or a situation never occurs.
+    pub(crate) fn expect_kept(&self, name: &str, rules_kept: &str) {
+        let Self { broken, missing, .. } = self;
+        assert!(broken.is_empty(), "{name}, {rules_kept}: broken by these steps: {broken:#?}");
+        assert!(missing.is_empty(), "{name}, {rules_kept}: it never happens that {missing:?}");
+        self.print(name, rules_kept);
+    }
+
+    /// # Panics
+    ///
+    /// If the claim holds.
+    pub(crate) fn expect_broken(&self, name: &str, rules_kept: &str, claim: &str) {
+        let Some(steps) = self.broken.get(claim) else {
+            panic!("{name}, {rules_kept}: {claim} should be broken");
+        };
+        self.print(name, &format!("{rules_kept}: {claim} is broken in {} steps", steps.len()));
         for step in steps {
             println!("        {step}");
         }
     }
 
-    fn run(model: Redlock<NODES, CLIENTS>) -> Found<NODES, CLIENTS> {
-        let begun = Instant::now();
-        let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-        let (states, discoveries) = (checker.unique_state_count(), checker.discoveries());
-        Found { states, discoveries, took: begun.elapsed() }
+    fn print(&self, name: &str, result: &str) {
+        let Self { states, took, .. } = self;
+        println!("{name}, {result} ({states} states, {:.1} s)", took.as_secs_f64());
     }
-
-    fn print(self, result: &str) {
-        println!("{} ({NODES} nodes, {CLIENTS} clients), {result}", self.name);
-    }
-}
-
-struct Found<const NODES: usize, const CLIENTS: usize> {
-    states: usize,
-    discoveries: HashMap<&'static str, Path<State<NODES, CLIENTS>, Action>>,
-    took: Duration,
-}
-
-impl<const NODES: usize, const CLIENTS: usize> std::fmt::Display for Found<NODES, CLIENTS> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} states, {:.1} s", self.states, self.took.as_secs_f64())
-    }
-}
-
-fn steps<S>(path: Path<S, Action>) -> Vec<String> {
-    path.into_actions().iter().map(ToString::to_string).collect()
 }
