@@ -13,6 +13,8 @@
 //! 6. [`World`]: the faults that may happen; [`Claim`]: the claims that hold in spite of them;
 //! 7. `tests/exhaustive`: the rule that each kind of fault makes necessary.
 //!
+//! [`session`] is a second model: a lock that ends with a session, as in ZooKeeper.
+//!
 //! `time` counts in ticks. Validity and quorum are the library's own functions: the model compiles
 //! `validity.rs` and `quorum.rs` of redlock-core. `symmetry` and the `settle` of [`State`] keep the number
 //! of states small.
@@ -44,10 +46,15 @@ mod action;
 mod check;
 mod claim;
 mod client;
+#[cfg(test)]
+mod clock;
+#[cfg(test)]
+mod error;
 mod model;
 mod network;
 mod node;
 mod rules;
+pub mod session;
 mod site;
 mod state;
 mod step;
