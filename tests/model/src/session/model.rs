@@ -40,7 +40,7 @@ impl World {
     pub(super) fn times(self) -> Times {
         match self {
             // A beat of a chain is younger than R/2, and proves what is R older. No greater age matters.
-            Self::Beats { span, .. } => Times { timeout: 2 * span, span, lease: 0 },
+            Self::Beats { span, .. } => Times { timeout: span + span / 2, span, lease: 0 },
             Self::Locks { timeout } => Times { timeout, span: timeout, lease: timeout / 2 },
             Self::Numbers => Times { timeout: 1, span: 1, lease: 1 },
         }

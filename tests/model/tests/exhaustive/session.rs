@@ -15,7 +15,7 @@ fn a_chain_of_beats_is_true_evidence() {
     chain.holds();
     chain.needs(Rule::ChainWithoutGaps, TrueEvidence);
     chain.needs(Rule::AgeOfTheChain, TrueEvidence);
-    beats("sessions of less than 6 ticks", 4, 3, 1).is_too_much_for(TrueEvidence);
+    beats("sessions of less than 3 ticks", 4, 3, 1).is_too_much_for(TrueEvidence);
     if checks_large_worlds() {
         beats("sessions with beats, small ticks", 8, 2, 1).holds();
         beats("sessions of less than 6 ticks, small ticks", 8, 3, 1).is_too_much_for(TrueEvidence);
