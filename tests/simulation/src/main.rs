@@ -21,6 +21,8 @@
 //! Runs [without faults](calm) also check that readers overlap, that writers do not starve beside readers that never
 //! rest, and that no mark of a writer outlasts its waiting.
 //!
+//! The module [`sessions`] runs the managers over a store whose locks end with a session.
+//!
 //! ```text
 //! cargo test -p redlock-simulation -- --nocapture
 //! REDLOCK_SEED=42               runs this seed alone, and prints every event
@@ -39,7 +41,12 @@
 
 mod belief;
 mod calm;
+#[path = "../../model/src/clock.rs"]
+mod clock;
 mod commands;
+mod error {
+    pub(crate) use redlock_core::NodeError;
+}
 mod history;
 mod holding;
 mod lua;
@@ -54,6 +61,7 @@ mod rules;
 #[path = "../../harness/seeds.rs"]
 mod seeds;
 mod server;
+mod sessions;
 mod sharing;
 mod steps;
 mod store;
