@@ -51,8 +51,10 @@ struct State {
     last_prefix: u64,
     /// The end of the pause of the client.
     paused: Instant,
-    /// The numbers of grants and extensions that the evidence did not cover, and of places that were taken over.
-    counts: (u64, u64),
+    /// The number of grants and extensions that the evidence did not cover.
+    unproven: u64,
+    /// The number of places that an acquisition has taken over.
+    taken: u64,
 }
 
 /// A child in the queue of a lock.
@@ -90,7 +92,8 @@ impl SessionNode {
             places: BTreeMap::new(),
             last_prefix: (client as u64) << 32,
             paused: began,
-            counts: (0, 0),
+            unproven: 0,
+            taken: 0,
         };
         let ensemble = ensemble.clone();
         let shared =
@@ -107,7 +110,8 @@ impl SessionNode {
 
     /// Returns the numbers of grants and extensions that the evidence did not cover, and of places that were taken over.
     pub(super) fn counts(&self) -> (u64, u64) {
-        self.shared.state.lock().counts
+        let state = self.shared.state.lock();
+        (state.unproven, state.taken)
     }
 }
 
@@ -277,13 +281,13 @@ impl Shared {
         lease: Duration,
         waits: bool,
     ) -> Result<Reply, Vote> {
-        let first = match self.state.lock().places.get_mut(lock) {
-            Some(place) if waits => place.first.take(),
-            _ => None,
+        let place = if waits { self.offer(lock, None) } else { None };
+        let is_place = place.is_some();
+        let (prefix, request) = match place {
+            Some(place) => (place.prefix, Request::Write(lease)),
+            None => (self.new_prefix(), Request::Create(lease)),
         };
-        let request = if first.is_some() { Request::Write(lease) } else { Request::Create(lease) };
-        let prefix = first.map_or_else(|| self.new_prefix(), |znode| znode.prefix);
-        if request == Request::Create(lease) {
+        if !is_place {
             let listed = self.call(lock.to_owned(), prefix, Request::List).await;
             if let Some((_, rest)) = listed.map_err(Vote::Failed)?.answer.first {
                 return Err(Vote::held(Some(rest)));
@@ -310,7 +314,7 @@ impl Shared {
             tokio::spawn(Arc::clone(self).remove_later(znode));
             return Err(Vote::held(answer.first.map(|(_, rest)| rest)));
         }
-        self.state.lock().counts.1 += u64::from(request == Request::Write(lease));
+        self.state.lock().taken += u64::from(is_place);
         self.hold(token, znode);
         self.vouch(sent, lease)?;
         Ok(Reply::new(Vote::Granted).with_number(answer.number))
@@ -322,7 +326,7 @@ impl Shared {
         }
         let state = &mut *self.state.lock();
         let vouched = state.evidence.vouch(sent, lease);
-        state.counts.0 += u64::from(vouched.is_err());
+        state.unproven += u64::from(vouched.is_err());
         vouched.map_err(Vote::Failed)
     }
 
@@ -380,9 +384,6 @@ impl Shared {
 
     /// Waits until an acquisition has taken the place. Returns `false` if none does.
     async fn wait_in_place(&self, znode: &Znode) -> bool {
-        let first = |place: Option<&mut Place>, znode: Option<Znode>| {
-            place.and_then(|place| std::mem::replace(&mut place.first, znode)).is_some()
-        };
         loop {
             let listed = self.call(znode.lock.clone(), znode.prefix, Request::List).await;
             let Ok(Answered { session, answer, .. }) = listed else { return false };
@@ -398,18 +399,23 @@ impl Shared {
                 return false;
             }
         }
-        let notified: Vec<_> = {
-            let mut state = self.state.lock();
-            first(state.places.get_mut(&znode.lock), Some(znode.clone()));
-            let place = state.places.get(&znode.lock);
-            place.iter().flat_map(|place| place.subscribers.values().cloned()).collect()
+        self.offer(&znode.lock, Some(znode.clone()));
+        let subscribers = {
+            let state = self.state.lock();
+            state.places.get(&znode.lock).map(|place| place.subscribers.clone())
         };
-        for notify in notified {
+        for notify in subscribers.unwrap_or_default().values() {
             notify();
         }
         sleep(KEPT).await;
         // Nobody takes it from now on.
-        !first(self.state.lock().places.get_mut(&znode.lock), None)
+        self.offer(&znode.lock, None).is_none()
+    }
+
+    /// Offers the first place in the queue of a lock to acquisitions, or none. Returns the place that was offered before.
+    fn offer(&self, lock: &str, first: Option<Znode>) -> Option<Znode> {
+        let mut state = self.state.lock();
+        state.places.get_mut(lock).and_then(|place| std::mem::replace(&mut place.first, first))
     }
 }
 
