@@ -18,8 +18,14 @@ impl PostgresServer {
 
     /// Returns the number of held locks.
     pub async fn locks_count(&self) -> usize {
+        self.held_locks().await.len()
+    }
+
+    /// Returns the names of the held locks.
+    pub(crate) async fn held_locks(&self) -> Vec<String> {
         let sql = format!("select name from {} where {HELD}", self.table());
-        self.admin().await.query(&sql, &[]).await.expect("the locks").len()
+        let rows = self.admin().await.query(&sql, &[]).await.expect("the locks");
+        rows.iter().map(|row| row.get(0)).collect()
     }
 
     /// Deletes the row of a lock. Returns whether there was one.

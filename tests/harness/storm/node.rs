@@ -1,5 +1,6 @@
 //! A node of a storm, the state that strikes leave on it, and the check for leftover keys.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::network::Network;
 use super::strike::strike_server;
 use super::{Fault, LONGEST_LEASE, OWN_KEYS};
 use crate::cluster::RedisCluster;
+use crate::postgres::PostgresServer;
 use crate::redis_server::RedisServer;
 use crate::sentinel_group::FailoverGroup;
 
@@ -42,8 +44,13 @@ pub(super) struct Node {
     came_back: Vec<String>,
 }
 
-/// Makes a fault that every store can have.
-async fn strike_store(store: &mut dyn TestStore, fault: Fault, lasts: Duration) {
+/// Makes a fault that every store can have. A PostgreSQL server that is killed may lose the last releases.
+async fn strike_store(
+    store: &mut dyn TestStore,
+    fault: Fault,
+    lasts: Duration,
+    came_back: &mut Vec<String>,
+) {
     let (begin, end) = match fault {
         Fault::Freeze => (StoreFault::Freeze, StoreFault::Thaw),
         Fault::RestartWithData => (StoreFault::Kill, StoreFault::Restart),
@@ -52,6 +59,10 @@ async fn strike_store(store: &mut dyn TestStore, fault: Fault, lasts: Duration) 
     assert!(store.fault(begin).await, "the store cannot {begin:?}");
     sleep(lasts).await;
     store.fault(end).await;
+    let store: &dyn Any = store;
+    if let (Some(server), Fault::RestartWithData) = (store.downcast_ref(), fault) {
+        came_back.extend(PostgresServer::held_locks(server).await);
+    }
 }
 
 impl Node {
@@ -72,7 +83,9 @@ impl Node {
         match &mut self.servers {
             Servers::Group(group) => strike_group(group, fault, lasts, number).await,
             Servers::Cluster(cluster) => strike_cluster(cluster, fault, lasts, number).await,
-            Servers::Store(store) => strike_store(&mut **store, fault, lasts).await,
+            Servers::Store(store) => {
+                strike_store(&mut **store, fault, lasts, &mut self.came_back).await;
+            }
             Servers::One(server) => match fault {
                 Fault::StepForward => {
                     self.clock_ahead += STEP.as_secs().cast_signed();
@@ -102,7 +115,16 @@ impl Node {
     /// their connections, and keys whose release the server has lost. Their leases are too long to wait
     /// for.
     pub(super) async fn remove_excused_keys(&self, network: &Network) {
-        let Servers::One(server) = &self.servers else { return };
+        let server = match &self.servers {
+            Servers::One(server) => server,
+            Servers::Store(store) => {
+                for name in &self.came_back {
+                    store.delete(name).await;
+                }
+                return;
+            }
+            Servers::Group(_) | Servers::Cluster(_) => return,
+        };
         let overtaken = network.overtaken(self.index, OWN_KEYS).await;
         let mut probe = server.probe().await;
         for key in overtaken.iter().chain(&self.came_back) {
