@@ -313,17 +313,23 @@ impl World {
             let client = client.lock().await.client.take().expect("a client that runs");
             client.finish().await.err()
         });
-        let remove_keys = async {
+        let remove_keys = async || {
+            for node in &self.nodes {
+                node.lock().await.remove_excused_keys(&self.network).await;
+            }
+        };
+        let keep_removing = async {
             loop {
-                for node in &self.nodes {
-                    node.lock().await.remove_excused_keys(&self.network).await;
-                }
+                remove_keys().await;
                 sleep(CALM).await;
             }
         };
-        tokio::select! {
-            ended = join_all(finish) => ended.into_iter().flatten().collect(),
-            never = remove_keys => never,
-        }
+        let ended = tokio::select! {
+            ended = join_all(finish) => ended,
+            never = keep_removing => never,
+        };
+        // The clients may have ended in the middle of a pass.
+        remove_keys().await;
+        ended.into_iter().flatten().collect()
     }
 }
