@@ -6,8 +6,9 @@
 //!
 //! * A new connection: its server asks the leader about the session.
 //! * A chain of beats. The node sends a `sync`, which goes through the leader, each T/20. A beat belongs to the chain if its reply
-//!   arrived within R/2 of the sending of the beat before it, with R = T/4. While such a chain lasts for R, the leader is
-//!   awake, and each follower reports its sessions to it at least once: with each half tick, and T is at least 8 ticks.
+//!   arrived within 3R/8 of the sending of the beat before it, with R = T/4. The first beat reaches its follower within 3R/8. The
+//!   next ping of the leader is due within half a tick, which is at most R/4, because T is at least 8 ticks. A pause delays
+//!   the ping by 3R/8 at most. So the follower has reported the session before it forwards a beat that is sent R after the first.
 
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Evidence {
     pub(super) fn answered(&mut self, sent: Moment, now: Moment) {
         let span = self.span();
         let start = match &self.chain {
-            Some(Chain { start, last }) if now.since(*last) <= span / 2 => *start,
+            Some(Chain { start, last }) if now.since(*last) <= span * 3 / 8 => *start,
             _ => sent,
         };
         self.chain = Some(Chain { start, last: sent });
@@ -67,7 +68,7 @@ impl Evidence {
     }
 
     /// Returns whether the session needs a new connection as evidence. In calm times, the latest evidence is at most
-    /// 3T/10 old. It is older than 3T/8 after a gap in the chain of more than R/2, such as a pause of the process.
+    /// 3T/10 old. It gets older than 3T/8 after a gap in the chain, such as a pause of the process.
     pub(super) fn is_stale(&self, now: Moment) -> bool {
         now.since(self.proven) > self.span() * 3 / 2
     }
@@ -154,7 +155,7 @@ mod tests {
 
     /// A follower that was silent for a part of that time may not have reported the session.
     #[test]
-    fn a_gap_of_more_than_an_eighth_of_the_timeout_begins_a_new_chain() {
+    fn a_gap_of_more_than_three_eighths_of_the_span_begins_a_new_chain() {
         let chain = |gap: u64| {
             let mut evidence = evidence();
             answer(&mut evidence, [0, BEAT, 2 * BEAT]);
@@ -163,11 +164,11 @@ mod tests {
             answer(&mut evidence, [4 * BEAT, 5 * BEAT]);
             evidence
         };
-        assert_eq!(proven(&chain(5_001)), 0, "only the connection");
-        let mut unbroken = chain(5_000);
+        assert_eq!(proven(&chain(3_751)), 0, "only the connection");
+        let mut unbroken = chain(3_750);
         answer(&mut unbroken, [6 * BEAT]);
         assert_eq!(proven(&unbroken), 6 * BEAT - 10_000);
-        let mut broken = chain(5_001);
+        let mut broken = chain(3_751);
         answer(&mut broken, [6 * BEAT, 7 * BEAT]);
         assert_eq!(proven(&broken), 0);
         answer(&mut broken, [8 * BEAT]);

@@ -16,10 +16,10 @@ pub(super) struct Times {
 impl Times {
     /// Returns whether a reply that arrives so many ticks after the sending of the beat before it ends a chain.
     ///
-    /// The library allows R/2. In the model a reply can take no time, but in reality it takes some, so that its own beat was
-    /// sent less than R/2 after the beat before.
+    /// The library allows 3R/8. In the model a reply can take no time, but in reality it takes some, so that its own beat was
+    /// sent less than 3R/8 after the beat before.
     pub(super) fn is_gap(self, ticks: u8) -> bool {
-        ticks >= self.span / 2
+        8 * ticks >= 3 * self.span
     }
 }
 

@@ -39,7 +39,7 @@ const HIGHEST_ZXID: u8 = 8;
 impl World {
     pub(super) fn times(self) -> Times {
         match self {
-            // A beat of a chain is younger than R/2, and proves what is R older. No greater age matters.
+            // A beat of a chain is younger than 3R/8, and proves what is R older. No greater age matters.
             Self::Beats { span, .. } => Times { timeout: span + span / 2, span, lease: 0 },
             Self::Locks { timeout } => Times { timeout, span: timeout, lease: timeout / 2 },
             Self::Numbers => Times { timeout: 1, span: 1, lease: 1 },

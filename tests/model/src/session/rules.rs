@@ -9,7 +9,7 @@ pub enum Rule {
     /// A grant counts only for the session in which it was asked for. If broken: the evidence about a new session also counts for
     /// the former one.
     EvidenceOfTheSameSession,
-    /// A chain of beats ends if a reply arrives more than R/2 after the sending of the beat before it, with R = T/4. If
+    /// A chain of beats ends if a reply arrives more than 3R/8 after the sending of the beat before it, with R = T/4. If
     /// broken: a chain has gaps of any length.
     ChainWithoutGaps,
     /// A chain that has lasted for R proves that the leader has heard of the session R before its last beat. If broken: it
