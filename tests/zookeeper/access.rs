@@ -175,3 +175,31 @@ async fn a_url_without_a_login_says_that_everybody_has_all_rights() {
     assert!(matches!(without, ConnectError::InvalidUrl { .. }), "{without:?}");
     assert!(without.to_string().contains("acl=open"), "{without}");
 }
+
+/// The key and the certificate are in one file, as ZooKeeper reads them.
+fn certificate() -> (tempfile::NamedTempFile, tempfile::NamedTempFile) {
+    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let certificate = signed.cert.pem();
+    (file(&(signed.signing_key.serialize_pem() + &certificate)), file(&certificate))
+}
+
+#[tokio::test]
+async fn a_node_uses_tls_and_verifies_the_certificate() {
+    let (server_file, ca) = certificate();
+    let Some(server) = start(ZookeeperServer::options().tls(server_file.path())).await else {
+        return;
+    };
+    let trusting = |ca: &tempfile::NamedTempFile| {
+        patient(&format!("{}&tls_ca={}", server.tls_url(), ca.path().display()))
+    };
+    let locks = trusting(&ca).connect().await.unwrap();
+    serves(&locks, KEY).await;
+    let (_, other) = certificate();
+    let reason = refused(trusting(&other)).await;
+    assert!(matches!(reason, NodeError::Tls(_)), "{reason:?}");
+    // Neither side falls back to a connection that is not encrypted.
+    let plain = server.tls_url().replace("zookeepers://", "zookeeper://");
+    println!("{}", refused(patient(&plain)).await);
+    let encrypted = server.url().replace("zookeeper://127.0.0.1", "zookeepers://localhost");
+    println!("{}", refused(patient(&format!("{encrypted}&tls_insecure=true"))).await);
+}

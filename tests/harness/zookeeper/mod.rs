@@ -10,10 +10,12 @@ mod socks;
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
+use crate::port::Port;
 pub use client::{ZookeeperClient, ZookeeperError, ZookeeperKind, ZookeeperStat};
 pub use ensemble::{EnsembleOptions, ZookeeperEnsemble};
 use locks::Locks;
@@ -40,6 +42,7 @@ pub struct ZookeeperOptions {
     session_timeout: Duration,
     settings: Vec<(String, String)>,
     options: Vec<String>,
+    tls: Option<PathBuf>,
     independent: bool,
 }
 
@@ -50,6 +53,7 @@ impl Default for ZookeeperOptions {
             session_timeout: SESSION,
             settings: Vec::new(),
             options: Vec::new(),
+            tls: None,
             independent: false,
         }
     }
@@ -98,25 +102,38 @@ impl ZookeeperOptions {
         self.independent()
     }
 
+    /// Makes an [independent](Self::independent) server listen on a second port, for TLS, with the key and the certificate in
+    /// this file (PEM).
+    #[must_use]
+    pub fn tls(mut self, key_and_certificate: &Path) -> Self {
+        self.tls = Some(key_and_certificate.to_owned());
+        self.independent()
+    }
+
     /// Starts the server; see [`ZookeeperServer::start`].
     ///
     /// # Errors
     ///
     /// Java is missing, or the libraries of ZooKeeper cannot be downloaded. The error is the reason.
     pub async fn start(self) -> Result<ZookeeperServer, String> {
-        let own = if self.independent { Some(self.launch().await?) } else { None };
+        let tls_port = self.tls.as_ref().map(|_| Port::reserve());
+        let own = if self.independent { Some(self.launch(tls_port.as_ref()).await?) } else { None };
         let port = match &own {
             Some(server) => server.port.number(),
             None => shared_port().await?,
         };
         let chroot = make_chroot(port).await;
-        Ok(ZookeeperServer { own, port, chroot, session_timeout: self.session_timeout })
+        let session_timeout = self.session_timeout;
+        Ok(ZookeeperServer { own, port, tls_port, chroot, session_timeout })
     }
 
-    async fn launch(&self) -> Result<Server, String> {
+    async fn launch(&self, tls_port: Option<&Port>) -> Result<Server, String> {
         crate::java::class_path("curator")?;
         loop {
-            let settings = settings(self.tick, &self.settings);
+            let mut settings = settings(self.tick, &self.settings);
+            if let (Some(file), Some(port)) = (&self.tls, tls_port) {
+                settings.extend(tls_settings(file, port));
+            }
             let mut server = Server::new(MAIN, &self.options, settings);
             server.launch().expect("a process");
             match server.ready().await {
@@ -139,6 +156,18 @@ fn settings(tick: Duration, more: &[(String, String)]) -> Vec<(String, String)> 
     fixed.into_iter().chain(more.iter().cloned()).collect()
 }
 
+fn tls_settings(key_and_certificate: &Path, port: &Port) -> [(String, String); 5] {
+    let file = key_and_certificate.display().to_string();
+    [
+        ("secureClientPort", port.number().to_string()),
+        ("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned()),
+        ("ssl.keyStore.location", file),
+        ("ssl.keyStore.type", "PEM".to_owned()),
+        ("ssl.clientAuth", "none".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+}
+
 /// Returns the port of the server that several tests use, each in a folder of its own: of the run of `tests/run.sh`, and
 /// otherwise of this process.
 async fn shared_port() -> Result<u16, String> {
@@ -147,7 +176,7 @@ async fn shared_port() -> Result<u16, String> {
         return Ok(port.parse().expect("a port"));
     }
     let options = ZookeeperOptions::default();
-    let server = SHARED.get_or_init(|| async move { options.launch().await }).await;
+    let server = SHARED.get_or_init(|| async move { options.launch(None).await }).await;
     server.as_ref().map(|server| server.port.number()).map_err(Clone::clone)
 }
 
@@ -183,6 +212,7 @@ fn url(ports: &[u16], chroot: &str, session_timeout: Duration) -> String {
 pub struct ZookeeperServer {
     own: Option<Server>,
     port: u16,
+    tls_port: Option<Port>,
     chroot: String,
     session_timeout: Duration,
 }
@@ -224,6 +254,16 @@ impl ZookeeperServer {
     /// Returns the URL with another port, such as the one of a [`Proxy`](crate::Proxy).
     pub fn url_at(&self, port: u16) -> String {
         url(&[port], &self.chroot, self.session_timeout)
+    }
+
+    /// Returns the URL of a node that uses TLS with the host `localhost`.
+    ///
+    /// # Panics
+    ///
+    /// If the server was started without TLS.
+    pub fn tls_url(&self) -> String {
+        let port = self.tls_port.as_ref().expect("a server with TLS").number();
+        self.url_at(port).replace("zookeeper://127.0.0.1", "zookeepers://localhost")
     }
 
     /// Connects with every right.
