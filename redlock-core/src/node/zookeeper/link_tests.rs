@@ -142,7 +142,7 @@ async fn requests_and_replies_have_the_encoding_of_zookeeper() {
 async fn an_error_says_whether_the_request_was_executed() {
     let (mut server, link, _task) = driven();
     for (code, text, expected) in [
-        (-101, "NoNode", NodeError::Server as fn(Arc<str>) -> NodeError),
+        (-110, "NodeExists", NodeError::Server as fn(Arc<str>) -> NodeError),
         (-102, "NoAuth: the ACL of the node permits it to other logins", NodeError::NotPermitted),
         (-112, "SessionExpired", NodeError::ConnectionBroke),
         (-118, "SessionMoved", NodeError::ConnectionBroke),

@@ -5,8 +5,9 @@
 //!
 //! * [`url`]: reads the URL of a node.
 //! * [`path`]: the paths of locks, and the names of their znodes.
-//! * [`shared`]: the state of a node; from an operation to its requests, and from their replies to the vote.
+//! * [`locks`]: the locks of a node; from an operation to its requests, and from their replies to the vote.
 //! * [`places`]: the places of this process in the queues of the locks that it waits for.
+//! * [`znodes`]: makes, lists and removes znodes.
 //! * [`session`]: keeps the session with the ensemble.
 //! * [`evidence`]: what is certain about the life of a session.
 //! * [`connect`]: makes a connection.
@@ -20,6 +21,7 @@ mod jute;
 mod link;
 #[cfg(test)]
 mod link_tests;
+mod locks;
 mod path;
 mod places;
 #[cfg(test)]
@@ -28,10 +30,10 @@ mod requests;
 mod session;
 #[cfg(test)]
 mod session_tests;
-mod shared;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
+mod znodes;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -49,8 +51,9 @@ use crate::lock::LockSpec;
 
 pub(crate) use url::ZookeeperUrl;
 
+use locks::ZookeeperLocks;
 use session::ZookeeperSession;
-use shared::SharedState;
+use znodes::Znodes;
 
 /// A node over a ZooKeeper ensemble.
 pub(crate) struct ZookeeperNode {
@@ -58,7 +61,7 @@ pub(crate) struct ZookeeperNode {
     url: Mutex<Option<ZookeeperUrl>>,
     longest_lease: Duration,
     status: StatusSender,
-    started: OnceLock<Arc<SharedState>>,
+    started: OnceLock<Arc<ZookeeperLocks>>,
 }
 
 impl ZookeeperNode {
@@ -99,30 +102,30 @@ impl Node for ZookeeperNode {
         let (name, status) = (Arc::clone(&self.name), self.status.clone());
         let chroot = url.chroot.clone();
         let session = ZookeeperSession::start(name, url, settings.clone(), status, runtime);
-        self.started.get_or_init(|| SharedState::new(session, &chroot, runtime));
+        self.started.get_or_init(|| ZookeeperLocks::new(Znodes::new(session, &chroot, runtime)));
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
         let not_started = || NodeError::NotConnected("the node was not started".into());
-        let shared = self.started.get().ok_or_else(not_started);
-        match shared.and_then(|shared| shared.session.number().map(|_| Arc::clone(shared))) {
-            Ok(shared) => ReplyFuture::new(shared.execute(op)),
+        let locks = self.started.get().ok_or_else(not_started);
+        match locks.and_then(|locks| locks.znodes.session.number().map(|_| Arc::clone(locks))) {
+            Ok(locks) => ReplyFuture::new(locks.execute(op)),
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
         }
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         match self.started.get() {
-            Some(shared) => shared.places.subscribe(shared, spec.name(), notify),
+            Some(locks) => locks.places.subscribe(spec.name(), notify),
             None => Subscription::new(|| {}),
         }
     }
 
     fn reconnect(&self, _: &LockSpec) -> Reconnection {
-        let shared = self.started.get().cloned();
+        let locks = self.started.get().cloned();
         Box::pin(async move {
-            match shared {
-                Some(shared) => shared.session.reconnect().await,
+            match locks {
+                Some(locks) => locks.znodes.session.reconnect().await,
                 None => false,
             }
         })
@@ -134,7 +137,7 @@ impl Node for ZookeeperNode {
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         match self.started.get() {
-            Some(shared) => shared.session.silence(limit),
+            Some(locks) => locks.znodes.session.silence(limit),
             None => Silence::Silent(waited),
         }
     }
@@ -143,8 +146,8 @@ impl Node for ZookeeperNode {
 /// Ends the session, and with it the locks.
 impl Drop for ZookeeperNode {
     fn drop(&mut self) {
-        if let Some(shared) = self.started.get() {
-            shared.closed.cancel();
+        if let Some(locks) = self.started.get() {
+            locks.znodes.closed.cancel();
         }
     }
 }

@@ -68,10 +68,13 @@ pub(super) fn prefix_of(bytes: [u8; 16]) -> String {
 pub(super) struct Queue(Vec<String>);
 
 impl Queue {
-    /// Sorts the nodes. Returns an error if one of them does not belong to the lock recipe.
-    pub(super) fn of(mut names: Vec<String>) -> Result<Self, ForeignChild> {
+    /// Sorts the nodes.
+    pub(super) fn of(mut names: Vec<String>) -> Result<Self, QueueError> {
         if !names.iter().all(|name| name.contains(LOCK)) {
-            return Err(ForeignChild);
+            return Err(QueueError::ForeignChild);
+        }
+        if names.iter().any(|name| number(name).starts_with('-')) {
+            return Err(QueueError::Overflow);
         }
         names.sort_unstable_by(|one, other| number(one).cmp(number(other)));
         Ok(Self(names))
@@ -88,9 +91,14 @@ impl Queue {
     }
 }
 
-/// A node in the folder of a lock that does not belong to the lock recipe.
+/// The reason why the order of a queue is not known.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ForeignChild;
+pub(super) enum QueueError {
+    /// A node does not belong to the lock recipe.
+    ForeignChild,
+    /// The servers number the nodes with 32 bits, and go on below zero. A new node would come before the holder.
+    Overflow,
+}
 
 /// Returns the number of a node. Its digits are compared as text, as Curator compares them.
 fn number(name: &str) -> &str {
@@ -145,7 +153,9 @@ mod tests {
         assert_eq!(Queue::of(Vec::new()).unwrap().first(), None);
         for foreign in ["9d0e__lock__0000000001", "_c_f-__READ__0000000001"] {
             let names = [names[0], foreign].map(Into::into).into();
-            assert_eq!(Queue::of(names), Err(ForeignChild), "{foreign}");
+            assert_eq!(Queue::of(names), Err(QueueError::ForeignChild), "{foreign}");
         }
+        let names = ["_c_f-lock-2147483647", "_c_a-lock--2147483648"].map(Into::into).into();
+        assert_eq!(Queue::of(names), Err(QueueError::Overflow));
     }
 }

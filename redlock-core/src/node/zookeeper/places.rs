@@ -15,10 +15,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::path;
-use super::requests::{ErrorCode, RequestError};
-use super::shared::{Listed, SharedState, Znode};
+use super::requests::RequestError;
+use super::znodes::{Listed, NO_NODE, Znode, Znodes};
 use crate::clock::Moment;
-use crate::error::{NodeError, Vote};
 use crate::node::{Notify, Subscription};
 use crate::random::with_random;
 
@@ -28,11 +27,13 @@ const KEPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The places of this process, by the names of the locks.
-#[derive(Default)]
-pub(super) struct Places(Mutex<HashMap<Box<str>, Arc<Place>, ahash::RandomState>>);
+pub(super) struct Places {
+    znodes: Arc<Znodes>,
+    by_name: Mutex<HashMap<Box<str>, Arc<QueuePlace>, ahash::RandomState>>,
+}
 
 /// The place in the queue of one lock.
-struct Place {
+struct QueuePlace {
     state: watch::Sender<PlaceState>,
     subscribers: Mutex<Vec<(u64, Notify)>>,
     /// The beginning of the name of its znode.
@@ -62,22 +63,22 @@ pub(super) enum Claim {
 }
 
 impl Places {
+    pub(super) fn new(znodes: &Arc<Znodes>) -> Arc<Self> {
+        Arc::new(Self { znodes: Arc::clone(znodes), by_name: Mutex::default() })
+    }
+
     /// Keeps a place in the queue of a lock, until the subscription ends.
-    pub(super) fn subscribe(
-        self: &Arc<Self>,
-        shared: &Arc<SharedState>,
-        name: &str,
-        notify: Notify,
-    ) -> Subscription {
-        let mut places = self.0.lock();
+    pub(super) fn subscribe(self: &Arc<Self>, name: &str, notify: Notify) -> Subscription {
+        let znodes = &self.znodes;
+        let mut places = self.by_name.lock();
         let place = places.entry(name.into()).or_insert_with(|| {
-            let place = Arc::new(Place {
+            let place = Arc::new(QueuePlace {
                 state: watch::Sender::new(PlaceState::Entering),
                 subscribers: Mutex::default(),
                 prefix: Mutex::new(new_prefix()),
                 ended: CancellationToken::new(),
             });
-            shared.spawn(Arc::clone(&place).keep(Arc::clone(shared), shared.folder(name)));
+            znodes.spawn(Arc::clone(&place).keep(Arc::clone(znodes), znodes.folder(name)));
             place
         });
         let id = with_random(RngExt::random);
@@ -91,7 +92,7 @@ impl Places {
     }
 
     fn unsubscribe(&self, name: &str, id: u64) {
-        let mut places = self.0.lock();
+        let mut places = self.by_name.lock();
         let Some(place) = places.get(name) else { return };
         let mut subscribers = place.subscribers.lock();
         subscribers.retain(|(other, _)| *other != id);
@@ -105,7 +106,7 @@ impl Places {
 
     /// Takes the place in the queue of a lock if it is the first one.
     pub(super) fn claim(&self, name: &str) -> Claim {
-        let Some(place) = self.0.lock().get(name).cloned() else { return Claim::None };
+        let Some(place) = self.by_name.lock().get(name).cloned() else { return Claim::None };
         let mut claim = Claim::None;
         place.state.send_if_modified(|state| {
             match state {
@@ -125,20 +126,20 @@ impl Places {
     /// Returns how many processes wait for a lock whose queue has these znodes. A process counts that has no znode at the
     /// moment, although it is subscribed.
     pub(super) fn waiters(&self, name: &str, queue: &[String]) -> usize {
-        let Some(place) = self.0.lock().get(name).cloned() else { return queue.len() };
+        let Some(place) = self.by_name.lock().get(name).cloned() else { return queue.len() };
         let prefix = place.prefix.lock();
         1 + queue.iter().filter(|name| !name.starts_with(&**prefix)).count()
     }
 
     /// Makes a new place at once, because an acquisition was refused.
     pub(super) fn refused(&self, name: &str) {
-        if let Some(place) = self.0.lock().get(name) {
+        if let Some(place) = self.by_name.lock().get(name) {
             place.enter();
         }
     }
 }
 
-impl Place {
+impl QueuePlace {
     /// Leaves the state without a znode.
     fn enter(&self) {
         self.state.send_if_modified(|state| {
@@ -151,15 +152,15 @@ impl Place {
     }
 
     /// Keeps a place until there are no subscriptions.
-    async fn keep(self: Arc<Self>, shared: Arc<SharedState>, folder: Arc<str>) {
-        while self.unless_ended(shared.session.connected()).await.is_some() {
+    async fn keep(self: Arc<Self>, znodes: Arc<Znodes>, folder: Arc<str>) {
+        while self.unless_ended(znodes.session.connected()).await.is_some() {
             // To its end, so that no znode is left behind.
             let prefix = self.prefix.lock().clone();
-            match shared.enter(&folder, &prefix, &[]).await {
+            match znodes.enter(&folder, &prefix, &[]).await {
                 Ok((znode, listed)) => {
-                    if !self.wait(&shared, &folder, &znode, listed).await {
+                    if !self.wait(&znodes, &folder, &znode, listed).await {
                         // It would keep out everybody, also the next place.
-                        shared.remove(&znode).await;
+                        znodes.remove(&znode).await;
                         self.state.send_replace(PlaceState::Absent);
                     }
                 }
@@ -181,49 +182,38 @@ impl Place {
 
     /// Waits until the znode is the first one and an acquisition has taken it. Returns `false` if the znode is not needed any
     /// more, or cannot be used.
-    async fn wait(
-        &self,
-        shared: &SharedState,
-        folder: &str,
-        znode: &Znode,
-        mut listed: Listed,
-    ) -> bool {
+    async fn wait(&self, znodes: &Znodes, folder: &str, znode: &Znode, mut listed: Listed) -> bool {
         loop {
             match listed.queue.position(&znode.prefix) {
                 None => return false,
                 Some((0, _)) => return self.offer(znode).await,
                 Some((_, front)) => {
                     let front = format!("{folder}/{}", front.unwrap_or_default());
-                    let Ok((watching, gone)) = shared.session.watch(&front) else { return false };
+                    let Ok((watching, gone)) = znodes.session.watch(&front) else { return false };
                     match watching.await {
                         Ok(()) => {
                             let holder = listed.queue.first().unwrap_or_default();
-                            let rest = shared.rest(folder, holder).await;
-                            let end = rest.map(|rest| shared.moment_after(rest));
+                            let rest = znodes.rest(folder, holder).await;
+                            let end = rest.map(|rest| znodes.moment_after(rest));
                             self.state.send_replace(PlaceState::Behind(end));
                             if self.unless_ended(gone).await.is_none() {
                                 return false;
                             }
                         }
-                        Err(
-                            RequestError::Code(ErrorCode::NoNode)
-                            | RequestError::ConnectionBroke(_),
-                        ) => {}
+                        Err(NO_NODE | RequestError::ConnectionBroke(_)) => {}
                         Err(_) => return false,
                     }
                 }
             }
             // The place outlives a connection.
             listed = loop {
-                match self.unless_ended(shared.session.connected()).await {
+                match self.unless_ended(znodes.session.connected()).await {
                     Some(session) if session == znode.session => {}
                     _ => return false,
                 }
-                match shared.list(folder).await {
+                match znodes.list(folder).await {
                     Ok(listed) => break listed,
-                    Err(Vote::Failed(
-                        NodeError::NotConnected(_) | NodeError::ConnectionBroke(_),
-                    )) => {}
+                    Err(_) if znodes.session.number().is_err() => {}
                     Err(_) => return false,
                 }
             };
@@ -245,11 +235,14 @@ impl Place {
             }
         };
         self.unless_ended(kept).await;
-        // Nobody takes it from now on.
-        let was_left = |state: &mut PlaceState| {
-            matches!(std::mem::replace(state, PlaceState::Absent), PlaceState::First(_))
-        };
-        !self.state.send_if_modified(was_left)
+        // Nobody takes it from now on. An acquisition that has taken it may want the next place already.
+        !self.state.send_if_modified(|state| {
+            let is_left = matches!(state, PlaceState::First(_));
+            if is_left {
+                *state = PlaceState::Absent;
+            }
+            is_left
+        })
     }
 
     /// Waits for a future, but only as long as there are subscriptions.

@@ -203,6 +203,7 @@ impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAuth => f.write_str("NoAuth: the ACL of the node permits it to other logins"),
+            Self::NoNode => f.write_str("NoNode: the chroot of the URL does not exist"),
             Self::Unimplemented => f.write_str("Unimplemented: ZooKeeper 3.5.3 or later is needed"),
             Self::Other(code) => write!(f, "error {code} of the server"),
             name => write!(f, "{name:?}"),

@@ -78,7 +78,16 @@ impl ZookeeperSession {
         &self,
         request: ZookeeperRequest<T>,
     ) -> Result<PendingReply<T>, NodeError> {
-        self.shared.link()?.send(request)
+        self.link()?.send(request)
+    }
+
+    /// Returns the connection, for requests that must be sent over the same one.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::NotConnected`] while there is no connection.
+    pub(super) fn link(&self) -> Result<Arc<SessionLink>, NodeError> {
+        self.shared.link()
     }
 
     /// Watches an ephemeral node. The watch completes when the node was deleted, or the connection has ended.
@@ -87,7 +96,7 @@ impl ZookeeperSession {
     ///
     /// [`NodeError::NotConnected`]: nothing was sent, and nothing will be.
     pub(super) fn watch(&self, path: &str) -> Result<(PendingReply<()>, Watch), NodeError> {
-        self.shared.link()?.watch(path)
+        self.link()?.watch(path)
     }
 
     /// Returns the number of the session. After a session has expired, and its ephemeral nodes with it, a new session

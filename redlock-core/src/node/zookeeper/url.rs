@@ -199,8 +199,7 @@ fn read_server(text: &str) -> Option<(String, u16)> {
 /// Returns whether ZooKeeper allows this path (`PathUtils.validatePath`), which is not the root.
 fn is_path(path: &str) -> bool {
     let is_allowed = |character: char| {
-        !character.is_control()
-            && !matches!(character, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+        !character.is_control() && !matches!(character, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
     };
     let mut parts = path.split('/');
     parts.next() == Some("")
@@ -291,6 +290,7 @@ mod tests {
             ("zookeeper://a/s3cret%0a", "not a path"),
             ("zookeeper://a/s3cret%EF%BF%BD", "not a path"),
             ("zookeeper://a/s3cret%EE%80%80", "not a path"),
+            ("zookeeper://a/s3cret%F0%9F%94%92", "not a path"),
             ("zookeeper://a/s3cret%ff", "not a path"),
             ("zookeeper://a?s3cret=1", "known are session_timeout"),
             ("zookeeper://a?acl=open&acl=open", "\"acl\" occurs twice"),

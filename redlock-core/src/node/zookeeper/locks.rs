@@ -1,0 +1,256 @@
+//! The locks of a node: from an operation to its requests, and from their replies to the vote.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use parking_lot::Mutex;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::path;
+use super::places::{Claim, Places};
+use super::requests;
+use super::znodes::{Listed, NO_NODE, Znode, Znodes};
+use crate::clock::Moment;
+use crate::error::{NodeError, Vote};
+use crate::lock::Token;
+use crate::node::{Action, Op, Reply};
+
+/// The locks of a node that was started.
+pub(super) struct ZookeeperLocks {
+    pub(super) znodes: Arc<Znodes>,
+    pub(super) places: Arc<Places>,
+    granted: Mutex<HashMap<Token, GrantedLock, ahash::RandomState>>,
+}
+
+/// A lock that this node has granted.
+struct GrantedLock {
+    znode: Znode,
+    /// The end of its lease.
+    end: Moment,
+    _timer: AbortOnDropHandle<Option<()>>,
+}
+
+/// A request for a lock.
+#[derive(Clone, Copy)]
+struct AcquireRequest {
+    token: Token,
+    lease: Duration,
+    fenced: bool,
+    lookup: bool,
+}
+
+impl ZookeeperLocks {
+    pub(super) fn new(znodes: Arc<Znodes>) -> Arc<Self> {
+        let places = Places::new(&znodes);
+        Arc::new(Self { znodes, places, granted: Mutex::default() })
+    }
+
+    /// Executes an operation in a task: the operation sends several requests, and the caller may stop to wait.
+    pub(super) async fn execute(self: Arc<Self>, op: Op) -> Reply {
+        let this = Arc::clone(&self);
+        let task = self
+            .znodes
+            .spawn(async move { this.try_execute(&op).await.unwrap_or_else(Reply::new) });
+        let ended = || NodeError::ConnectionBroke("the node has ended".into());
+        match task.await {
+            Ok(Some(reply)) => reply,
+            _ => Vote::Failed(ended()).into(),
+        }
+    }
+
+    async fn try_execute(self: &Arc<Self>, op: &Op) -> Result<Reply, Vote> {
+        match op.action {
+            Action::Acquire { lease, fenced, lookup, waits, .. } => {
+                let request = AcquireRequest { token: op.token, lease, fenced, lookup };
+                self.acquire(op.spec.name(), request, waits).await
+            }
+            Action::Extend { lease } => self.extend(op.token, lease).await,
+            Action::Release { min_hold: None } => self.release(op.spec.name(), op.token).await,
+            _ => Err(Vote::Failed(NodeError::Server("this node does not know the action".into()))),
+        }
+    }
+
+    /// Acquires a lock whose queue is empty, or that this process waits for and has the first place in its queue. Extends a
+    /// lock that the token holds already.
+    async fn acquire(
+        self: &Arc<Self>,
+        name: &str,
+        request: AcquireRequest,
+        waits: bool,
+    ) -> Result<Reply, Vote> {
+        if waits {
+            match self.places.claim(name) {
+                Claim::First(znode) => {
+                    if let Some(reply) = self.take(znode, request).await? {
+                        return Ok(reply);
+                    }
+                }
+                Claim::Behind(end) => {
+                    let rest = end.map(|end| self.znodes.session.now().time_until(end));
+                    return Err(Vote::held(rest.filter(|rest| !rest.is_zero())));
+                }
+                Claim::None => {}
+            }
+        }
+        let AcquireRequest { token, lease, .. } = request;
+        let sent = self.znodes.session.now();
+        match self.write(token, sent, lease).await {
+            Err(Vote::NotHeld) => {}
+            written => return self.granted(request, sent, written?),
+        }
+        let refused = self.acquire_free(&self.znodes.folder(name), request).await;
+        if waits && matches!(refused, Err(Vote::Held { .. })) {
+            self.places.refused(name);
+        }
+        refused
+    }
+
+    /// Acquires a lock whose queue is empty. A refusal writes nothing, unless another caller is faster.
+    async fn acquire_free(
+        self: &Arc<Self>,
+        folder: &Arc<str>,
+        request: AcquireRequest,
+    ) -> Result<Reply, Vote> {
+        if let Some(holder) = self.znodes.list(folder).await?.queue.first() {
+            return Err(self.held(folder, holder, request.lookup).await);
+        }
+        let sent = self.znodes.session.now();
+        let prefix = path::prefix(request.token);
+        let (znode, Listed { queue, number }) =
+            self.znodes.enter(folder, &prefix, &millis(request.lease)).await?;
+        match queue.position(&prefix) {
+            Some((0, _)) => {
+                self.hold(request.token, znode, sent.plus(request.lease));
+                self.granted(request, sent, number)
+            }
+            Some(_) => {
+                if self.znodes.try_remove(&znode).await.is_err() {
+                    self.znodes.remove_later(znode);
+                }
+                let holder = queue.first().unwrap_or_default();
+                Err(self.held(folder, holder, request.lookup).await)
+            }
+            None => Err(Vote::Failed(ended_early())),
+        }
+    }
+
+    /// Turns the first place of a queue into the lock. Returns `None` if the place does not exist any more.
+    async fn take(
+        self: &Arc<Self>,
+        znode: Znode,
+        request: AcquireRequest,
+    ) -> Result<Option<Reply>, Vote> {
+        let AcquireRequest { token, lease, .. } = request;
+        let sent = self.znodes.session.now();
+        self.hold(token, znode, sent.plus(lease));
+        match self.write(token, sent, lease).await {
+            Ok(number) => self.granted(request, sent, number).map(Some),
+            Err(Vote::NotHeld) => Ok(None),
+            Err(vote) => {
+                // Nobody else removes it if nothing was sent.
+                if let Some(lock) = self.granted.lock().remove(&token) {
+                    self.znodes.remove_later(lock.znode);
+                }
+                Err(vote)
+            }
+        }
+    }
+
+    /// Returns the reply of a granted request, if the session certainly lives as long as the lease.
+    fn granted(&self, request: AcquireRequest, sent: Moment, number: i64) -> Result<Reply, Vote> {
+        self.znodes.session.vouch(sent, request.lease).map_err(Vote::Failed)?;
+        let granted = Reply::new(Vote::Granted);
+        Ok(if request.fenced { granted.with_number(number) } else { granted })
+    }
+
+    async fn extend(&self, token: Token, lease: Duration) -> Result<Reply, Vote> {
+        let sent = self.znodes.session.now();
+        self.write(token, sent, lease).await?;
+        self.znodes.session.vouch(sent, lease).map_err(Vote::Failed)?;
+        Ok(Vote::Granted.into())
+    }
+
+    /// Extends the lease of a lock, and writes it to its znode. Returns the number of the transaction. The timer ends later
+    /// before the request is sent: it would delete the znode of an extended lock.
+    async fn write(&self, token: Token, sent: Moment, lease: Duration) -> Result<i64, Vote> {
+        let (znode, rest) = {
+            let mut locks = self.granted.lock();
+            let lock = locks.get_mut(&token).filter(|lock| !sent.has_reached(lock.end));
+            let lock = lock.ok_or(Vote::NotHeld)?;
+            lock.end = lock.end.max(sent.plus(lease));
+            (lock.znode.clone(), sent.time_until(lock.end))
+        };
+        if self.znodes.session.number().map_err(Vote::Failed)? != znode.session {
+            return Err(Vote::NotHeld);
+        }
+        let path = znode.path.as_deref().unwrap_or_default();
+        let written = self.znodes.session.send(requests::set_data(path, &millis(rest)));
+        written.map_err(Vote::Failed)?.await.map_err(|error| match error {
+            NO_NODE => {
+                self.granted.lock().remove(&token);
+                Vote::NotHeld
+            }
+            error => Vote::Failed(error.into()),
+        })
+    }
+
+    /// Releases a lock. If this fails, its znode is removed at the end of its lease at the latest.
+    async fn release(&self, name: &str, token: Token) -> Result<Reply, Vote> {
+        let znode = self.granted.lock().get(&token).map(|lock| lock.znode.clone());
+        let znode = znode.ok_or(Vote::NotHeld)?;
+        let removed = self.znodes.try_remove(&znode);
+        // In one go with the request that removes the znode.
+        let list = requests::get_children(&znode.folder);
+        let listed = async { self.znodes.session.send(list).ok()?.await.ok() };
+        let (removed, listed) = join(removed, listed).await;
+        let was_held = removed.map_err(Vote::Failed)?;
+        self.granted.lock().remove(&token);
+        if !was_held {
+            return Err(Vote::NotHeld);
+        }
+        let released = Reply::new(Vote::Granted);
+        let waiters = listed.map(|children| self.places.waiters(name, &children.names));
+        Ok(waiters.into_iter().fold(released, Reply::with_subscribers))
+    }
+
+    /// Records a lock. A timer removes its znode at the end of its lease.
+    fn hold(self: &Arc<Self>, token: Token, znode: Znode, end: Moment) {
+        let this = Arc::clone(self);
+        let timer = async move {
+            loop {
+                let now = this.znodes.session.now();
+                // One critical section: an extension in between would count, although its znode is removed.
+                let end = match this.granted.lock().entry(token) {
+                    Entry::Vacant(_) => return,
+                    Entry::Occupied(lock) if now.has_reached(lock.get().end) => {
+                        return this.znodes.remove_later(lock.remove().znode);
+                    }
+                    Entry::Occupied(lock) => lock.get().end,
+                };
+                tokio::time::sleep(now.time_until(end)).await;
+            }
+        };
+        let mut locks = self.granted.lock();
+        locks.insert(
+            token,
+            GrantedLock { znode, end, _timer: AbortOnDropHandle::new(self.znodes.spawn(timer)) },
+        );
+    }
+
+    /// Returns the vote for a lock that another znode holds.
+    async fn held(&self, folder: &str, holder: &str, lookup: bool) -> Vote {
+        Vote::held(if lookup { self.znodes.rest(folder, holder).await } else { None })
+    }
+}
+
+fn ended_early() -> NodeError {
+    NodeError::ConnectionBroke("the session has ended".into())
+}
+
+/// Returns a lease as the data of its znode, in milliseconds, rounded up.
+fn millis(lease: Duration) -> Vec<u8> {
+    lease.as_nanos().div_ceil(1_000_000).to_string().into_bytes()
+}

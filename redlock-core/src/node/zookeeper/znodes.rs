@@ -1,0 +1,213 @@
+//! The znodes of this node, which end with its session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::path::{self, Queue, QueueError};
+use super::requests::{self, Children, CreateKind, ErrorCode, RequestError};
+use super::session::ZookeeperSession;
+use crate::clock::Moment;
+use crate::error::{ForeignKind, NodeError, Vote};
+
+/// How often an acquisition makes the folder of its lock, which the servers delete when it is empty.
+const FOLDERS: usize = 8;
+/// The pause before a znode is removed again that the servers did not remove.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const OVERFLOW: &str = "the folder of the lock has numbered 2147483648 children, and cannot number more in order: delete the folder when it is empty; the servers delete an empty container by themselves";
+
+/// Makes, lists and removes znodes.
+pub(super) struct Znodes {
+    pub(super) session: Arc<ZookeeperSession>,
+    runtime: Handle,
+    /// The path of the znode in which the locks are, and a slash.
+    root: String,
+    /// Ends the tasks of the node.
+    pub(super) closed: CancellationToken,
+}
+
+/// An ephemeral znode in the queue of a lock, which this node has made, or may have made.
+#[derive(Debug, Clone)]
+pub(super) struct Znode {
+    /// The path of the lock.
+    pub(super) folder: Arc<str>,
+    /// The beginning of its name, which no other znode has.
+    pub(super) prefix: Arc<str>,
+    /// `None` if the reply to its creation was lost.
+    pub(super) path: Option<Arc<str>>,
+    /// The number of the session with which it ends.
+    pub(super) session: u64,
+}
+
+/// The queue of a lock, and the number of its last change.
+pub(super) struct Listed {
+    pub(super) queue: Queue,
+    pub(super) number: i64,
+}
+
+impl Znodes {
+    pub(super) fn new(session: Arc<ZookeeperSession>, chroot: &str, runtime: &Handle) -> Arc<Self> {
+        let (runtime, root) = (runtime.clone(), format!("{chroot}/"));
+        Arc::new(Self { session, runtime, root, closed: CancellationToken::new() })
+    }
+
+    /// Runs a task until it or the node ends.
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        self.runtime.spawn(self.closed.clone().run_until_cancelled_owned(task))
+    }
+
+    /// Makes a znode in the queue of a lock, and lists the queue. Both are sent in one go: the list is that of a server that
+    /// has executed the creation. If this fails, the znode is removed in the background.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        folder: &Arc<str>,
+        prefix: &str,
+        data: &[u8],
+    ) -> Result<(Znode, Listed), Vote> {
+        for _ in 0..FOLDERS {
+            // One link: its number is that of the session with which the znode ends.
+            let link = self.session.link().map_err(Vote::Failed)?;
+            let path = format!("{folder}/{prefix}");
+            let kind = CreateKind::EphemeralSequential;
+            let create = requests::create(&path, data, kind, self.session.acl());
+            let created = link.send(create).map_err(Vote::Failed)?;
+            let listed = link.send(requests::get_children(folder));
+            let (folder, prefix) = (Arc::clone(folder), prefix.into());
+            let mut znode = Znode { folder, prefix, path: None, session: link.number };
+            match created.await {
+                Ok(path) => znode.path = Some(path.into()),
+                Err(NO_NODE) => {
+                    self.make_folder(&znode.folder).await?;
+                    continue;
+                }
+                Err(RequestError::Code(ErrorCode::NoChildrenForEphemerals)) => {
+                    return Err(Vote::foreign(ForeignKind::WrongType));
+                }
+                Err(error) => {
+                    let error = NodeError::from(error);
+                    if !matches!(error, NodeError::NotPermitted(_) | NodeError::Server(_)) {
+                        self.remove_later(znode);
+                    }
+                    return Err(Vote::Failed(error));
+                }
+            }
+            let listed = match listed {
+                Ok(reply) => reply.await.map_err(NodeError::from),
+                Err(error) => Err(error),
+            };
+            let listed = listed.map_err(Vote::Failed).and_then(Listed::new);
+            return match listed {
+                Ok(listed) => Ok((znode, listed)),
+                Err(vote) => {
+                    self.remove_later(znode);
+                    Err(vote)
+                }
+            };
+        }
+        let reason = "the folder of the lock was deleted again and again";
+        Err(Vote::Failed(NodeError::Server(reason.into())))
+    }
+
+    async fn make_folder(&self, folder: &str) -> Result<(), Vote> {
+        let create = requests::create(folder, &[], CreateKind::Container, self.session.acl());
+        match self.session.send(create).map_err(Vote::Failed)?.await {
+            Ok(_) | Err(RequestError::Code(ErrorCode::NodeExists)) => Ok(()),
+            Err(error) => Err(Vote::Failed(error.into())),
+        }
+    }
+
+    /// Lists the queue of a lock. A lock whose folder does not exist has an empty queue.
+    pub(super) async fn list(&self, folder: &str) -> Result<Listed, Vote> {
+        match self.session.send(requests::get_children(folder)).map_err(Vote::Failed)?.await {
+            Ok(children) => Listed::new(children),
+            Err(NO_NODE) => Ok(Listed { queue: Queue::default(), number: 0 }),
+            Err(error) => Err(Vote::Failed(error.into())),
+        }
+    }
+
+    /// Returns the lease of a holder, which is an upper bound of its rest. A holder of another program has none.
+    pub(super) async fn rest(&self, folder: &str, holder: &str) -> Option<Duration> {
+        let data = self.session.send(requests::get_data(&format!("{folder}/{holder}"))).ok()?;
+        let millis = String::from_utf8(data.await.ok()?).ok()?.parse().ok()?;
+        Some(Duration::from_millis(millis))
+    }
+
+    /// Removes a znode. Returns whether it existed.
+    pub(super) async fn try_remove(&self, znode: &Znode) -> Result<bool, NodeError> {
+        if self.session.number()? != znode.session {
+            return Ok(false);
+        }
+        if let Some(path) = &znode.path {
+            return self.delete(path).await;
+        }
+        // A server that is behind may not have executed the creation yet.
+        let synced = self.session.send(requests::sync(&znode.folder))?;
+        let listed = self.session.send(requests::get_children(&znode.folder))?;
+        synced.await?;
+        let names = match listed.await {
+            Ok(children) => children.names,
+            Err(NO_NODE) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let mut existed = false;
+        for name in names.iter().filter(|name| name.starts_with(&*znode.prefix)) {
+            existed |= self.delete(&format!("{}/{name}", znode.folder)).await?;
+        }
+        Ok(existed)
+    }
+
+    async fn delete(&self, path: &str) -> Result<bool, NodeError> {
+        match self.session.send(requests::delete(path))?.await {
+            Ok(()) => Ok(true),
+            Err(NO_NODE) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a znode, until a server has confirmed it or the session has ended.
+    pub(super) async fn remove(&self, znode: &Znode) {
+        loop {
+            self.session.connected().await;
+            match self.try_remove(znode).await {
+                Ok(_) => return,
+                // The next connection may answer at once.
+                Err(_) if self.session.number().is_err() => {}
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    pub(super) fn remove_later(self: &Arc<Self>, znode: Znode) {
+        let znodes = Arc::clone(self);
+        self.spawn(async move { znodes.remove(&znode).await });
+    }
+
+    /// Returns the moment after this time.
+    pub(super) fn moment_after(&self, time: Duration) -> Moment {
+        self.session.now().plus(time)
+    }
+
+    /// Returns the path of a lock.
+    pub(super) fn folder(&self, name: &str) -> Arc<str> {
+        (self.root.clone() + &path::segment(name)).into()
+    }
+}
+
+impl Listed {
+    fn new(children: Children) -> Result<Self, Vote> {
+        let queue = Queue::of(children.names).map_err(|error| match error {
+            QueueError::ForeignChild => Vote::foreign(ForeignKind::WrongType),
+            QueueError::Overflow => Vote::Failed(NodeError::Server(OVERFLOW.into())),
+        })?;
+        Ok(Self { queue, number: children.pzxid })
+    }
+}
+
+pub(super) const NO_NODE: RequestError = RequestError::Code(ErrorCode::NoNode);
