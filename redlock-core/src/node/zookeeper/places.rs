@@ -52,7 +52,7 @@ enum PlaceState {
     Absent,
 }
 
-/// What an acquisition may do.
+/// The result of a claim to the place of this process.
 pub(super) enum Claim {
     /// This process has no place.
     None,
@@ -159,9 +159,10 @@ impl QueuePlace {
             match znodes.enter(&folder, &prefix, &[]).await {
                 Ok((znode, listed)) => {
                     if !self.wait(&znodes, &folder, &znode, listed).await {
+                        // An acquisition asks the servers, and may want the next place already.
+                        self.state.send_replace(PlaceState::Absent);
                         // It would keep out everybody, also the next place.
                         znodes.remove(&znode).await;
-                        self.state.send_replace(PlaceState::Absent);
                     }
                 }
                 Err(_) => drop(self.state.send_replace(PlaceState::Absent)),
