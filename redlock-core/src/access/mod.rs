@@ -8,6 +8,8 @@
 #[cfg(feature = "tls")]
 mod client_config;
 mod credentials;
+#[cfg(all(feature = "tls", any(feature = "postgres", feature = "zookeeper")))]
+mod encrypt;
 mod query;
 mod tls;
 
@@ -22,6 +24,8 @@ use parking_lot::Mutex;
 pub(crate) use client_config::{check_tls, client_config};
 pub use credentials::Credentials;
 pub(crate) use credentials::{Provider, ProviderError, ProviderFn};
+#[cfg(all(feature = "tls", any(feature = "postgres", feature = "zookeeper")))]
+pub(crate) use encrypt::encrypt;
 pub(crate) use query::Query;
 pub(crate) use tls::Pem;
 pub use tls::TlsOptions;

@@ -184,6 +184,18 @@ impl NodeError {
     pub const fn promoted(ago: Duration, votes_in: Duration) -> Self {
         Self::Promoted { ago, votes_in }
     }
+
+    /// Adds the address of one of several hosts of a node.
+    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
+    pub(crate) fn at(mut self, address: &str) -> Self {
+        use NodeError::{Credentials, NotConnected, NotPermitted, Server, Tls};
+        if let Credentials(reason) | NotConnected(reason) | NotPermitted(reason) | Server(reason)
+        | Tls(reason) = &mut self
+        {
+            *reason = format!("{address}: {reason}").into();
+        }
+        self
+    }
 }
 
 /// The votes of all nodes, in the order of the configuration.

@@ -81,23 +81,12 @@ pub(super) async fn connect(
             Ok(connected) => return Ok(connected),
             Err(error) if url.servers().count() == 1 => return Err(error),
             Err(error) => {
-                first_error.get_or_insert(named(error, &address(host, port)));
+                first_error.get_or_insert(error.at(&address(host, port)));
             }
         }
         rest -= 1;
     }
     Err(first_error.unwrap_or_else(|| NodeError::NotConnected("the URL has no host".into())))
-}
-
-/// Adds the address of one of several hosts to an error.
-fn named(mut error: NodeError, address: &str) -> NodeError {
-    use NodeError::{Credentials, NotConnected, NotPermitted, Server, Tls};
-    if let Credentials(reason) | NotConnected(reason) | NotPermitted(reason) | Server(reason)
-    | Tls(reason) = &mut error
-    {
-        *reason = format!("{address}: {reason}").into();
-    }
-    error
 }
 
 async fn open(

@@ -33,7 +33,7 @@ pub(super) async fn open(
             socket.set_nodelay(true).map_err(failed)?;
             match tls {
                 #[cfg(feature = "tls")]
-                Some(options) => Ok(Box::new(tls::encrypt(socket, host, options).await?)),
+                Some(options) => Ok(Box::new(tls::start_tls(socket, host, options).await?)),
                 _ => Ok(Box::new(socket)),
             }
         }

@@ -12,9 +12,9 @@ use super::jute::{JuteReader, JuteWriter};
 use super::requests::{
     ErrorCode, ReplyHeader, RequestError, ZookeeperRequest, authenticate, close_session, exists,
 };
-#[cfg(feature = "tls")]
-use super::tls;
 use super::url::{ZookeeperUrl, address};
+#[cfg(feature = "tls")]
+use crate::access::encrypt;
 use crate::access::{Credentials, Provider};
 use crate::clock::Moment;
 use crate::error::NodeError;
@@ -106,7 +106,7 @@ impl SessionConnector {
                 Err(error) if !matches!(first_error, None | Some(NodeError::NotConnected(_))) => {
                     drop(error);
                 }
-                Err(error) => first_error = Some(named(error, &address(server))),
+                Err(error) => first_error = Some(error.at(&address(server))),
             }
         }
         Err(first_error.unwrap_or_else(|| NodeError::NotConnected("the URL has no host".into())))
@@ -204,7 +204,7 @@ impl SessionConnector {
         match &self.url.tls {
             #[cfg(feature = "tls")]
             Some(options) => {
-                let (input, output) = tokio::io::split(tls::encrypt(socket, host, options).await?);
+                let (input, output) = tokio::io::split(encrypt(socket, host, options).await?);
                 Ok(ServerStream::new(input, output))
             }
             _ => {
@@ -287,15 +287,4 @@ fn refused() -> NodeError {
 #[expect(clippy::needless_pass_by_value, reason = "as an argument of `map_err`")]
 fn not_connected(error: io::Error) -> NodeError {
     NodeError::NotConnected(error.to_string().into())
-}
-
-/// Adds the address of one of several hosts to an error.
-fn named(mut error: NodeError, address: &str) -> NodeError {
-    use NodeError::{Credentials, NotConnected, NotPermitted, Server, Tls};
-    if let Credentials(reason) | NotConnected(reason) | NotPermitted(reason) | Server(reason)
-    | Tls(reason) = &mut error
-    {
-        *reason = format!("{address}: {reason}").into();
-    }
-    error
 }

@@ -9,7 +9,7 @@
 //! * [`places`]: the places of this process in the queues of the locks that it waits for.
 //! * [`znodes`]: makes, lists and removes znodes.
 //! * [`session`]: keeps the session with the ensemble.
-//! * [`evidence`]: what is certain about the life of a session.
+//! * [`evidence`]: the evidence that a session is alive.
 //! * [`connect`]: makes a connection.
 //! * [`requests`]: the requests, their replies, and the errors of the servers.
 //! * [`jute`]: the encoding of the protocol.
@@ -30,8 +30,6 @@ mod requests;
 mod session;
 #[cfg(test)]
 mod session_tests;
-#[cfg(feature = "tls")]
-mod tls;
 mod url;
 mod znodes;
 

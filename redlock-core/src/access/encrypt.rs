@@ -1,4 +1,4 @@
-//! TLS by rustls.
+//! Encrypts connections by rustls.
 
 use std::io;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::access::{TlsOptions, client_config};
+use super::{TlsOptions, client_config};
 use crate::error::{NodeError, legible};
 
 /// Encrypts a connection to a server whose certificate is valid for `host`.
-pub(super) async fn encrypt(
+pub(crate) async fn encrypt(
     socket: TcpStream,
     host: &str,
     options: &TlsOptions,
