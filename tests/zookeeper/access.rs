@@ -112,6 +112,20 @@ async fn a_chroot_that_does_not_exist_is_named_with_the_remedy() {
 }
 
 #[tokio::test]
+async fn a_chroot_that_is_deleted_later_is_named() {
+    let Some(server) = start(ZookeeperServer::options()).await else { return };
+    let folder = format!("{}/deleted", server.chroot());
+    let mut client = server.admin().await;
+    client.create(&folder, b"", ZookeeperKind::Persistent).await.unwrap();
+    let locks = connect(&server.url().replace(server.chroot(), &folder)).await;
+    client.delete(&folder).await.unwrap();
+    let error = locks.lock(KEY).try_acquire().await.unwrap_err().diagnostics().to_string();
+    assert!(error.contains("the chroot of the URL does not exist"), "{error}");
+    client.create(&folder, b"", ZookeeperKind::Persistent).await.unwrap();
+    serves(&locks, KEY).await;
+}
+
+#[tokio::test]
 async fn a_folder_that_is_created_later_is_found() {
     let Some(server) = start(ZookeeperServer::options()).await else { return };
     let folder = format!("{}/later", server.chroot());
