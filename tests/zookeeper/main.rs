@@ -7,6 +7,7 @@ mod client;
 mod curator;
 mod evidence;
 mod faults;
+mod numbers;
 mod paths;
 mod storm;
 
