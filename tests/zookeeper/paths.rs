@@ -68,6 +68,25 @@ async fn a_child_of_another_recipe_is_reported_and_stays() {
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
 }
 
+/// The data of a child belongs to its program.
+#[tokio::test]
+async fn the_data_of_a_neighbour_is_no_lease_that_breaks_a_waiter() {
+    let Some((server, locks)) = scene().await else { return };
+    let mut client = server.admin().await;
+    let folder = server.path(KEY);
+    client.create(&folder, b"", ZookeeperKind::Persistent).await.unwrap();
+    for data in [&b""[..], b"10.0.0.1", b"-1", b"0", b"18446744073709551615", b"\xff"] {
+        let path = format!("{folder}/_c_neighbour-lock-");
+        let path = client.create(&path, data, ZookeeperKind::EphemeralSequential).await.unwrap();
+        assert!(locks.lock(KEY).try_acquire().await.unwrap_err().is_contended(), "{data:?}");
+        let waiter = tokio::spawn(locks.lock(KEY).wait_time(LONG).acquire());
+        crate::are_queued(&server, KEY, 2).await;
+        client.delete(&path).await.unwrap();
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+        no_lock_is_left(&server).await;
+    }
+}
+
 /// An ephemeral path has no children.
 #[tokio::test]
 async fn a_path_that_cannot_have_children_is_reported_and_stays() {
