@@ -95,7 +95,7 @@ impl ZookeeperOptions {
         self.independent()
     }
 
-    /// Makes an [independent](Self::independent) server as fast as one in production, which takes longer to start.
+    /// Makes an [independent](Self::independent) server as fast and as durable as one in production, which takes longer to start.
     #[must_use]
     pub fn measured(mut self) -> Self {
         self.options.extend(MEASURED.map(str::to_owned));

@@ -10,10 +10,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::MEASURED;
 use crate::java::{QUICK, class_path};
 use crate::port::Port;
 use crate::process::Process;
-use crate::scratch::scratch_in_memory;
+use crate::scratch::{scratch, scratch_in_memory};
 
 /// The longest time for a start or an end, on a machine that is busy with other tests.
 pub(super) const START: Duration = Duration::from_secs(60);
@@ -39,10 +40,16 @@ impl Server {
     pub(super) fn new(
         class: &'static str,
         options: &[String],
-        settings: Vec<(String, String)>,
+        mut settings: Vec<(String, String)>,
     ) -> Self {
         redlock_logs::watch();
-        let (port, dir) = (Port::reserve(), scratch_in_memory());
+        let is_measured = options.iter().any(|option| MEASURED.contains(&option.as_str()));
+        let dir = if is_measured { scratch() } else { scratch_in_memory() };
+        if is_measured {
+            // It waits for its disk. The last line of a setting wins.
+            settings.push(("forceSync".to_owned(), "yes".to_owned()));
+        }
+        let port = Port::reserve();
         Self { process: None, class, options: options.to_vec(), settings, port, dir, frozen: false }
     }
 
