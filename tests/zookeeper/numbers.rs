@@ -36,8 +36,8 @@ async fn each_holder_gets_a_greater_number_than_the_previous_one() {
     for caller in callers {
         caller.await.unwrap();
     }
+    no_lock_is_left(&server).await;
     let numbers = numbers.lock().unwrap();
     assert!(numbers.len() >= 40);
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
-    no_lock_is_left(&server).await;
 }
