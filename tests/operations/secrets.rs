@@ -15,7 +15,8 @@ use redlock_axum::{
 };
 use redlock_core::{Dialect, LockManager, LockRequest, scope};
 use redlock_tests::{
-    Logs, PostgresServer, RedisOptions, RedisServer, Servers, eventually, find_secret, skip,
+    Logs, PostgresServer, RedisOptions, RedisServer, Servers, ZookeeperServer, eventually,
+    find_secret, skip,
 };
 use tower::ServiceExt;
 
@@ -368,6 +369,33 @@ async fn a_lock_in_postgresql_never_prints_its_token_or_the_password() {
     let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
     assert!(format!("{error:?}").contains("violates check constraint"), "{error:?}");
     output.result::<(), _>(Err(error));
+    server.kill();
+    output.try_operations(&locks, Dialect::Plain).await;
+    output.check(&logs);
+}
+
+/// The name of a znode follows from the token, and the login is sent over each connection.
+#[tokio::test]
+async fn a_lock_in_zookeeper_never_prints_its_token_or_the_password() {
+    let logs = Logs::collect();
+    let mut output = Output::default();
+    let started = ZookeeperServer::options().independent().start().await;
+    let Some(mut server) = started.inspect_err(|why| skip(why)).ok() else { return };
+    let login = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(login.path(), format!("app:{PASSWORD}")).unwrap();
+    let url = format!("{}&auth_file={}", server.url(), login.path().display());
+    let builder = builder([url]).node_timeout(Duration::from_secs(1)).max_waiters(1);
+    output.debug(&builder);
+    let locks = builder.connect().await.unwrap();
+    output.debug(&locks);
+    output.try_operations(&locks, Dialect::Plain).await;
+    let guard = locks.lock(KEY).expire(LONG).fenced(true).try_acquire().await.unwrap();
+    server.delete_lock(KEY).await;
+    output.result(guard.extend(LONG).await);
+    output.result(guard.release().await);
+    std::fs::write(login.path(), PASSWORD).unwrap();
+    server.restart().await;
+    output.try_operations(&locks, Dialect::Plain).await;
     server.kill();
     output.try_operations(&locks, Dialect::Plain).await;
     output.check(&logs);
