@@ -6,10 +6,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
+use super::jute::JuteWriter;
 use super::played_server::{CLOSE_SESSION, ConnectRequest, PlayedServer, SYNC};
 use super::requests::{RequestError, ZookeeperRequest};
 use super::session::ZookeeperSession;
 use super::url::ZookeeperUrl;
+use super::znodes::Znodes;
 use crate::access::{Credentials, Provider};
 use crate::clock::fake::FakeClock;
 use crate::error::NodeError;
@@ -442,4 +444,42 @@ async fn a_session_is_encrypted() {
     let (_session, status) = start(url(&format!("&tls_ca={}", ca.path().display())), settings());
     assert!(acceptor.accept(ensemble.connection().await.socket).await.is_err());
     assert!(matches!(down(&status).await, NodeError::Tls(_)));
+}
+
+/// A server that is behind may not have executed the creation yet, so that its list would lack the znode.
+#[tokio::test]
+async fn a_znode_whose_creation_has_no_reply_is_removed_after_a_sync() {
+    let ensemble = Ensemble::start().await;
+    let (session, _status) = ensemble.session(OPEN);
+    let znodes = Znodes::new(session, "", &Handle::current());
+    let (mut server, _) = ensemble.accept(7).await;
+    znodes.session.connected().await;
+    let folder = znodes.folder("order");
+    let making = {
+        let znodes = Arc::clone(&znodes);
+        async move { znodes.enter(&folder, "_c_own-lock-", b"").await.is_err() }
+    };
+    let making = tokio::spawn(making);
+    assert_eq!(server.operation().await.op, 1, "a creation");
+    drop(server);
+    assert!(making.await.unwrap());
+
+    let (mut server, _) = ensemble.accept(7).await;
+    loop {
+        let request = server.request().await;
+        assert_eq!(request.op, SYNC);
+        server.reply(&request, 0, 0, b"").await;
+        // The beats have the path of the chroot.
+        if request.path() == "/order" {
+            break;
+        }
+    }
+    let list = server.operation().await;
+    assert_eq!((list.op, list.path()), (12, "/order"));
+    let mut children = JuteWriter::default();
+    children.int(2).text("_c_other-lock-0000000002").text("_c_own-lock-0000000003");
+    children.long(1).long(2).long(3).long(4).int(5).int(6).int(7).long(8).int(9).int(10).long(11);
+    server.reply(&list, 0, 0, &children.0).await;
+    let delete = server.operation().await;
+    assert_eq!((delete.op, delete.path()), (2, "/order/_c_own-lock-0000000003"));
 }
