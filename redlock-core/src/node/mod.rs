@@ -82,7 +82,7 @@
 //!
 //! ## Dropped futures
 //!
-//! A node that sends operations must not send one whose future is dropped before its first poll. If the future is
+//! If a future is dropped before its first poll, the node must not send its operation. If the future is
 //! dropped later, the node may execute the operation or not: the manager releases a lock that may have been
 //! set. Even then, the node must not execute the operation after an operation that was polled later.
 //!
@@ -113,7 +113,7 @@
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
 //! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
 //! | `UnexpectedReply` | got an unexpected reply | may have been executed |
-//! | `Restarted`, `ClockStepped`, `Promoted`, `Disputed` | has a store that may have forgotten locks, or may be replaced by one that does not know them, so that its grants do not count | may have been executed |
+//! | `Restarted`, `ClockStepped`, `Promoted`, `Disputed` | has a store that may have forgotten locks, or whose successor may not know them: the grants of the store do not count | may have been executed |
 //! | `Unproven` | has executed the operation, and cannot vouch for the lease, because the lock may end earlier with a session | was executed |
 //!
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.

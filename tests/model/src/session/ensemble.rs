@@ -77,7 +77,7 @@ impl Ensemble {
     /// The leader sends a ping, and the next one after `pause`.
     pub(super) fn ping(&mut self, pause: u8) {
         self.next_ping = pause;
-        // Two pings in a row have the same effect as one that arrives late.
+        // A late ping has the same effect as two pings in a row.
         if self.to_follower.last() != Some(&Message::Ping) {
             self.to_follower.push(Message::Ping);
         }
