@@ -5,8 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -22,9 +21,10 @@ use super::error;
 use super::session::{Answer, Work};
 use super::sql::Statement;
 use super::unsettled::Unsettled;
-use crate::clock::{Clock, nanos};
+use crate::clock::Clock;
 use crate::error::{NodeError, legible};
 use crate::node::Silence;
+use crate::node::watch::link_state::LinkState;
 use crate::node::watch::wall_clock::{READING_INTERVAL, Reading};
 
 /// A connection ends when its server has been silent for this time, or for the node timeout if that is longer.
@@ -39,15 +39,6 @@ const BATCH: usize = 64;
 pub(super) struct ServerLink {
     requests: mpsc::UnboundedSender<Request>,
     state: Arc<LinkState>,
-}
-
-#[derive(Default)]
-struct LinkState {
-    /// The reason of the end.
-    ended: OnceLock<Arc<str>>,
-    /// For how long the server has owed a reply, in nanoseconds. The task measures it after it has read everything that has
-    /// arrived: a late process does not count as a silent server.
-    silent: AtomicU64,
 }
 
 /// A request to the task of a connection.
@@ -96,22 +87,12 @@ impl ServerLink {
 
     /// Returns whether the server owes a reply, and for how long.
     pub(super) fn silence(&self, limit: Duration) -> Silence {
-        let silent = Duration::from_nanos(self.state.silent.load(Ordering::Acquire));
-        match limit.checked_sub(silent) {
-            None | Some(Duration::ZERO) => Silence::Silent(silent),
-            Some(rest) => Silence::CheckAgainAfter(rest.max(limit / 8)),
-        }
+        self.state.silence(limit)
     }
 
     /// Returns the reason of the end, if the connection has ended.
     pub(super) fn ended(&self) -> Option<Arc<str>> {
-        self.state.ended.get().cloned()
-    }
-}
-
-impl LinkState {
-    fn reason(&self) -> Arc<str> {
-        self.ended.get().cloned().unwrap_or_else(|| "the connection was closed".into())
+        self.state.ended()
     }
 }
 
@@ -148,10 +129,9 @@ impl LinkDriver {
     /// Drives the connection until it ends, and returns the reason.
     pub(super) async fn run(mut self, on_event: impl FnMut(LinkEvent)) -> Arc<str> {
         let mut pending = Pending::new();
-        let reason: Arc<str> = self.drive(&mut pending, on_event).await.into();
+        let reason = self.drive(&mut pending, on_event).await;
         // Before the requests without a reply are dropped, whose callers read it.
-        self.state.ended.get_or_init(|| Arc::clone(&reason));
-        reason
+        self.state.end(reason)
     }
 
     async fn drive(
@@ -183,7 +163,7 @@ impl LinkDriver {
                 }
                 Some(done) = pending.next() => {
                     owed_since = Instant::now();
-                    self.state.silent.store(0, Ordering::Release);
+                    self.state.set_silent(Duration::ZERO);
                     if !pipelined {
                         // A ping that is due goes before the next request.
                         timer.as_mut().reset(next_ping);
@@ -212,7 +192,7 @@ impl LinkDriver {
                     if !pending.is_empty() {
                         // Until the last check: a reply that has arrived since then may not be read yet.
                         let silent = last_check - owed_since;
-                        self.state.silent.store(nanos(silent), Ordering::Release);
+                        self.state.set_silent(silent);
                         if silent >= limit {
                             return format!("no reply within {limit:?}");
                         }

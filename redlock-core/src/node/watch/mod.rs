@@ -4,12 +4,15 @@
 //! * [`wall_clock`]: detects steps of the server's wall clock.
 //! * [`clock_step`]: closes the gate after such a step, and reports the step.
 //! * [`pauses`]: the pauses between the attempts to connect.
+//! * [`link_state`]: the reason of the end of a connection, and the silence of its server.
 //! * [`outage_log`]: the log lines about a server that goes down and comes back.
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod clock_step;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod gate;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+pub(crate) mod link_state;
 pub(crate) mod outage_log;
 pub(crate) mod pauses;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -2,16 +2,17 @@
 
 use std::io;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 
 /// The longest frame that is read. It is the limit of a server by default (`jute.maxbuffer`).
 const LONGEST: usize = 1 << 20;
-/// How many bytes are read at once.
-const CHUNK: usize = 8 << 10;
 
 /// A connection, whose bytes are read and written apart.
 pub(super) struct ServerStream {
-    pub(super) frames: FrameReader<Box<dyn AsyncRead + Send + Unpin>>,
+    pub(super) frames: FrameReader,
     pub(super) output: Box<dyn AsyncWrite + Send + Unpin>,
 }
 
@@ -20,11 +21,13 @@ impl ServerStream {
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Self { frames: FrameReader::new(Box::new(input)), output: Box::new(output) }
+        let codec = LengthDelimitedCodec::builder().max_frame_length(LONGEST).new_codec();
+        let frames = FrameReader(FramedRead::new(Box::new(input), codec));
+        Self { frames, output: Box::new(output) }
     }
 
     /// Writes a frame with this content, and waits for the next one.
-    pub(super) async fn exchange(&mut self, content: &[&[u8]]) -> io::Result<Vec<u8>> {
+    pub(super) async fn exchange(&mut self, content: &[&[u8]]) -> io::Result<BytesMut> {
         let mut out = Vec::new();
         put_frame(&mut out, content);
         self.output.write_all(&out).await?;
@@ -34,41 +37,13 @@ impl ServerStream {
 }
 
 /// Reads frames from a connection.
-pub(super) struct FrameReader<R> {
-    socket: R,
-    /// The bytes that have arrived, after the last frame.
-    buffer: Vec<u8>,
-}
+pub(super) struct FrameReader(FramedRead<Box<dyn AsyncRead + Send + Unpin>, LengthDelimitedCodec>);
 
-impl<R: AsyncRead + Unpin> FrameReader<R> {
-    pub(super) fn new(socket: R) -> Self {
-        Self { socket, buffer: Vec::new() }
-    }
-
+impl FrameReader {
     /// Waits for the next frame, and returns its bytes without the length.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    pub(super) async fn next(&mut self) -> io::Result<Vec<u8>> {
-        loop {
-            if let Some((length, rest)) = self.buffer.split_first_chunk() {
-                let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-                if length > LONGEST {
-                    let text = format!("a frame of the server is longer than {LONGEST} bytes");
-                    return Err(io::Error::other(text));
-                }
-                if let Some(frame) = rest.get(..length) {
-                    let frame = frame.to_vec();
-                    self.buffer.drain(..4 + length);
-                    return Ok(frame);
-                }
-            }
-            self.buffer.reserve(CHUNK);
-            if self.socket.read_buf(&mut self.buffer).await? == 0 {
-                return Err(io::Error::other("the server has closed the connection"));
-            }
-        }
+    pub(super) async fn next(&mut self) -> io::Result<BytesMut> {
+        let closed = || Err(io::Error::other("the server has closed the connection"));
+        self.0.next().await.unwrap_or_else(closed)
     }
 }
 
@@ -86,6 +61,10 @@ pub(super) fn put_frame(out: &mut Vec<u8>, content: &[&[u8]]) {
 mod tests {
     use super::*;
 
+    fn frames_of(input: impl AsyncRead + Send + Unpin + 'static) -> FrameReader {
+        ServerStream::new(input, tokio::io::sink()).frames
+    }
+
     #[tokio::test]
     async fn frames_that_arrive_in_pieces_are_put_together() {
         let mut bytes = Vec::new();
@@ -100,7 +79,7 @@ mod tests {
                 tokio::io::AsyncWriteExt::write_all(&mut server, &written).await.unwrap();
                 drop(server);
             };
-            let mut frames = FrameReader::new(client);
+            let mut frames = frames_of(client);
             let read = async {
                 for content in [&b"ab"[..], b"", &long, b"c"] {
                     assert!(frames.next().await.unwrap() == content);
@@ -113,13 +92,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_of_a_false_length_is_an_error_and_allocates_nothing() {
+    async fn a_frame_of_a_false_length_is_an_error() {
         for length in [-1, i32::MIN, i32::MAX, (1 << 20) + 1] {
-            let bytes = i32::to_be_bytes(length);
-            let mut frames = FrameReader::new(&bytes[..]);
-            let error = frames.next().await.unwrap_err();
-            assert_eq!(error.to_string(), "a frame of the server is longer than 1048576 bytes");
-            assert!(frames.buffer.capacity() <= 2 * CHUNK);
+            let bytes = std::io::Cursor::new(i32::to_be_bytes(length));
+            let error = frames_of(bytes).next().await.unwrap_err();
+            assert_eq!(error.to_string(), "frame size too big");
         }
     }
 }

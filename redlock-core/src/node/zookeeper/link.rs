@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -21,8 +21,9 @@ use super::requests::{
     ReplyHeader, RequestError, ZookeeperRequest, close_session, sync, watch_deletion,
 };
 use super::url::ZookeeperUrl;
-use crate::clock::{Moment, nanos};
+use crate::clock::Moment;
 use crate::error::NodeError;
+use crate::node::watch::link_state::LinkState;
 use crate::node::{NodeSettings, Silence};
 
 /// A connection ends when its server has owed a reply for this time, or for a quarter of the session timeout if that is
@@ -47,17 +48,7 @@ pub(super) struct SessionLink {
     /// The number of the session.
     pub(super) number: u64,
     requests: mpsc::UnboundedSender<Outgoing>,
-    state: Arc<ConnectionState>,
-}
-
-/// The state of a connection that its driver changes.
-#[derive(Default)]
-struct ConnectionState {
-    /// The reason of the end.
-    ended: OnceLock<Arc<str>>,
-    /// For how long the server has owed a reply, in nanoseconds. It is measured after everything that has arrived was read: a
-    /// late process does not count as a silent server.
-    silent: AtomicU64,
+    state: Arc<LinkState>,
 }
 
 /// A request to the driver.
@@ -68,13 +59,13 @@ struct Outgoing {
     watch: Option<(String, oneshot::Sender<()>)>,
 }
 
-type ReplySender = oneshot::Sender<Result<Vec<u8>, RequestError>>;
+type ReplySender = oneshot::Sender<Result<BytesMut, RequestError>>;
 
 impl SessionLink {
     /// Creates a link of the session with this number, and the receiver of its requests for the driver.
     pub(super) fn new(number: u64) -> (Self, LinkRequests) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let state = Arc::<ConnectionState>::default();
+        let state = Arc::<LinkState>::default();
         let requests = LinkRequests { receiver, state: Arc::clone(&state) };
         (Self { number, requests: sender, state }, requests)
     }
@@ -115,29 +106,19 @@ impl SessionLink {
 
     /// Returns whether the server owes a reply, and for how long.
     pub(super) fn silence(&self, limit: Duration) -> Silence {
-        let silent = Duration::from_nanos(self.state.silent.load(Ordering::Acquire));
-        match limit.checked_sub(silent) {
-            None | Some(Duration::ZERO) => Silence::Silent(silent),
-            Some(rest) => Silence::CheckAgainAfter(rest.max(limit / 8)),
-        }
+        self.state.silence(limit)
     }
 
     /// Returns the reason of the end, if the connection has ended.
     pub(super) fn ended(&self) -> Option<Arc<str>> {
-        self.state.ended.get().cloned()
-    }
-}
-
-impl ConnectionState {
-    fn reason(&self) -> Arc<str> {
-        self.ended.get().cloned().unwrap_or_else(|| "the connection was closed".into())
+        self.state.ended()
     }
 }
 
 /// The requests of a link.
 pub(super) struct LinkRequests {
     receiver: mpsc::UnboundedReceiver<Outgoing>,
-    state: Arc<ConnectionState>,
+    state: Arc<LinkState>,
 }
 
 /// The replies and the events that the server owes.
@@ -214,14 +195,14 @@ impl<'a> SessionDriver<'a> {
             reason = self.limit_close() => reason,
         };
         // Before the requests without a reply are dropped, whose callers read it.
-        Arc::clone(state.ended.get_or_init(|| reason.into()))
+        state.end(reason)
     }
 
     /// Takes replies and events, until the connection ends.
     async fn read(
         &self,
-        mut frames: FrameReader<impl AsyncRead + Unpin>,
-        state: &ConnectionState,
+        mut frames: FrameReader,
+        state: &LinkState,
         last_zxid: &mut i64,
     ) -> String {
         loop {
@@ -237,7 +218,7 @@ impl<'a> SessionDriver<'a> {
     }
 
     /// Takes a reply or an event, and returns its transaction number. Returns `None` if the server owes no such reply.
-    fn take(&self, frame: Vec<u8>, state: &ConnectionState) -> Option<i64> {
+    fn take(&self, frame: BytesMut, state: &LinkState) -> Option<i64> {
         let mut reader = JuteReader(&frame);
         let header = ReplyHeader::decode(&mut reader)?;
         let mut owed = self.owed.lock();
@@ -249,7 +230,7 @@ impl<'a> SessionDriver<'a> {
         }
         let (_, reply) = owed.replies.pop_front().filter(|(xid, _)| *xid == header.xid)?;
         owed.since = (!owed.replies.is_empty()).then(Instant::now);
-        state.silent.store(0, Ordering::Release);
+        state.set_silent(Duration::ZERO);
         match (reply, header.error) {
             (OwedReply::Beat(sent), None) => {
                 self.evidence.lock().answered(sent, self.settings.clock.now());
@@ -267,7 +248,7 @@ impl<'a> SessionDriver<'a> {
     }
 
     /// Measures the silence of the server. Returns when it is too long.
-    async fn watch_silence(&self, state: &ConnectionState) -> String {
+    async fn watch_silence(&self, state: &LinkState) -> String {
         let limit = SILENCE_LIMIT.min(self.url.session_timeout / 4);
         let interval = (limit.min(self.settings.node_timeout) / 8).max(Duration::from_millis(1));
         loop {
@@ -280,7 +261,7 @@ impl<'a> SessionDriver<'a> {
             };
             // Until the last check: a reply that has arrived since then may not be read yet.
             let silent = last_check.saturating_duration_since(since);
-            state.silent.store(nanos(silent), Ordering::Release);
+            state.set_silent(silent);
             if silent >= limit {
                 return format!("no reply within {limit:?}");
             }
