@@ -235,7 +235,11 @@ async fn handshake(
     request.int(PROTOCOL_VERSION).long(last_zxid);
     request.int(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
     request.long(id).bytes(password).boolean(is_read_only);
-    let frame = stream.exchange(&[&request.0]).await.map_err(not_connected)?;
+    let frame = stream.exchange(&[&request.0]).await.map_err(|error| {
+        let text =
+            format!("no answer to the handshake: {error}; a port with TLS needs zookeepers://");
+        NodeError::NotConnected(text.into())
+    })?;
     let mut reader = JuteReader(&frame);
     let mut read = || {
         let _version = reader.int()?;
