@@ -5,7 +5,6 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -30,6 +29,8 @@ struct GrantedLock {
     znode: Znode,
     /// The end of its lease.
     end: Moment,
+    /// How many other processes waited for it when it was granted.
+    others: usize,
     _timer: AbortOnDropHandle<Option<()>>,
 }
 
@@ -83,8 +84,8 @@ impl ZookeeperLocks {
     ) -> Result<Reply, Vote> {
         if waits {
             match self.places.claim(name) {
-                Claim::First(znode) => {
-                    if let Some(reply) = self.take(znode, request).await? {
+                Claim::First(znode, others) => {
+                    if let Some(reply) = self.take(znode, others, request).await? {
                         return Ok(reply);
                     }
                 }
@@ -123,7 +124,7 @@ impl ZookeeperLocks {
             self.znodes.enter(folder, &prefix, &millis(request.lease)).await?;
         match queue.position(&prefix) {
             Some((0, _)) => {
-                self.hold(request.token, znode, sent.plus(request.lease));
+                self.hold(request.token, znode, queue.others(), sent.plus(request.lease));
                 self.granted(request, sent, number)
             }
             Some(_) => {
@@ -141,11 +142,12 @@ impl ZookeeperLocks {
     async fn take(
         self: &Arc<Self>,
         znode: Znode,
+        others: usize,
         request: AcquireRequest,
     ) -> Result<Option<Reply>, Vote> {
         let AcquireRequest { token, lease, .. } = request;
         let sent = self.znodes.session.now();
-        self.hold(token, znode, sent.plus(lease));
+        self.hold(token, znode, others, sent.plus(lease));
         match self.write(token, sent, lease).await {
             Ok(number) => self.granted(request, sent, number).map(Some),
             Err(Vote::NotHeld) => Ok(None),
@@ -197,27 +199,23 @@ impl ZookeeperLocks {
         })
     }
 
-    /// Releases a lock. If this fails, its znode is removed at the end of its lease at the latest.
+    /// Releases a lock. If this fails, its znode is removed at the end of its lease at the latest. A process that has begun to wait
+    /// since the lock was granted is not counted: the next acquisition of this process finds it in the queue.
     async fn release(&self, name: &str, token: Token) -> Result<Reply, Vote> {
-        let znode = self.granted.lock().get(&token).map(|lock| lock.znode.clone());
-        let znode = znode.ok_or(Vote::NotHeld)?;
-        let removed = self.znodes.try_remove(&znode);
-        // In one go with the request that removes the znode.
-        let list = requests::get_children(&znode.folder);
-        let listed = async { self.znodes.session.send(list).ok()?.await.ok() };
-        let (removed, listed) = join(removed, listed).await;
-        let was_held = removed.map_err(Vote::Failed)?;
+        let granted = |lock: &GrantedLock| (lock.znode.clone(), lock.others);
+        let granted = self.granted.lock().get(&token).map(granted);
+        let (znode, others) = granted.ok_or(Vote::NotHeld)?;
+        let was_held = self.znodes.try_remove(&znode).await.map_err(Vote::Failed)?;
         self.granted.lock().remove(&token);
         if !was_held {
             return Err(Vote::NotHeld);
         }
-        let released = Reply::new(Vote::Granted);
-        let waiters = listed.map(|children| self.places.waiters(name, &children.names));
-        Ok(waiters.into_iter().fold(released, Reply::with_subscribers))
+        let subscribers = others + usize::from(self.places.exist(name));
+        Ok(Reply::new(Vote::Granted).with_subscribers(subscribers))
     }
 
     /// Records a lock. A timer removes its znode at the end of its lease.
-    fn hold(self: &Arc<Self>, token: Token, znode: Znode, end: Moment) {
+    fn hold(self: &Arc<Self>, token: Token, znode: Znode, others: usize, end: Moment) {
         let this = Arc::clone(self);
         let timer = async move {
             loop {
@@ -236,7 +234,12 @@ impl ZookeeperLocks {
         let mut locks = self.granted.lock();
         locks.insert(
             token,
-            GrantedLock { znode, end, _timer: AbortOnDropHandle::new(self.znodes.spawn(timer)) },
+            GrantedLock {
+                znode,
+                end,
+                others,
+                _timer: AbortOnDropHandle::new(self.znodes.spawn(timer)),
+            },
         );
     }
 

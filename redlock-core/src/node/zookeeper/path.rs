@@ -84,6 +84,11 @@ impl Queue {
         self.0.first().map(String::as_str)
     }
 
+    /// Returns how many nodes are behind the first one.
+    pub(super) fn others(&self) -> usize {
+        self.0.len().saturating_sub(1)
+    }
+
     /// Returns the position of the node whose name begins with `prefix`, and the name of the node in front of it.
     pub(super) fn position(&self, prefix: &str) -> Option<(usize, Option<&str>)> {
         let index = self.0.iter().position(|name| name.starts_with(prefix))?;

@@ -36,8 +36,6 @@ pub(super) struct Places {
 struct QueuePlace {
     state: watch::Sender<PlaceState>,
     subscribers: Mutex<Vec<(u64, Notify)>>,
-    /// The beginning of the name of its znode.
-    prefix: Mutex<String>,
     /// Cancelled at the end of the last subscription.
     ended: CancellationToken,
 }
@@ -47,7 +45,8 @@ enum PlaceState {
     Entering,
     /// The holder's lease ends at this moment at the latest, if that is known.
     Behind(Option<Moment>),
-    First(Znode),
+    /// So many other processes wait behind it.
+    First(Znode, usize),
     /// There is no znode: an acquisition has taken it, it could not be made, or nobody has taken it.
     Absent,
 }
@@ -58,8 +57,8 @@ pub(super) enum Claim {
     None,
     /// The place is not the first one. The holder's lease ends at this moment at the latest, if that is known.
     Behind(Option<Moment>),
-    /// The place was the first one, and is now that of the acquisition.
-    First(Znode),
+    /// The place was the first one, and is now that of the acquisition. So many other processes wait behind it.
+    First(Znode, usize),
 }
 
 impl Places {
@@ -75,7 +74,6 @@ impl Places {
             let place = Arc::new(QueuePlace {
                 state: watch::Sender::new(PlaceState::Entering),
                 subscribers: Mutex::default(),
-                prefix: Mutex::new(new_prefix()),
                 ended: CancellationToken::new(),
             });
             znodes.spawn(Arc::clone(&place).keep(Arc::clone(znodes), znodes.folder(name)));
@@ -110,8 +108,8 @@ impl Places {
         let mut claim = Claim::None;
         place.state.send_if_modified(|state| {
             match state {
-                PlaceState::First(znode) => {
-                    claim = Claim::First(znode.clone());
+                PlaceState::First(znode, others) => {
+                    claim = Claim::First(znode.clone(), *others);
                     *state = PlaceState::Absent;
                     return true;
                 }
@@ -123,12 +121,9 @@ impl Places {
         claim
     }
 
-    /// Returns how many processes wait for a lock whose queue has these znodes. A process counts that has no znode at the
-    /// moment, although it is subscribed.
-    pub(super) fn waiters(&self, name: &str, queue: &[String]) -> usize {
-        let Some(place) = self.by_name.lock().get(name).cloned() else { return queue.len() };
-        let prefix = place.prefix.lock();
-        1 + queue.iter().filter(|name| !name.starts_with(&**prefix)).count()
+    /// Returns whether this process waits for a lock.
+    pub(super) fn exist(&self, name: &str) -> bool {
+        self.by_name.lock().contains_key(name)
     }
 
     /// Makes a new place at once, because an acquisition was refused.
@@ -155,7 +150,7 @@ impl QueuePlace {
     async fn keep(self: Arc<Self>, znodes: Arc<Znodes>, folder: Arc<str>) {
         while self.unless_ended(znodes.session.connected()).await.is_some() {
             // To its end, so that no znode is left behind.
-            let prefix = self.prefix.lock().clone();
+            let prefix = path::prefix_of(with_random(RngExt::random));
             match znodes.enter(&folder, &prefix, &[]).await {
                 Ok((znode, listed)) => {
                     if !self.wait(&znodes, &folder, &znode, listed).await {
@@ -176,7 +171,6 @@ impl QueuePlace {
                 }
             };
             self.unless_ended(pause).await;
-            *self.prefix.lock() = new_prefix();
             self.enter();
         }
     }
@@ -187,7 +181,7 @@ impl QueuePlace {
         loop {
             match listed.queue.position(&znode.prefix) {
                 None => return false,
-                Some((0, _)) => return self.offer(znode).await,
+                Some((0, _)) => return self.offer(znode, listed.queue.others()).await,
                 Some((_, front)) => {
                     let front = format!("{folder}/{}", front.unwrap_or_default());
                     let Ok((watching, gone)) = znodes.session.watch(&front) else { return false };
@@ -222,13 +216,13 @@ impl QueuePlace {
     }
 
     /// Offers the first place to the subscribers. Returns whether an acquisition has taken it.
-    async fn offer(&self, znode: &Znode) -> bool {
+    async fn offer(&self, znode: &Znode, others: usize) -> bool {
         let mut state = self.state.subscribe();
-        self.state.send_replace(PlaceState::First(znode.clone()));
+        self.state.send_replace(PlaceState::First(znode.clone(), others));
         for (_, notify) in &*self.subscribers.lock() {
             notify();
         }
-        let taken = state.wait_for(|state| !matches!(state, PlaceState::First(_)));
+        let taken = state.wait_for(|state| !matches!(state, PlaceState::First(..)));
         let kept = async {
             tokio::select! {
                 _ = taken => {}
@@ -238,7 +232,7 @@ impl QueuePlace {
         self.unless_ended(kept).await;
         // Nobody takes it from now on. An acquisition that has taken it may want the next place already.
         !self.state.send_if_modified(|state| {
-            let is_left = matches!(state, PlaceState::First(_));
+            let is_left = matches!(state, PlaceState::First(..));
             if is_left {
                 *state = PlaceState::Absent;
             }
@@ -250,8 +244,4 @@ impl QueuePlace {
     async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         self.ended.run_until_cancelled(future).await
     }
-}
-
-fn new_prefix() -> String {
-    path::prefix_of(with_random(RngExt::random))
 }

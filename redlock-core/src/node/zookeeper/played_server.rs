@@ -83,6 +83,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PlayedServer<S> {
         self.send(&[&header.0, body]).await;
     }
 
+    /// Replies to a list.
+    pub(super) async fn children(&mut self, request: &PlayedRequest, names: &[String]) {
+        let mut body = JuteWriter::default();
+        body.int(names.len().try_into().unwrap());
+        for name in names {
+            body.text(name);
+        }
+        body.long(1).long(2).long(3).long(4).int(5).int(6).int(7).long(8).int(9).int(10).long(11);
+        self.reply(request, 0, 0, &body.0).await;
+    }
+
     /// Reports the deletion of a node.
     pub(super) async fn deleted(&mut self, path: &str) {
         let mut event = JuteWriter::default();

@@ -7,6 +7,8 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::jute::JuteWriter;
+use super::locks::ZookeeperLocks;
+use super::path;
 use super::played_server::{CLOSE_SESSION, ConnectRequest, PlayedServer, SYNC};
 use super::requests::{RequestError, ZookeeperRequest};
 use super::session::ZookeeperSession;
@@ -14,8 +16,10 @@ use super::url::ZookeeperUrl;
 use super::znodes::Znodes;
 use crate::access::{Credentials, Provider};
 use crate::clock::fake::FakeClock;
-use crate::error::NodeError;
-use crate::node::{NodeSettings, NodeStatus, StatusReceiver, StatusSender};
+use crate::error::{NodeError, Vote};
+use crate::key::LockKey;
+use crate::lock::{Dialect, LockSpec, Mode, Token};
+use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, StatusReceiver, StatusSender};
 
 /// The session timeout in milliseconds.
 const T: i32 = 40_000;
@@ -346,7 +350,9 @@ async fn a_hostile_answer_to_the_handshake_is_an_error() {
     for (answer, expected) in [
         (&b"\0\0\0\x01x"[..], "unexpected reply"),
         (b"\0\0\0\x14\0\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0\x01\0\0\0\0", "unexpected reply"),
-        (b"HTTP/1.1 400 Bad Request", "longer than 1048576 bytes"),
+        (b"HTTP/1.1 400 Bad Request", "no answer to the handshake: frame size too big"),
+        // An alert of TLS.
+        (b"\x15\x03\x03\0\x02\x02\x28", "a port with TLS needs zookeepers://"),
         (b"", "has closed the connection"),
         (b"\0\0\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", "refuses a new session"),
     ] {
@@ -446,6 +452,42 @@ async fn a_session_is_encrypted() {
     assert!(matches!(down(&status).await, NodeError::Tls(_)));
 }
 
+/// With this number, the manager knows whether other processes have a turn.
+#[tokio::test]
+async fn a_release_reports_the_processes_that_waited_when_the_lock_was_granted() {
+    let ensemble = Ensemble::start().await;
+    let (session, _status) = ensemble.session(OPEN);
+    let locks = ZookeeperLocks::new(Znodes::new(session, "", &Handle::current()));
+    let (mut server, _) = ensemble.accept(7).await;
+    locks.znodes.session.connected().await;
+    let spec = LockSpec::new(LockKey::new("order").unwrap(), Mode::Exclusive, Dialect::Plain);
+    let token = Token::random(Dialect::Plain);
+    let acquire = Action::Acquire {
+        lease: Duration::from_secs(5),
+        fenced: false,
+        lookup: false,
+        met_marks: false,
+        waits: false,
+        mark: None,
+    };
+    let execute = |action| tokio::spawn(Arc::clone(&locks).execute(Op::new(&spec, token, action)));
+    let acquired = execute(acquire);
+    let list = server.operation().await;
+    server.children(&list, &[]).await;
+    let (create, list) = (server.operation().await, server.operation().await);
+    let own = format!("{}0000000003", path::prefix(token));
+    let mut created = JuteWriter::default();
+    created.text(&format!("/order/{own}"));
+    server.reply(&create, 0, 0, &created.0).await;
+    let others = ["_c_a-lock-0000000004", "_c_b-lock-0000000005"].map(str::to_owned);
+    server.children(&list, &[&[own][..], &others].concat()).await;
+    assert_eq!(acquired.await.unwrap().vote, Vote::Granted);
+    let released = execute(Action::Release { min_hold: None });
+    let delete = server.operation().await;
+    server.reply(&delete, 0, 0, b"").await;
+    assert_eq!(released.await.unwrap(), Reply::new(Vote::Granted).with_subscribers(2));
+}
+
 /// A server that is behind may not have executed the creation yet, so that its list would lack the znode.
 #[tokio::test]
 async fn a_znode_whose_creation_has_no_reply_is_removed_after_a_sync() {
@@ -476,10 +518,8 @@ async fn a_znode_whose_creation_has_no_reply_is_removed_after_a_sync() {
     }
     let list = server.operation().await;
     assert_eq!((list.op, list.path()), (12, "/order"));
-    let mut children = JuteWriter::default();
-    children.int(2).text("_c_other-lock-0000000002").text("_c_own-lock-0000000003");
-    children.long(1).long(2).long(3).long(4).int(5).int(6).int(7).long(8).int(9).int(10).long(11);
-    server.reply(&list, 0, 0, &children.0).await;
+    let names = ["_c_other-lock-0000000002", "_c_own-lock-0000000003"];
+    server.children(&list, names.map(str::to_owned).as_slice()).await;
     let delete = server.operation().await;
     assert_eq!((delete.op, delete.path()), (2, "/order/_c_own-lock-0000000003"));
 }
