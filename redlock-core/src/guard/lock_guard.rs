@@ -56,7 +56,8 @@ impl LockGuard {
     }
 
     /// Ends the guard without releasing the lock: the lock stays on the nodes until its lease runs out,
-    /// so that no other caller acquires it before. For work that runs at most once per period.
+    /// so that no other caller acquires it before. For work that runs at most once per period. A lock in ZooKeeper ends
+    /// earlier, if its process ends before.
     ///
     /// Ends the renewal too. If other guards of the same [scope](crate::scope()) have joined the lock, this
     /// takes effect when the last of them is dropped or released.

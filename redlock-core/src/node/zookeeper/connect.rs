@@ -54,16 +54,17 @@ pub(super) struct SessionConnector {
     pub(super) last_connected: Moment,
     settings: NodeSettings,
     session: Option<SessionKey>,
+    /// The logins of all connections of the session. Its znodes belong to the login with which they were made, and a new password
+    /// is a new login, so that each connection needs them all.
+    logins: Vec<String>,
     /// The number of the latest session.
     number: u64,
-    /// Whether the session timeout has enough ticks.
+    /// Whether the session timeout had enough ticks before the first session.
     is_tick_checked: bool,
 }
 
 impl SessionConnector {
     pub(super) fn new(url: ZookeeperUrl, settings: NodeSettings) -> Self {
-        // The URL was checked with its tick.
-        let is_tick_checked = url.tick.is_some();
         let last_connected = Moment::default();
         Self {
             url,
@@ -71,8 +72,9 @@ impl SessionConnector {
             last_connected,
             settings,
             session: None,
+            logins: Vec::new(),
             number: 0,
-            is_tick_checked,
+            is_tick_checked: false,
         }
     }
 
@@ -132,6 +134,9 @@ impl SessionConnector {
                 if self.session.take().is_none() {
                     return Err(refused());
                 }
+                self.logins.clear();
+                // The servers may have been restarted with another tick.
+                self.check_tick(server).await?;
                 continue;
             };
             let session = self.session.get_or_insert_with(|| {
@@ -159,8 +164,12 @@ impl SessionConnector {
         }
     }
 
-    /// Opens a session that asks for a timeout of 1 ms. It gets the shortest one of the server, which is two ticks.
+    /// Opens a session that asks for a timeout of 1 ms. It gets the shortest one of the server, which is two ticks. A tick in
+    /// the URL was checked with it.
     async fn check_tick(&self, server: &(String, u16)) -> Result<(), NodeError> {
+        if self.url.tick.is_some() {
+            return Ok(());
+        }
         let mut stream = self.dial(server).await?;
         let accepted = handshake(&mut stream, Duration::from_millis(1), 0, None).await?;
         let accepted = accepted.ok_or_else(refused)?;
@@ -171,17 +180,18 @@ impl SessionConnector {
 
     /// Logs in, and checks that the chroot exists.
     async fn prepare(
-        &self,
+        &mut self,
         stream: &mut ServerStream,
         login: Option<&str>,
     ) -> Result<(), NodeError> {
-        if let Some(login) = login
-            && let Some(code) = ask(stream, LOGIN_XID, authenticate(login)).await?
-        {
-            return Err(NodeError::Credentials(
-                format!("the server refuses the login: {code}").into(),
-            ));
+        let new = login.filter(|login| !self.logins.iter().any(|known| known == login));
+        for login in self.logins.iter().map(String::as_str).chain(new) {
+            if let Some(code) = ask(stream, LOGIN_XID, authenticate(login)).await? {
+                let text = format!("the server refuses the login: {code}");
+                return Err(NodeError::Credentials(text.into()));
+            }
         }
+        self.logins.extend(new.map(str::to_owned));
         let chroot = &self.url.chroot;
         if chroot.is_empty() {
             return Ok(());
@@ -203,14 +213,8 @@ impl SessionConnector {
         socket.set_nodelay(true).map_err(not_connected)?;
         match &self.url.tls {
             #[cfg(feature = "tls")]
-            Some(options) => {
-                let (input, output) = tokio::io::split(encrypt(socket, host, options).await?);
-                Ok(ServerStream::new(input, output))
-            }
-            _ => {
-                let (input, output) = socket.into_split();
-                Ok(ServerStream::new(input, output))
-            }
+            Some(options) => Ok(ServerStream::new(encrypt(socket, host, options).await?)),
+            _ => Ok(ServerStream::new(socket)),
         }
     }
 }

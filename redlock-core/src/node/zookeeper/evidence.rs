@@ -77,28 +77,23 @@ impl Evidence {
     /// set. The clocks of this machine and of the leader may differ by 1 % of the timeout.
     pub(super) fn vouch(&self, sent: Moment, lease: Duration) -> Result<(), NodeError> {
         if sent < self.began {
-            return Err(unproven(
-                "the session has expired, and with it the node of the lock".into(),
-            ));
+            let text = "the session has expired, and with it the node of the lock";
+            return Err(NodeError::Unproven(text.into()));
         }
         let (end, certain) = (sent.plus(lease), self.proven.plus(self.timeout * 99 / 100));
         if end <= certain {
             return Ok(());
         }
         let rest = certain.since(sent);
-        Err(unproven(format!(
-            "the lease is {lease:?}, but the session is only certain to live for {rest:?}"
-        )))
+        Err(NodeError::Unproven(
+            format!("the lease is {lease:?}, but the session is only certain to live for {rest:?}")
+                .into(),
+        ))
     }
 
     fn span(&self) -> Duration {
         self.timeout / 4
     }
-}
-
-/// The operation may have been executed, but the node cannot vouch for the lease.
-fn unproven(text: String) -> NodeError {
-    NodeError::Unproven(text.into())
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use futures_util::StreamExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 
-/// The longest frame that is read. It is the limit of a server by default (`jute.maxbuffer`).
-const LONGEST: usize = 1 << 20;
+/// The longest frame that is read. The servers limit the frames that they read (`jute.maxbuffer`), and not their replies: the
+/// queue of a lock may be long.
+const LONGEST: usize = 1 << 26;
 
 /// A connection, whose bytes are read and written apart.
 pub(super) struct ServerStream {
@@ -17,10 +18,8 @@ pub(super) struct ServerStream {
 }
 
 impl ServerStream {
-    pub(super) fn new(
-        input: impl AsyncRead + Send + Unpin + 'static,
-        output: impl AsyncWrite + Send + Unpin + 'static,
-    ) -> Self {
+    pub(super) fn new(socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        let (input, output) = tokio::io::split(socket);
         let codec = LengthDelimitedCodec::builder().max_frame_length(LONGEST).new_codec();
         let frames = FrameReader(FramedRead::new(Box::new(input), codec));
         Self { frames, output: Box::new(output) }
@@ -62,13 +61,13 @@ mod tests {
     use super::*;
 
     fn frames_of(input: impl AsyncRead + Send + Unpin + 'static) -> FrameReader {
-        ServerStream::new(input, tokio::io::sink()).frames
+        ServerStream::new(tokio::io::join(input, tokio::io::sink())).frames
     }
 
     #[tokio::test]
     async fn frames_that_arrive_in_pieces_are_put_together() {
         let mut bytes = Vec::new();
-        let long = vec![7; LONGEST];
+        let long = vec![7; 1 << 20];
         for content in [&b"ab"[..], b"", &long, b"c"] {
             put_frame(&mut bytes, &[content]);
         }
@@ -93,7 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_frame_of_a_false_length_is_an_error() {
-        for length in [-1, i32::MIN, i32::MAX, (1 << 20) + 1] {
+        for length in [-1, i32::MIN, i32::MAX, (1 << 26) + 1] {
             let bytes = std::io::Cursor::new(i32::to_be_bytes(length));
             let error = frames_of(bytes).next().await.unwrap_err();
             assert_eq!(error.to_string(), "frame size too big");

@@ -1,7 +1,6 @@
 //! One connection of the session, and the driver that sends the requests and takes the replies.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ use crate::node::{NodeSettings, Silence};
 /// A connection ends when its server has owed a reply for this time, or for a quarter of the session timeout if that is
 /// shorter: then three quarters are left to reconnect.
 const SILENCE_LIMIT: Duration = Duration::from_secs(2);
-/// How long the end of a session may take.
+/// How long the answer to the end of a session may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// How many requests are sent at once.
 const BATCH: usize = 64;
@@ -192,7 +191,6 @@ impl<'a> SessionDriver<'a> {
             reason = self.read(frames, &state, last_zxid) => reason,
             reason = self.watch_silence(&state) => reason,
             reason = self.write(&mut receiver, output) => reason,
-            reason = self.limit_close() => reason,
         };
         // Before the requests without a reply are dropped, whose callers read it.
         state.end(reason)
@@ -312,12 +310,6 @@ impl<'a> SessionDriver<'a> {
             out.clear();
         }
         // The server answers and closes the connection, which ends the reader.
-        pending().await
-    }
-
-    /// Returns some time after the end of the session was asked for.
-    async fn limit_close(&self) -> String {
-        self.closing.cancelled().await;
         sleep(CLOSE_LIMIT).await;
         "the lock manager was dropped".to_owned()
     }

@@ -55,12 +55,11 @@ impl Driven {
 
 fn connect() -> (PlayedServer<DuplexStream>, SessionLink, Driven) {
     let (client, socket) = tokio::io::duplex(1 << 20);
-    let (input, output) = tokio::io::split(client);
     let (link, requests) = SessionLink::new(1);
     let clock = Arc::new(RuntimeClock::new());
     let evidence = Arc::new(Mutex::new(Evidence::new(T, clock.now())));
     let closing = CancellationToken::new();
-    let stream = ServerStream::new(input, output);
+    let stream = ServerStream::new(client);
     (PlayedServer { socket }, link, Driven { requests, stream, clock, evidence, closing })
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::path;
-use super::places::{Claim, Places};
+use super::places::{PlaceState, Places};
 use super::requests;
 use super::znodes::{Listed, NO_NODE, Znode, Znodes};
 use crate::clock::Moment;
@@ -55,11 +55,8 @@ impl ZookeeperLocks {
         let task = self
             .znodes
             .spawn(async move { this.try_execute(&op).await.unwrap_or_else(Reply::new) });
-        let ended = || NodeError::ConnectionBroke("the node has ended".into());
-        match task.await {
-            Ok(Some(reply)) => reply,
-            _ => Vote::Failed(ended()).into(),
-        }
+        let ended = Vote::Failed(NodeError::ConnectionBroke("the node has ended".into()));
+        task.await.ok().flatten().unwrap_or_else(|| ended.into())
     }
 
     async fn try_execute(self: &Arc<Self>, op: &Op) -> Result<Reply, Vote> {
@@ -68,7 +65,9 @@ impl ZookeeperLocks {
                 let request = AcquireRequest { token: op.token, lease, fenced, lookup };
                 self.acquire(op.spec.name(), request, waits).await
             }
-            Action::Extend { lease } => self.extend(op.token, lease).await,
+            Action::Extend { lease } => {
+                self.write(op.token, lease).await.map(|_| Vote::Granted.into())
+            }
             Action::Release { min_hold: None } => self.release(op.spec.name(), op.token).await,
             _ => Err(Vote::Failed(NodeError::Server("this node does not know the action".into()))),
         }
@@ -84,23 +83,22 @@ impl ZookeeperLocks {
     ) -> Result<Reply, Vote> {
         if waits {
             match self.places.claim(name) {
-                Claim::First(znode, others) => {
+                Some(PlaceState::First(znode, others)) => {
                     if let Some(reply) = self.take(znode, others, request).await? {
                         return Ok(reply);
                     }
                 }
-                Claim::Behind(end) => {
+                Some(PlaceState::Behind(end)) => {
                     let rest = end.map(|end| self.znodes.session.now().time_until(end));
                     return Err(Vote::held(rest.filter(|rest| !rest.is_zero())));
                 }
-                Claim::None => {}
+                _ => {}
             }
         }
         let AcquireRequest { token, lease, .. } = request;
-        let sent = self.znodes.session.now();
-        match self.write(token, sent, lease).await {
+        match self.write(token, lease).await {
             Err(Vote::NotHeld) => {}
-            written => return self.granted(request, sent, written?),
+            written => return written.map(|number| granted(request.fenced, number)),
         }
         let refused = self.acquire_free(&self.znodes.folder(name), request).await;
         if waits && matches!(refused, Err(Vote::Held { .. })) {
@@ -125,7 +123,8 @@ impl ZookeeperLocks {
         match queue.position(&prefix) {
             Some((0, _)) => {
                 self.hold(request.token, znode, queue.others(), sent.plus(request.lease));
-                self.granted(request, sent, number)
+                self.znodes.session.vouch(sent, request.lease).map_err(Vote::Failed)?;
+                Ok(granted(request.fenced, number))
             }
             Some(_) => {
                 if self.znodes.try_remove(&znode).await.is_err() {
@@ -134,7 +133,7 @@ impl ZookeeperLocks {
                 let holder = queue.first().unwrap_or_default();
                 Err(self.held(folder, holder, request.lookup).await)
             }
-            None => Err(Vote::Failed(ended_early())),
+            None => Err(Vote::Failed(NodeError::ConnectionBroke("the session has ended".into()))),
         }
     }
 
@@ -146,10 +145,9 @@ impl ZookeeperLocks {
         request: AcquireRequest,
     ) -> Result<Option<Reply>, Vote> {
         let AcquireRequest { token, lease, .. } = request;
-        let sent = self.znodes.session.now();
-        self.hold(token, znode, others, sent.plus(lease));
-        match self.write(token, sent, lease).await {
-            Ok(number) => self.granted(request, sent, number).map(Some),
+        self.hold(token, znode, others, self.znodes.session.now().plus(lease));
+        match self.write(token, lease).await {
+            Ok(number) => Ok(Some(granted(request.fenced, number))),
             Err(Vote::NotHeld) => Ok(None),
             Err(vote) => {
                 // Nobody else removes it if nothing was sent.
@@ -161,23 +159,11 @@ impl ZookeeperLocks {
         }
     }
 
-    /// Returns the reply of a granted request, if the session certainly lives as long as the lease.
-    fn granted(&self, request: AcquireRequest, sent: Moment, number: i64) -> Result<Reply, Vote> {
-        self.znodes.session.vouch(sent, request.lease).map_err(Vote::Failed)?;
-        let granted = Reply::new(Vote::Granted);
-        Ok(if request.fenced { granted.with_number(number) } else { granted })
-    }
-
-    async fn extend(&self, token: Token, lease: Duration) -> Result<Reply, Vote> {
+    /// Extends the lease of a lock, and writes it to its znode. Returns the number of the transaction, if the session certainly
+    /// lives as long as the lease. The timer ends later before the request is sent: it would delete the znode of an extended
+    /// lock.
+    async fn write(&self, token: Token, lease: Duration) -> Result<i64, Vote> {
         let sent = self.znodes.session.now();
-        self.write(token, sent, lease).await?;
-        self.znodes.session.vouch(sent, lease).map_err(Vote::Failed)?;
-        Ok(Vote::Granted.into())
-    }
-
-    /// Extends the lease of a lock, and writes it to its znode. Returns the number of the transaction. The timer ends later
-    /// before the request is sent: it would delete the znode of an extended lock.
-    async fn write(&self, token: Token, sent: Moment, lease: Duration) -> Result<i64, Vote> {
         let (znode, rest) = {
             let mut locks = self.granted.lock();
             let lock = locks.get_mut(&token).filter(|lock| !sent.has_reached(lock.end));
@@ -190,13 +176,15 @@ impl ZookeeperLocks {
         }
         let path = znode.path.as_deref().unwrap_or_default();
         let written = self.znodes.session.send(requests::set_data(path, &millis(rest)));
-        written.map_err(Vote::Failed)?.await.map_err(|error| match error {
+        let number = written.map_err(Vote::Failed)?.await.map_err(|error| match error {
             NO_NODE => {
                 self.granted.lock().remove(&token);
                 Vote::NotHeld
             }
             error => Vote::Failed(error.into()),
-        })
+        })?;
+        self.znodes.session.vouch(sent, lease).map_err(Vote::Failed)?;
+        Ok(number)
     }
 
     /// Releases a lock. If this fails, its znode is removed at the end of its lease at the latest. A process that has begun to wait
@@ -249,8 +237,9 @@ impl ZookeeperLocks {
     }
 }
 
-fn ended_early() -> NodeError {
-    NodeError::ConnectionBroke("the session has ended".into())
+fn granted(fenced: bool, number: i64) -> Reply {
+    let granted = Reply::new(Vote::Granted);
+    if fenced { granted.with_number(number) } else { granted }
 }
 
 /// Returns a lease as the data of its znode, in milliseconds, rounded up.

@@ -141,11 +141,11 @@ impl Node for ZookeeperNode {
     }
 }
 
-/// Ends the session, and with it the locks.
+/// Ends the session, and with it the locks. Without a connection, they last until the session timeout is over.
 impl Drop for ZookeeperNode {
     fn drop(&mut self) {
         if let Some(locks) = self.started.get() {
-            locks.znodes.closed.cancel();
+            locks.znodes.session.closing.cancel();
         }
     }
 }

@@ -40,25 +40,16 @@ struct QueuePlace {
     ended: CancellationToken,
 }
 
-enum PlaceState {
+#[derive(Clone)]
+pub(super) enum PlaceState {
     /// The znode is being made, or its position is not known.
     Entering,
-    /// The holder's lease ends at this moment at the latest, if that is known.
+    /// The lease of the holder that the place has met ends at this moment, unless it is extended.
     Behind(Option<Moment>),
     /// So many other processes wait behind it.
     First(Znode, usize),
     /// There is no znode: an acquisition has taken it, it could not be made, or nobody has taken it.
     Absent,
-}
-
-/// The result of a claim to the place of this process.
-pub(super) enum Claim {
-    /// This process has no place.
-    None,
-    /// The place is not the first one. The holder's lease ends at this moment at the latest, if that is known.
-    Behind(Option<Moment>),
-    /// The place was the first one, and is now that of the acquisition. So many other processes wait behind it.
-    First(Znode, usize),
 }
 
 impl Places {
@@ -102,23 +93,19 @@ impl Places {
         }
     }
 
-    /// Takes the place in the queue of a lock if it is the first one.
-    pub(super) fn claim(&self, name: &str) -> Claim {
-        let Some(place) = self.by_name.lock().get(name).cloned() else { return Claim::None };
-        let mut claim = Claim::None;
+    /// Returns the state of the place in the queue of a lock, and takes the place if it is the first one.
+    pub(super) fn claim(&self, name: &str) -> Option<PlaceState> {
+        let place = Arc::clone(self.by_name.lock().get(name)?);
+        let mut claimed = None;
         place.state.send_if_modified(|state| {
-            match state {
-                PlaceState::First(znode, others) => {
-                    claim = Claim::First(znode.clone(), *others);
-                    *state = PlaceState::Absent;
-                    return true;
-                }
-                PlaceState::Behind(end) => claim = Claim::Behind(*end),
-                PlaceState::Entering | PlaceState::Absent => {}
+            let is_first = matches!(state, PlaceState::First(..));
+            claimed = Some(state.clone());
+            if is_first {
+                *state = PlaceState::Absent;
             }
-            false
+            is_first
         });
-        claim
+        claimed
     }
 
     /// Returns whether this process waits for a lock.
@@ -184,12 +171,13 @@ impl QueuePlace {
                 Some((0, _)) => return self.offer(znode, listed.queue.others()).await,
                 Some((_, front)) => {
                     let front = format!("{folder}/{}", front.unwrap_or_default());
-                    let Ok((watching, gone)) = znodes.session.watch(&front) else { return false };
+                    let watch = znodes.session.link().and_then(|link| link.watch(&front));
+                    let Ok((watching, gone)) = watch else { return false };
                     match watching.await {
                         Ok(()) => {
                             let holder = listed.queue.first().unwrap_or_default();
                             let rest = znodes.rest(folder, holder).await;
-                            let end = rest.map(|rest| znodes.moment_after(rest));
+                            let end = rest.map(|rest| znodes.session.now().plus(rest));
                             self.state.send_replace(PlaceState::Behind(end));
                             if self.unless_ended(gone).await.is_none() {
                                 return false;

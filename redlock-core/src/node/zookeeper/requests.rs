@@ -88,7 +88,7 @@ pub(super) fn get_data(path: &str) -> ZookeeperRequest<Vec<u8>> {
 pub(super) fn set_data(path: &str, data: &[u8]) -> ZookeeperRequest<i64> {
     let mut content = path_request(5, path);
     content.bytes(data).int(ANY_VERSION);
-    ZookeeperRequest { content: content.0, decode: |reply| Some(decode_stat(reply)?.mzxid) }
+    ZookeeperRequest { content: content.0, decode: |reply| Some(decode_stat(reply)?.0) }
 }
 
 /// Waits until the server has executed everything that the leader had executed before.
@@ -99,7 +99,7 @@ pub(super) fn sync(path: &str) -> ZookeeperRequest<()> {
 /// Lists the children of a node.
 pub(super) fn get_children(path: &str) -> ZookeeperRequest<Children> {
     let decode = |reply: &mut JuteReader<'_>| {
-        Some(Children { names: reply.texts()?, pzxid: decode_stat(reply)?.pzxid })
+        Some(Children { names: reply.texts()?, pzxid: decode_stat(reply)?.1 })
     };
     ZookeeperRequest { content: read_request(12, path, false).0, decode }
 }
@@ -140,17 +140,12 @@ fn without_value(content: JuteWriter) -> ZookeeperRequest<()> {
     ZookeeperRequest { content: content.0, decode: |_| Some(()) }
 }
 
-/// The fields of a node's `Stat` that the replies need.
-struct Stat {
-    mzxid: i64,
-    pzxid: i64,
-}
-
-fn decode_stat(reply: &mut JuteReader<'_>) -> Option<Stat> {
+/// Returns the `mzxid` and the `pzxid` of a node's `Stat`.
+fn decode_stat(reply: &mut JuteReader<'_>) -> Option<(i64, i64)> {
     let [_czxid, mzxid] = [reply.long()?, reply.long()?];
     // Times, versions, the owner and lengths.
     reply.skip(44)?;
-    Some(Stat { mzxid, pzxid: reply.long()? })
+    Some((mzxid, reply.long()?))
 }
 
 /// The header of a reply.

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use super::connect::{Established, SessionConnector};
 use super::evidence::Evidence;
-use super::link::{PendingReply, SessionDriver, SessionLink, Watch};
+use super::link::{PendingReply, SessionDriver, SessionLink};
 use super::requests::{Acl, ZookeeperRequest};
 use super::url::ZookeeperUrl;
 use crate::clock::Moment;
@@ -26,15 +26,8 @@ use crate::node::{NodeSettings, NodeStatus, Silence, StatusSender};
 /// After a connection that lasted for less than this, there is a pause.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
-/// The session with the ensemble, over one connection at a time. When the last handle is dropped, its task closes the session,
-/// and ends.
+/// The session with the ensemble, over one connection at a time.
 pub(super) struct ZookeeperSession {
-    shared: Arc<SharedSession>,
-    _close_on_drop: DropGuard,
-}
-
-/// The state that the handle and the task share.
-struct SharedSession {
     name: Arc<str>,
     acl: Acl,
     settings: NodeSettings,
@@ -43,6 +36,8 @@ struct SharedSession {
     status: StatusSender,
     /// Notified when a request finds no connection.
     wanted: Notify,
+    /// Cancelled when the node is dropped: the session is closed, and the tasks of the node end.
+    pub(super) closing: CancellationToken,
 }
 
 impl ZookeeperSession {
@@ -55,7 +50,7 @@ impl ZookeeperSession {
         runtime: &Handle,
     ) -> Arc<Self> {
         let reason = NodeError::NotConnected("not connected yet".into());
-        let shared = Arc::new(SharedSession {
+        let session = Arc::new(Self {
             name,
             acl: url.acl(),
             current: ArcSwap::from_pointee(Err(reason)),
@@ -63,10 +58,10 @@ impl ZookeeperSession {
             status,
             wanted: Notify::new(),
             settings,
+            closing: CancellationToken::new(),
         });
-        let closing = CancellationToken::new();
-        runtime.spawn(Arc::clone(&shared).keep(url, closing.clone()));
-        Arc::new(Self { shared, _close_on_drop: closing.drop_guard() })
+        runtime.spawn(Arc::clone(&session).keep(url));
+        session
     }
 
     /// Sends a request, in the order of the calls, without blocking. Dropping the future does not withdraw the request.
@@ -85,18 +80,9 @@ impl ZookeeperSession {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NotConnected`] while there is no connection.
+    /// [`NodeError::NotConnected`] while there is no connection. Then the next attempt to connect is made soon.
     pub(super) fn link(&self) -> Result<Arc<SessionLink>, NodeError> {
-        self.shared.link()
-    }
-
-    /// Watches an ephemeral node. The watch completes when the node was deleted, or the connection has ended.
-    ///
-    /// # Errors
-    ///
-    /// [`NodeError::NotConnected`]: nothing was sent, and nothing will be.
-    pub(super) fn watch(&self, path: &str) -> Result<(PendingReply<()>, Watch), NodeError> {
-        self.link()?.watch(path)
+        self.current_link().inspect_err(|_| self.wanted.notify_one())
     }
 
     /// Returns the number of the session. After a session has expired, and its ephemeral nodes with it, a new session
@@ -106,12 +92,12 @@ impl ZookeeperSession {
     ///
     /// [`NodeError::NotConnected`] while there is no connection.
     pub(super) fn number(&self) -> Result<u64, NodeError> {
-        self.shared.current_link().map(|link| link.number)
+        self.current_link().map(|link| link.number)
     }
 
     /// Waits until the session is connected, and returns its number.
     pub(super) async fn connected(&self) -> u64 {
-        let status = self.shared.status.subscribe();
+        let status = self.status.subscribe();
         loop {
             status.wait_for(|_| self.number().is_ok()).await;
             if let Ok(number) = self.number() {
@@ -122,23 +108,23 @@ impl ZookeeperSession {
 
     /// Returns the present time of the clock that measures leases.
     pub(super) fn now(&self) -> Moment {
-        self.shared.settings.clock.now()
+        self.settings.clock.now()
     }
 
     /// Returns an error unless the session certainly lives until the end of a lease that a request sent at the moment `sent` has
     /// set.
     pub(super) fn vouch(&self, sent: Moment, lease: Duration) -> Result<(), NodeError> {
-        self.shared.evidence.lock().vouch(sent, lease)
+        self.evidence.lock().vouch(sent, lease)
     }
 
     /// Returns the rights to new nodes.
     pub(super) fn acl(&self) -> Acl {
-        self.shared.acl
+        self.acl
     }
 
     /// Makes an attempt to connect soon, and waits for its end. Returns whether there is a connection.
     pub(super) async fn reconnect(&self) -> bool {
-        if let Err(reason) = &**self.shared.current.load()
+        if let Err(reason) = &**self.current.load()
             && !pauses::ends_on_request(reason)
         {
             return false;
@@ -148,25 +134,18 @@ impl ZookeeperSession {
         let mut checks = 0;
         let is_tried = |_: &NodeStatus| {
             checks += 1;
-            checks > 2 || self.shared.link().is_ok()
+            checks > 2 || self.link().is_ok()
         };
-        self.shared.status.subscribe().wait_for(is_tried).await;
-        self.shared.link().is_ok()
+        self.status.subscribe().wait_for(is_tried).await;
+        self.link().is_ok()
     }
 
     /// Returns whether the server owes a reply, and for how long. Without a connection, it is silent.
     pub(super) fn silence(&self, limit: Duration) -> Silence {
-        match self.shared.current_link() {
+        match self.current_link() {
             Ok(link) => link.silence(limit),
             Err(_) => Silence::Silent(limit),
         }
-    }
-}
-
-impl SharedSession {
-    /// Returns the connection, or the reason why there is none. Then the next attempt to connect is made soon.
-    fn link(&self) -> Result<Arc<SessionLink>, NodeError> {
-        self.current_link().inspect_err(|_| self.wanted.notify_one())
     }
 
     /// Returns the connection, or the reason why there is none.
@@ -178,7 +157,8 @@ impl SharedSession {
     }
 
     /// Keeps the session connected until it is to be closed.
-    async fn keep(self: Arc<Self>, url: ZookeeperUrl, closing: CancellationToken) {
+    async fn keep(self: Arc<Self>, url: ZookeeperUrl) {
+        let closing = &self.closing;
         let log_limit = LogLimit::new(Arc::clone(&self.settings.clock));
         let (mut outages, mut next_pause) = (OutageLog::default(), pauses::FIRST);
         let mut connector = SessionConnector::new(url, self.settings.clone());
@@ -198,7 +178,7 @@ impl SharedSession {
                     outages.up(&self.name);
                     self.set(Ok(Arc::new(link)));
                     let (settings, evidence) = (&self.settings, &self.evidence);
-                    let driver = SessionDriver::new(&connector.url, settings, evidence, &closing);
+                    let driver = SessionDriver::new(&connector.url, settings, evidence, closing);
                     let reason = driver.run(requests, stream, &mut connector.last_zxid).await;
                     connector.last_connected = self.settings.clock.now();
                     if since.elapsed() >= SHORT_LIVED {

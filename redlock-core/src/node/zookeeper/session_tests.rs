@@ -89,7 +89,7 @@ fn new_session(timeout: i32) -> ConnectRequest {
 }
 
 #[tokio::test]
-async fn the_first_connection_measures_the_tick_by_a_short_session() {
+async fn a_short_session_measures_the_tick_before_each_new_session() {
     let ensemble = Ensemble::start().await;
     let (session, _status) = ensemble.session("?acl=open&session_timeout=40s");
     let mut server = ensemble.connection().await;
@@ -105,6 +105,11 @@ async fn the_first_connection_measures_the_tick_by_a_short_session() {
         assert_eq!(session.connected().await, 1);
         assert_eq!(server.request().await.op, SYNC);
     }
+    // The session has expired.
+    let mut server = ensemble.connection().await;
+    assert_eq!(server.handshake().await.session, 7);
+    server.accept(0, 0, &[0; 16]).await;
+    assert_eq!(ensemble.connection().await.handshake().await, new_session(1));
 }
 
 #[tokio::test]
@@ -242,20 +247,27 @@ async fn a_server_whose_data_were_lost_is_used_when_all_leases_have_ended() {
 }
 
 #[tokio::test]
-async fn the_login_comes_first_and_is_read_anew_for_each_connection() {
+async fn the_logins_of_a_session_come_first_and_are_read_anew_for_each_connection() {
     let logs = Logs::collect();
     let ensemble = Ensemble::start().await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "app:s3cret:1\n").unwrap();
     let rest = format!("/locks?tick=1s&auth_file={}", file.path().display());
     let (session, status) = ensemble.session(&rest);
-    for login in ["app:s3cret:1", "app:s3cret:2"] {
-        let (mut server, _) = ensemble.accept(7).await;
-        let request = server.request().await;
-        assert_eq!((request.xid, request.op), (-4, 100));
-        let expected = format!("\0\0\0\0\0\0\0\x06digest\0\0\0\x0c{login}");
-        assert_eq!(request.body, expected.as_bytes());
-        server.reply(&request, 0, 0, b"").await;
+    // The znodes of the session belong to its former login.
+    for (id, logins) in [(7, "1"), (7, "12"), (7, "12"), (0, ""), (8, "2")] {
+        let (mut server, _) = ensemble.accept(id).await;
+        for login in logins.chars() {
+            let request = server.request().await;
+            assert_eq!((request.xid, request.op), (-4, 100));
+            let expected = format!("\0\0\0\0\0\0\0\x06digest\0\0\0\x0capp:s3cret:{login}");
+            assert_eq!(request.body, expected.as_bytes());
+            server.reply(&request, 0, 0, b"").await;
+        }
+        if id == 0 {
+            // The session has expired.
+            continue;
+        }
         let exists = server.request().await;
         assert_eq!((exists.op, exists.path()), (3, "/locks"));
         server.reply(&exists, 0, 0, b"").await;
@@ -367,12 +379,12 @@ async fn a_hostile_answer_to_the_handshake_is_an_error() {
 }
 
 #[tokio::test]
-async fn the_last_handle_closes_the_session() {
+async fn a_closed_session_ends_on_the_server_and_its_task_ends() {
     let ensemble = Ensemble::start().await;
     let (session, _status) = ensemble.session(OPEN);
     let (mut server, _) = ensemble.accept(7).await;
     session.connected().await;
-    drop(session);
+    session.closing.cancel();
     let close = server.operation().await;
     assert_eq!(close.op, CLOSE_SESSION);
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
@@ -384,12 +396,12 @@ async fn the_last_handle_closes_the_session() {
 }
 
 #[tokio::test]
-async fn without_a_connection_the_last_handle_only_ends_the_task() {
+async fn without_a_connection_only_the_task_of_a_closed_session_ends() {
     let gone = Ensemble::start().await.address;
     let (session, status) = start(parse(&format!("zookeeper://{gone}{OPEN}")), settings());
     assert!(matches!(down(&status).await, NodeError::NotConnected(_)));
     assert!(!session.reconnect().await);
-    drop(session);
+    session.closing.cancel();
     while Handle::current().metrics().num_alive_tasks() > 0 {
         yield_now().await;
     }

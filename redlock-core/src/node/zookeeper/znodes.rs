@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::path::{self, Queue, QueueError};
 use super::requests::{self, Children, CreateKind, ErrorCode, RequestError};
 use super::session::ZookeeperSession;
-use crate::clock::Moment;
 use crate::error::{ForeignKind, NodeError, Vote};
 
 /// How often an acquisition makes the folder of its lock, which the servers delete when it is empty.
@@ -26,8 +24,6 @@ pub(super) struct Znodes {
     runtime: Handle,
     /// The path of the znode in which the locks are, and a slash.
     root: String,
-    /// Ends the tasks of the node.
-    pub(super) closed: CancellationToken,
 }
 
 /// An ephemeral znode in the queue of a lock, which this node has made, or may have made.
@@ -52,7 +48,7 @@ pub(super) struct Listed {
 impl Znodes {
     pub(super) fn new(session: Arc<ZookeeperSession>, chroot: &str, runtime: &Handle) -> Arc<Self> {
         let (runtime, root) = (runtime.clone(), format!("{chroot}/"));
-        Arc::new(Self { session, runtime, root, closed: CancellationToken::new() })
+        Arc::new(Self { session, runtime, root })
     }
 
     /// Runs a task until it or the node ends.
@@ -60,7 +56,7 @@ impl Znodes {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
-        self.runtime.spawn(self.closed.clone().run_until_cancelled_owned(task))
+        self.runtime.spawn(self.session.closing.clone().run_until_cancelled_owned(task))
     }
 
     /// Makes a znode in the queue of a lock, and lists the queue. Both are sent in one go: the list is that of a server that
@@ -81,6 +77,8 @@ impl Znodes {
             let listed = link.send(requests::get_children(folder));
             let (folder, prefix) = (Arc::clone(folder), prefix.into());
             let mut znode = Znode { folder, prefix, path: None, session: link.number };
+            // A handle keeps a request whose driver ended while it was sent, so that its reply would never come.
+            drop(link);
             match created.await {
                 Ok(path) => znode.path = Some(path.into()),
                 Err(NO_NODE) => {
@@ -187,11 +185,6 @@ impl Znodes {
     pub(super) fn remove_later(self: &Arc<Self>, znode: Znode) {
         let znodes = Arc::clone(self);
         self.spawn(async move { znodes.remove(&znode).await });
-    }
-
-    /// Returns the moment after this time.
-    pub(super) fn moment_after(&self, time: Duration) -> Moment {
-        self.session.now().plus(time)
     }
 
     /// Returns the path of a lock.
