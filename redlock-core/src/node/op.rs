@@ -125,7 +125,8 @@ pub struct Reply {
     pub number: Option<i64>,
     /// The number of notified subscribers after a granted `Release`. If it is greater than the number of subscribers in
     /// this process, the next waiter of this process gives the waiters of other processes a turn. `None` if the node does
-    /// not know it: the manager then assumes that other processes wait.
+    /// not know it: the manager then assumes that other processes wait. A node may have counted them earlier if its store
+    /// itself gives each process its turn.
     pub subscribers: Option<usize>,
     /// Whether a refused `Acquire` may leave a mark, which keeps out later callers that would share the lock with its
     /// holders. True for an exclusive lock that was refused only because others share it, or because it is the turn of
