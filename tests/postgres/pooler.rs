@@ -91,6 +91,21 @@ async fn without_the_parameter_the_error_names_it() {
     assert!(error.to_string().contains("pooler=transaction"), "{error}");
 }
 
+/// The pooler drops the settings that the node sends, and the wait for a standby ends with a warning.
+#[tokio::test]
+async fn a_role_that_hides_warnings_behind_a_pooler_is_an_error_with_its_remedy() {
+    for (settings, url) in
+        [(TRANSACTIONS, PgBouncer::url as fn(&_) -> _), (SESSIONS, PgBouncer::session_url)]
+    {
+        let Some((server, pooler)) = start_pooled(settings).await else { return };
+        let hide = "alter role app set client_min_messages = error";
+        server.admin().await.batch_execute(hide).await.unwrap();
+        let error = impatient(&url(&pooler)).connect().await.expect_err("hidden warnings");
+        let remedy = "alter role .. set client_min_messages = warning";
+        assert!(error.to_string().contains(remedy), "{error}");
+    }
+}
+
 /// Another service has prepared statements of the same names in the session (42P05).
 #[tokio::test]
 async fn a_pooler_that_accepts_all_startup_parameters_is_named_when_a_statement_exists() {

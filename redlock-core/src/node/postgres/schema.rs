@@ -83,6 +83,9 @@ impl Findings {
                 text("isolation")
             ));
         }
+        if text("client_min_messages") == "error" {
+            return wrong("client_min_messages is error, which hides the warning that a standby lacks a grant: alter role .. set client_min_messages = warning".to_owned());
+        }
         let missing = |right: &str, on: &str| {
             let message =
                 format!("the right is missing: grant {right} on {on} to the role of the URL");
