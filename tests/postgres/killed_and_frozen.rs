@@ -1,10 +1,15 @@
 //! Servers that are killed or frozen.
 
-use crate::{
-    KEY, LONG, SOON, acquire, connect, is_connected, is_contended, no_lock_is_left, serves, start,
-};
-use redlock_core::LockError;
+use std::time::{Duration, Instant};
+
+use redlock_core::{LockError, LockManager, NodeError};
 use redlock_tests::{PostgresServer, eventually, skip};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    KEY, LONG, SOON, acquire, connect, failure, impatient, is_connected, is_contended,
+    no_lock_is_left, serves, start,
+};
 
 /// A restarted server has every lock that it has granted.
 #[tokio::test]
@@ -87,4 +92,36 @@ async fn a_frozen_server_is_unavailable_and_serves_again_afterwards() {
     held.release().await.unwrap();
     // Neither the attempt that nobody waited for nor another one has left a lock.
     no_lock_is_left(&server).await;
+}
+
+/// One session dies. Then the server ends all others and repeats its log, without the commits that are not on the disk. The
+/// time of its start does not change.
+#[tokio::test]
+async fn a_server_that_recovers_from_the_death_of_a_session_grants_nothing_for_the_time_of_the_guard()
+ {
+    let options = PostgresServer::options().setting("synchronous_commit", "off");
+    let Ok(server) = options.start().await.inspect_err(|why| skip(why)) else { return };
+    let manager = impatient(&server.url()).restart_guard(LONG).connect().await.unwrap();
+    let votes_in = async |manager: &LockManager| {
+        let error = manager.lock(KEY).expire(LONG).try_acquire().await.expect_err("the guard");
+        match failure(&error) {
+            NodeError::Restarted { votes_in, .. } => Some(*votes_in),
+            _ => None,
+        }
+    };
+    // Older than the rounding of its uptime to seconds.
+    let before = eventually("the server runs for some seconds", SOON, async || {
+        let before = Instant::now();
+        let votes_in = votes_in(&manager).await.unwrap();
+        (votes_in + Duration::from_secs(2) < LONG).then_some(before)
+    })
+    .await;
+    let admin = server.admin().await;
+    let session = admin.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    kill_process(Pid::from_raw(session).unwrap(), Signal::KILL).unwrap();
+    eventually("the guard begins again", SOON, async || {
+        let end = Instant::now() + votes_in(&manager).await?;
+        (end >= before + LONG).then_some(())
+    })
+    .await;
 }

@@ -40,7 +40,7 @@ pub(super) struct Findings {
     pub(super) timeline: i32,
     /// The least time since the last of these promotions, if it is known.
     pub(super) promoted_ago: Option<Duration>,
-    /// The time since the start of the server.
+    /// The time since the start of the server, or since it has recovered from the death of one of its processes.
     pub(super) uptime: Duration,
     /// The process of the server behind the connection, and the time of its start in microseconds since 1970.
     pub(super) backend: (i32, i64),

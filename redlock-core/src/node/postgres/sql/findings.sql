@@ -22,7 +22,9 @@ select pg_is_in_recovery() as is_replica,
   timeline,
   (select (extract(epoch from clock_timestamp() - checkpoint_time) * 1000000)::bigint
     from pg_control_checkpoint() where timeline_id = wanted.timeline) as promoted_ago,
-  (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint as uptime,
+  -- The recovery after the death of a process keeps the start, and resets the statistics.
+  (extract(epoch from clock_timestamp() - greatest(pg_postmaster_start_time(),
+    (select stats_reset from pg_stat_bgwriter))) * 1000000)::bigint as uptime,
   pg_backend_pid() as pid,
   (select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity
     where pid = pg_backend_pid()) as backend_start
