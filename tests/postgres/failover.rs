@@ -125,3 +125,21 @@ async fn a_former_primary_that_comes_back_is_not_used_again() {
     guard.release().await.unwrap();
     no_lock_is_left(&replica).await;
 }
+
+/// The server reports the time of a checkpoint in whole seconds. Locks that a former primary has granted until then are not
+/// older.
+#[tokio::test]
+async fn a_promotion_is_no_longer_ago_than_the_server_can_know() {
+    let Some(server) = start().await else { return };
+    let admin = server.admin().await;
+    let time = async || -> i64 {
+        let sql = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        admin.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    let before = time().await;
+    admin.batch_execute("checkpoint").await.unwrap();
+    let findings = include_str!("../../redlock-core/src/node/postgres/sql/findings.sql");
+    let row = admin.query_one(findings, &[&"locks"]).await.unwrap();
+    let (ago, elapsed): (i64, i64) = (row.get("promoted_ago"), time().await - before);
+    assert!(ago <= elapsed, "{ago} after {elapsed}");
+}

@@ -20,7 +20,8 @@ select pg_is_in_recovery() as is_replica,
     where not has_table_privilege(c.oid, p)) as missing,
   (select system_identifier from pg_control_system()) as system,
   timeline,
-  (select (extract(epoch from clock_timestamp() - checkpoint_time) * 1000000)::bigint
+  -- The time of a checkpoint is cut to seconds.
+  (select (extract(epoch from clock_timestamp() - checkpoint_time - interval '1 second') * 1000000)::bigint
     from pg_control_checkpoint() where timeline_id = wanted.timeline) as promoted_ago,
   -- The recovery after the death of a process keeps the start, and resets the statistics.
   (extract(epoch from clock_timestamp() - greatest(pg_postmaster_start_time(),
