@@ -106,6 +106,29 @@ async fn a_role_that_hides_warnings_behind_a_pooler_is_an_error_with_its_remedy(
     }
 }
 
+/// A pooler may append the address of its client to the name of the application.
+#[tokio::test]
+async fn a_former_session_ends_behind_a_pooler_that_changes_the_name_of_the_application() {
+    let settings = format!("{SESSIONS}\napplication_name_add_host = 1");
+    let Some((server, pooler)) = start_pooled(&settings).await else { return };
+    let _manager = connect(&pooler.session_url()).await;
+    let admin = server.admin().await;
+    let sql = "select pid, (extract(epoch from backend_start) * 1000000)::bigint
+        from pg_stat_activity where application_name like 'redlock - 127.0.0.1:%'";
+    let sessions = admin.query(sql, &[]).await.unwrap();
+    assert!(!sessions.is_empty());
+    let end = include_str!("../../redlock-core/src/node/postgres/sql/end.sql");
+    for session in sessions {
+        let (pid, began): (i32, i64) = (session.get(0), session.get(1));
+        eventually("the session ends", SOON, async || {
+            admin.query(end, &[&pid, &began]).await.unwrap();
+            let sql = "select from pg_stat_activity where pid = $1";
+            admin.query(sql, &[&pid]).await.unwrap().is_empty().then_some(())
+        })
+        .await;
+    }
+}
+
 /// Another service has prepared statements of the same names in the session (42P05).
 #[tokio::test]
 async fn a_pooler_that_accepts_all_startup_parameters_is_named_when_a_statement_exists() {
