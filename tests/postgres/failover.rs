@@ -37,9 +37,14 @@ async fn a_release_does_not_wait_for_the_synchronous_replica() {
     let mut replica = primary.start_replica(true).await;
     let manager = connect(&primary.url()).await;
     let guard = acquire(&manager, KEY).await;
+    let request = manager.lock("kept").min_hold(LONG).expire(2 * LONG);
+    let kept = request.try_acquire().await.unwrap();
     replica.freeze();
     guard.release().await.unwrap();
-    no_lock_is_left(&primary).await;
+    kept.release().await.unwrap();
+    let rest = primary.locks_rest("kept").await.unwrap();
+    assert!(rest <= LONG, "{rest:?}");
+    assert_eq!(primary.locks_count().await, 1);
 }
 
 /// A case that the guide does not promise to prevent: without a synchronous replica and without the guard, a failover leads
