@@ -5,7 +5,7 @@ use redlock_tests::{PostgresServer, eventually};
 
 use crate::{
     KEY, LONG, SOON, acquire, connect, connect_patient, impatient, is_connected, is_contended,
-    no_lock_is_left, start,
+    no_lock_is_left, serves, start,
 };
 
 /// Returns the URL with both servers.
@@ -129,6 +129,28 @@ async fn a_former_primary_that_comes_back_is_not_used_again() {
     eventually("the lease is extended", SOON, async || guard.extend(LONG).await.ok()).await;
     guard.release().await.unwrap();
     no_lock_is_left(&replica).await;
+}
+
+/// One connection of the node breaks, and finds the new primary. The other one does not break: the former primary still runs.
+#[tokio::test]
+async fn a_node_that_has_found_the_new_primary_leaves_the_former_one() {
+    let Some(primary) = start().await else { return };
+    let replica = primary.start_replica(false).await;
+    let manager = connect(&url(&primary, &replica)).await;
+    let sessions = eventually("three connections", SOON, async || {
+        <[i32; 3]>::try_from(primary.sessions().await).ok()
+    })
+    .await;
+    replica.promote().await;
+    let admin = primary.admin().await;
+    admin.batch_execute("alter role app nologin").await.unwrap();
+    admin.execute("select pg_terminate_backend($1)", &[&sessions[0]]).await.unwrap();
+    eventually("all connections lead to the new primary", SOON, async || {
+        let (former, new) = (primary.sessions().await, replica.sessions().await);
+        (former.is_empty() && new.len() == sessions.len()).then_some(())
+    })
+    .await;
+    serves(&manager, KEY).await;
 }
 
 /// The server reports the time of a checkpoint in whole seconds. Locks that a former primary has granted until then are not

@@ -34,10 +34,8 @@ pub fn postgres_schema(schema: &str) -> String {
 /// The answers of a server before its first use.
 #[derive(Debug)]
 pub(super) struct Findings {
-    /// The ID of the server and its replicas.
-    pub(super) system: i64,
-    /// The number of promotions that this server has in its past, and one.
-    pub(super) timeline: i32,
+    /// The ID of the server and its replicas, and the timeline: the number of promotions in the past of this server, and one.
+    pub(super) server: (i64, i32),
     /// The least time since the last of these promotions, if it is known.
     pub(super) promoted_ago: Option<Duration>,
     /// The time since the start of the server, or since it has recovered from the death of one of its processes.
@@ -124,8 +122,10 @@ impl Findings {
             return missing(text("missing"), &table);
         }
         Ok(Self {
-            system: number("system")?,
-            timeline: row.try_get("timeline").map_err(|_| NodeError::UnexpectedReply)?,
+            server: (
+                number("system")?,
+                row.try_get("timeline").map_err(|_| NodeError::UnexpectedReply)?,
+            ),
             promoted_ago: row.try_get("promoted_ago").ok().flatten().map(micros),
             uptime: micros(number("uptime")?),
             backend: (

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, pending};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channels::{Channels, channel, notify};
-use super::connect::connect;
+use super::connect::{Backend, Connected, connect};
 use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::Findings;
 use super::session::{Answer, SqlValue, Work};
@@ -54,7 +54,7 @@ pub(super) struct SharedState {
     log_limit: LogLimit,
     outages: Mutex<OutageLog>,
     /// The system and the timeline of the server of the latest connection.
-    last: Mutex<Option<(i64, i32)>>,
+    last: Mutex<watch::Sender<Option<(i64, i32)>>>,
     last_reading: Mutex<Option<Reading>>,
     unsettled: Arc<UnsettledTokens>,
     /// The channels of released locks, for the task that notifies them.
@@ -119,14 +119,11 @@ impl SharedState {
             LinkEvent::Released(channel) => drop(self.released.send(channel)),
         };
         loop {
-            let error = match connect(&self.url, &self.settings, former, |findings| {
-                self.check_timeline(findings)
-            })
-            .await
-            {
+            let error = match self.connect(former).await {
                 Ok(connected) => {
-                    self.admit(&connected.findings);
-                    former = Some(connected.findings.backend);
+                    let Findings { server, backend, .. } = connected.findings;
+                    former = Some(backend);
+                    let mut last = self.last.lock().subscribe();
                     let since = Instant::now();
                     let NodeSettings { node_timeout, clock, .. } = &self.settings;
                     let (link, driver) =
@@ -143,6 +140,10 @@ impl SharedState {
                     let reason = tokio::select! {
                         reason = driver.run(on_event) => reason,
                         never = listen => never,
+                        // Another connection leads to the standby.
+                        _ = last.wait_for(|last| is_replaced(server, *last)) => {
+                            "a standby has replaced this server".into()
+                        }
                     };
                     if since.elapsed() >= SHORT_LIVED {
                         next_pause = Duration::ZERO;
@@ -155,6 +156,11 @@ impl SharedState {
             self.update_status();
             pauses::pause(&error, &mut next_pause, &slot.wanted).await;
         }
+    }
+
+    /// Connects to a primary server that no other one has replaced.
+    async fn connect(&self, former: Option<Backend>) -> Result<Connected, NodeError> {
+        connect(&self.url, &self.settings, former, |findings| self.admit(findings)).await
     }
 
     async fn begin_listening(&self, link: Arc<ServerLink>) {
@@ -207,24 +213,19 @@ impl SharedState {
         self.status.send(status);
     }
 
-    /// Returns an error for a primary server that another one has replaced: it may grant locks that its successor has granted.
-    fn check_timeline(&self, findings: &Findings) -> Result<(), NodeError> {
-        let Findings { system, timeline, .. } = *findings;
-        match *self.last.lock() {
-            Some((former, newest)) if former == system && timeline < newest => {
-                let reason = format!(
-                    "a standby has replaced this server: its timeline is {timeline}, but that of the standby is {newest}"
-                );
-                Err(NodeError::Server(reason.into()))
-            }
-            _ => Ok(()),
+    /// Learns to which server a new connection leads. Returns an error for a primary server that another one has replaced: it may
+    /// grant locks that its successor has granted. With a `restart_guard`, the votes of a server that was promoted do not count for
+    /// some time, because it may lack the last grants of its predecessor.
+    pub(super) fn admit(&self, findings: &Findings) -> Result<(), NodeError> {
+        let server @ (system, timeline) = findings.server;
+        // Locked until the gate is closed: no other connection uses the server before.
+        let last = self.last.lock();
+        let former = *last.borrow();
+        if is_replaced(server, former) {
+            let reason =
+                format!("a standby has replaced this server, whose timeline is {timeline}");
+            return Err(NodeError::Server(reason.into()));
         }
-    }
-
-    /// Learns from a new connection to which server it leads. With a `restart_guard`, the votes of a server that was promoted do
-    /// not count for some time, because it may lack the last grants of its predecessor.
-    pub(super) fn admit(&self, findings: &Findings) {
-        let Findings { system, timeline, .. } = *findings;
         let database = self.url.config.get_dbname().unwrap_or_default();
         self.store_id
             .get_or_init(|| format!("postgres:{system}:{database}:{}", self.url.schema).into());
@@ -235,9 +236,8 @@ impl SharedState {
                  alter role .. set lock_timeout = '500ms'"
             );
         }
-        let mut last = self.last.lock();
-        let former = last.replace((system, timeline));
-        let was_replaced = former.is_some_and(|former| former != (system, timeline));
+        last.send_replace(Some(server));
+        let was_replaced = former.is_some_and(|former| former != server);
         if was_replaced {
             telemetry::promoted(&self.name);
             tracing::warn!(
@@ -253,7 +253,7 @@ impl SharedState {
                      a restart_guard keeps the server from granting them twice"
                 );
             }
-            return;
+            return Ok(());
         };
         if was_replaced || (former.is_none() && timeline > 1) {
             // A former server that this node has used may have granted locks until now.
@@ -266,6 +266,7 @@ impl SharedState {
         if findings.may_forget {
             self.gate.close(Closures::after_restart(longest_lease, Some(findings.uptime), None));
         }
+        Ok(())
     }
 
     fn compare_clock(&self, reading: Reading) {
@@ -369,6 +370,11 @@ impl SharedState {
         }
         again.map_or(Silence::Silent(waited), Silence::CheckAgainAfter)
     }
+}
+
+/// Returns whether another server with the same data was promoted later.
+fn is_replaced((system, timeline): (i64, i32), last: Option<(i64, i32)>) -> bool {
+    last.is_some_and(|(other, newest)| other == system && newest > timeline)
 }
 
 /// Returns a time in microseconds, rounded up: a server must not forget a lock before its holder does.

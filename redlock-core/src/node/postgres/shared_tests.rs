@@ -145,7 +145,7 @@ async fn an_extension_does_not_count_if_it_was_sent_or_answered_within_the_margi
 #[tokio::test(start_paused = true)]
 async fn a_promoted_server_grants_nothing_for_the_longest_lease_and_the_margin() {
     let promoted = |timeline, ago: Option<u64>| Findings {
-        timeline,
+        server: (1, timeline),
         promoted_ago: ago.map(Duration::from_secs),
         ..findings()
     };
@@ -157,20 +157,23 @@ async fn a_promoted_server_grants_nothing_for_the_longest_lease_and_the_margin()
     for (first, ago, expected) in [(1, None, 0), (2, None, 35), (2, Some(10), 25), (2, Some(40), 0)]
     {
         let node = node("connections=1");
-        node.admit(&promoted(first, ago));
+        node.admit(&promoted(first, ago)).unwrap();
         assert_eq!(votes_in(&node), expected, "the first connection: {first} {ago:?}");
     }
     let node = node("connections=1");
-    node.admit(&promoted(1, None));
-    node.admit(&promoted(1, None));
+    for _ in 0..2 {
+        node.admit(&promoted(1, None)).unwrap();
+    }
     assert_eq!(votes_in(&node), 0);
     // The former primary has granted locks until now.
-    node.admit(&promoted(2, Some(3600)));
+    node.admit(&promoted(2, Some(3600))).unwrap();
     assert_eq!(votes_in(&node), 35);
     advance(LEASE + MARGIN).await;
-    node.admit(&promoted(2, Some(3600)));
+    node.admit(&promoted(2, Some(3600))).unwrap();
     assert_eq!(votes_in(&node), 0);
-    node.admit(&Findings { system: 2, ..promoted(2, None) });
+    let former = node.admit(&promoted(1, None));
+    assert!(matches!(former, Err(NodeError::Server(_))), "{former:?}");
+    node.admit(&Findings { server: (2, 2), ..promoted(2, None) }).unwrap();
     assert_eq!(votes_in(&node), 35, "a server with other data");
 }
 
@@ -178,9 +181,9 @@ async fn a_promoted_server_grants_nothing_for_the_longest_lease_and_the_margin()
 async fn a_server_that_may_forget_grants_nothing_after_its_start() {
     let node = node("connections=1");
     let uptime = Duration::from_secs(10);
-    node.admit(&Findings { uptime, ..findings() });
+    node.admit(&Findings { uptime, ..findings() }).unwrap();
     assert_eq!(node.gate.check_grants(), Ok(()));
-    node.admit(&Findings { uptime, may_forget: true, ..findings() });
+    node.admit(&Findings { uptime, may_forget: true, ..findings() }).unwrap();
     assert!(matches!(node.gate.check_grants(), Err(NodeError::Restarted { .. })));
 }
 
