@@ -1,6 +1,10 @@
 //! The contents of the row of a lock.
 
-use crate::{KEY, LONG, connect, start};
+use std::time::Duration;
+
+use redlock_tests::eventually;
+
+use crate::{KEY, LONG, SOON, connect, connect_patient, start};
 
 const TABLE: &str = "locks.redlock_lease";
 
@@ -77,6 +81,41 @@ async fn a_clean_up_deletes_only_rows_that_nobody_has_used_for_a_day() {
     let left = admin.query(sql, &[]).await.unwrap();
     let left: Vec<&str> = left.iter().map(|row| row.get(0)).collect();
     assert_eq!(left, ["held", "recent", "recent number"]);
+}
+
+/// A clean-up of a large table lasts for long. Here it waits for a lock of the test.
+#[tokio::test]
+async fn a_clean_up_delays_no_lock_and_ends_in_its_own_time() {
+    let Some(server) = start().await else { return };
+    let admin = server.admin().await;
+    let slow = "create function locks.wait() returns trigger language plpgsql set lock_timeout = 0
+            as 'begin perform pg_advisory_xact_lock(1); return old; end';
+        create trigger slow before delete on locks.redlock_lease for each row execute function locks.wait();
+        insert into locks.redlock_lease values ('unused', '', now() - interval '2 days', 1);
+        select pg_advisory_lock(1)";
+    admin.batch_execute(slow).await.unwrap();
+    let manager = connect_patient(&format!("{}&connections=1", server.url())).await;
+    let sessions = eventually("two connections", SOON, async || {
+        Some(server.sessions().await).filter(|sessions| sessions.len() == 2)
+    })
+    .await;
+    // The longest time between two clean-ups.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(5400)).await;
+    tokio::time::resume();
+    eventually("the clean-up waits", SOON, async || {
+        let sql = "select from pg_locks where locktype = 'advisory' and not granted";
+        (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())
+    })
+    .await;
+    manager.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+    admin.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+    eventually("the row is deleted and the connection closed", SOON, async || {
+        let sql = "select from locks.redlock_lease where name = 'unused'";
+        let is_deleted = admin.query(sql, &[]).await.unwrap().is_empty();
+        (is_deleted && server.sessions().await == sessions).then_some(())
+    })
+    .await;
 }
 
 /// The lock may have another holder soon, whose number must not be the confirmed one.

@@ -8,11 +8,12 @@ use futures_util::future::{BoxFuture, FutureExt, pending};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channels::{Channels, channel, notify};
-use super::connect::{Backend, Connected, connect};
+use super::connect::{Backend, Connected, connect, driven};
+use super::error;
 use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::Findings;
 use super::session::{Answer, SqlValue, Work};
@@ -34,6 +35,8 @@ use crate::{log_limited, telemetry};
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// The time between two clean-ups in seconds, which the jitter spreads over the processes.
 const CLEAN_UP: std::ops::Range<u64> = 1800..5400;
+/// The longest time of a clean-up, which may read a large table.
+const CLEANING: Duration = Duration::from_secs(600);
 /// How many channels are notified at once.
 const ANNOUNCED: usize = 64;
 /// How many rows one clean-up deletes at most, before it is repeated.
@@ -189,11 +192,18 @@ impl SharedState {
     async fn clean_up(self: Arc<Self>) {
         loop {
             sleep(Duration::from_secs(jitter(CLEAN_UP))).await;
-            let work = || Work::Statement(Statement::CleanUp, Vec::new());
-            while let Ok(link) = self.slots[0].link()
-                && let Ok(Answer { rows: CLEANED, .. }) =
-                    link.send(work(), RequestContext::default()).await
-            {}
+            // Over a connection of its own, which may be silent for longer than the others.
+            let clean_up = async {
+                let Connected { session, mut connection, .. } = self.connect(None).await?;
+                let work = || session.execute(Work::Statement(Statement::CleanUp, Vec::new()));
+                let failed = |error| error::of_operation(&error);
+                let clean = async {
+                    while work().await.map_err(failed)?.rows == CLEANED {}
+                    Ok(())
+                };
+                driven(&mut connection, clean).await
+            };
+            let _ = timeout(CLEANING, clean_up).await;
         }
     }
 
