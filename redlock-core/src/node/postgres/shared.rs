@@ -178,12 +178,19 @@ impl SharedState {
     }
 
     /// Notifies the channels of released locks, several at once if they are released faster than the server notifies.
-    async fn announce(self: Arc<Self>, mut released: mpsc::UnboundedReceiver<Box<str>>) {
+    pub(super) async fn announce(self: Arc<Self>, mut released: mpsc::UnboundedReceiver<Box<str>>) {
         let mut channels = Vec::new();
         while released.recv_many(&mut channels, ANNOUNCED).await > 0 {
             let channels = std::mem::take(&mut channels);
-            // The connection for notifications, or behind a pooler one for operations. If it fails, waiters poll.
-            if let Some(Ok(link)) = self.slots.last().map(Slot::link) {
+            // The connection for notifications if it is up, or else one for operations. If it fails, waiters poll.
+            let mut links = self.slots.iter().rev().map(Slot::link);
+            let log = |reason: &NodeError| {
+                log_limited!(
+                    self.log_limit, "listener", &self.name, warn, node = %self.name,
+                    "the connection for notifications is down: {reason}"
+                );
+            };
+            if let Some(link) = links.find_map(|link| link.inspect_err(log).ok()) {
                 let _ = notify(&link, channels).await;
             }
         }

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redlock_logs::Logs;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{advance, sleep};
+use tokio::time::{advance, sleep, timeout};
 
 use super::link::LinkDriver;
 use super::played_server::{PlayedServer, findings};
@@ -185,6 +186,20 @@ async fn a_server_that_may_forget_grants_nothing_after_its_start() {
     assert_eq!(node.gate.check_grants(), Ok(()));
     node.admit(&Findings { uptime, may_forget: true, ..findings() }).unwrap();
     assert!(matches!(node.gate.check_grants(), Err(NodeError::Restarted { .. })));
+}
+
+/// The server may refuse one more connection. Without the notification, waiters poll.
+#[tokio::test(start_paused = true)]
+async fn without_a_connection_for_notifications_a_release_is_notified_over_another_one() {
+    let logs = Logs::collect();
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let (released, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(Arc::clone(&node).announce(receiver));
+    released.send("channel".into()).unwrap();
+    let request = timeout(MARGIN, server.operation()).await.expect("a notification");
+    assert!(request.is(Statement::Notify), "{request:?}");
+    assert_eq!(logs.count("WARN", "the connection for notifications is down"), 1);
 }
 
 /// Nobody can end the session that may still execute it.
