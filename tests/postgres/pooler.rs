@@ -1,7 +1,7 @@
 //! pgbouncer in transaction mode and in session mode.
 
-use redlock_core::NodeError;
-use redlock_tests::{Logs, PgBouncer, PostgresServer, eventually, skip};
+use redlock_core::{ConnectError, NodeError};
+use redlock_tests::{Logs, PgBouncer, PostgresServer, builder, eventually, skip};
 use tokio_postgres::NoTls;
 
 use crate::{
@@ -104,6 +104,23 @@ async fn a_role_that_hides_warnings_behind_a_pooler_is_an_error_with_its_remedy(
         let remedy = "alter role .. set client_min_messages = warning";
         assert!(error.to_string().contains(remedy), "{error}");
     }
+}
+
+/// Two names of the pooler lead to one table, whose lock would be two votes.
+#[tokio::test]
+async fn two_names_of_a_pooler_for_one_database_are_one_store() {
+    let Some(server) = start().await else { return };
+    let settings = format!(
+        "{TRANSACTIONS}\n[databases]\nother = host=127.0.0.1 port={} dbname=postgres",
+        server.port()
+    );
+    let pooler = PgBouncer::start_with(&server, &settings).await;
+    let Ok(pooler) = pooler.inspect_err(|why| skip(why)) else { return };
+    let url = pooler.url();
+    let other = url.replace("/postgres?", "/other?");
+    serves(&connect(&other).await, KEY).await;
+    let error = builder([url, other]).connect().await.expect_err("one store");
+    assert!(matches!(error, ConnectError::SameServer { .. }), "{error:?}");
 }
 
 /// A pooler may append the address of its client to the name of the application.

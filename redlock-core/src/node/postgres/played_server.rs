@@ -200,6 +200,7 @@ fn fields(severity: &str, code: &str) -> Vec<u8> {
 /// Returns the findings of a durable server that was never promoted.
 pub(super) fn findings() -> Findings {
     Findings {
+        database: "shop".to_owned(),
         server: (1, 1),
         promoted_ago: None,
         uptime: Duration::from_secs(86_400),

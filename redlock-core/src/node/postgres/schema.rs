@@ -34,6 +34,8 @@ pub fn postgres_schema(schema: &str) -> String {
 /// The answers of a server before its first use.
 #[derive(Debug)]
 pub(super) struct Findings {
+    /// The database, which may have other names in a pooler.
+    pub(super) database: String,
     /// The ID of the server and its replicas, and the timeline: the number of promotions in the past of this server, and one.
     pub(super) server: (i64, i32),
     /// The least time since the last of these promotions, if it is known.
@@ -122,6 +124,7 @@ impl Findings {
             return missing(text("missing"), &table);
         }
         Ok(Self {
+            database: text("database").to_owned(),
             server: (
                 number("system")?,
                 row.try_get("timeline").map_err(|_| NodeError::UnexpectedReply)?,

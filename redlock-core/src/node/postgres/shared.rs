@@ -243,9 +243,8 @@ impl SharedState {
                 format!("a standby has replaced this server, whose timeline is {timeline}");
             return Err(NodeError::Server(reason.into()));
         }
-        let database = self.url.config.get_dbname().unwrap_or_default();
-        self.store_id
-            .get_or_init(|| format!("postgres:{system}:{database}:{}", self.url.schema).into());
+        let store = format!("postgres:{system}:{}:{}", findings.database, self.url.schema);
+        self.store_id.get_or_init(|| store.into());
         if findings.may_block {
             log_limited!(
                 self.log_limit, "lock_timeout", &self.name, warn, node = %self.name,

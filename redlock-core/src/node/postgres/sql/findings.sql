@@ -8,6 +8,7 @@ select pg_is_in_recovery() as is_replica,
   current_setting('transaction_isolation') as isolation,
   current_setting('lock_timeout') as lock_timeout,
   current_setting('client_min_messages') as client_min_messages,
+  current_database() as database,
   has_schema_privilege(n.oid, 'usage') as may_use,
   (select string_agg(attname || ' ' || format_type(atttypid, atttypmod) || case attname
       when 'name' then (select ' ' || collname from pg_collation where oid = attcollation) else '' end,
