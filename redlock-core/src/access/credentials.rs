@@ -38,7 +38,8 @@ impl Credentials {
 
     /// Sets how long the server accepts these credentials, counted from now. After about three quarters of this time,
     /// each connection asks for new credentials, and authenticates again. Defaults to none: a connection
-    /// authenticates once.
+    /// authenticates once. PostgreSQL ignores this time: its connections authenticate once, and stay when their credentials
+    /// expire.
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.expires_in = Some(time);
         self
