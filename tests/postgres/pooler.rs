@@ -151,7 +151,8 @@ async fn a_former_session_ends_behind_a_pooler_that_changes_the_name_of_the_appl
 async fn a_pooler_that_accepts_all_startup_parameters_is_named_when_a_statement_exists() {
     let Some((_server, pooler)) = start_pooled(ONE_SESSION).await else { return };
     let prepare = |index| format!("prepare s{index} as select 1;");
-    execute(&pooler, &(0..1000).map(prepare).collect::<String>()).await;
+    // The process counts its statements, and all of these tests may be in one process.
+    execute(&pooler, &(0..10_000).map(prepare).collect::<String>()).await;
     let error = impatient(&pooler.session_url()).connect().await.expect_err("a second statement");
     assert!(error.to_string().contains("already exists"), "{error}");
     assert!(error.to_string().contains("pooler=transaction"), "{error}");
