@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, Shared, join_all, ready};
+use futures_util::future::{BoxFuture, FutureExt, OptionFuture, Shared, join_all};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
@@ -63,18 +63,11 @@ struct ListenedChannel {
 
 type Listening = Shared<BoxFuture<'static, ()>>;
 
-impl ChannelsState {
-    /// Sends a command for a channel.
-    fn send(&self, command: &str, channel: &str) -> Listening {
-        match &self.link {
-            Some(link) => {
-                let sent = link
-                    .send(Work::Command(format!("{command} {channel}")), RequestContext::default());
-                sent.map(drop).boxed().shared()
-            }
-            None => ready(()).boxed().shared(),
-        }
-    }
+/// Sends a command for a channel, if there is a connection.
+fn send(link: Option<&Arc<ServerLink>>, command: &str, channel: &str) -> Listening {
+    let work = || Work::Command(format!("{command} {channel}"));
+    let sent = link.map(|link| link.send(work(), RequestContext::default()));
+    async { drop(OptionFuture::from(sent).await) }.boxed().shared()
 }
 
 impl Channels {
@@ -82,23 +75,16 @@ impl Channels {
     pub(super) fn subscribe(self: &Arc<Self>, channel: Box<str>, notify: Notify) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
-        if !state.channels.contains_key(&channel) {
-            let listening = state.send("listen", &channel);
-            state
-                .channels
-                .insert(channel.clone(), ListenedChannel { subscribers: Vec::new(), listening });
-        }
-        let listening = state.channels.get_mut(&channel).map(|channel| {
-            channel.subscribers.push((id, notify));
-            channel.listening.clone()
+        let ChannelsState { channels, link } = &mut *state;
+        let listened = channels.entry(channel.clone()).or_insert_with(|| ListenedChannel {
+            subscribers: Vec::new(),
+            listening: send(link.as_ref(), "listen", &channel),
         });
+        listened.subscribers.push((id, notify));
+        let listening = listened.listening.clone();
         drop(state);
         let channels = Arc::clone(self);
-        let subscription = Subscription::new(move || channels.unsubscribe(&channel, id));
-        match listening {
-            Some(listening) => subscription.ready_after(listening),
-            None => subscription,
-        }
+        Subscription::new(move || channels.unsubscribe(&channel, id)).ready_after(listening)
     }
 
     fn unsubscribe(&self, name: &str, id: u64) {
@@ -107,7 +93,7 @@ impl Channels {
         channel.subscribers.retain(|(other, _)| *other != id);
         if channel.subscribers.is_empty() {
             state.channels.remove(name);
-            drop(state.send("unlisten", name));
+            drop(send(state.link.as_ref(), "unlisten", name));
         }
     }
 
@@ -117,15 +103,12 @@ impl Channels {
         let listening: Vec<_> = {
             let mut state = self.state.lock();
             state.link = Some(Arc::clone(link));
-            let names: Vec<_> = state.channels.keys().cloned().collect();
-            names
-                .into_iter()
-                .filter_map(|name| {
-                    let listening = state.send("listen", &name);
-                    state.channels.get_mut(&name)?.listening = listening.clone();
-                    Some(listening)
-                })
-                .collect()
+            let channels = state.channels.iter_mut();
+            let listen_again = channels.map(|(name, channel)| {
+                channel.listening = send(Some(link), "listen", name);
+                channel.listening.clone()
+            });
+            listen_again.collect()
         };
         join_all(listening).await;
         let names: Vec<_> = self.state.lock().channels.keys().cloned().collect();
