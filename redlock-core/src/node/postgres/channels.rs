@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, OptionFuture, Shared, join_all};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::link::{RequestContext, ServerLink};
@@ -133,19 +132,15 @@ impl Channels {
     /// Returns whether a notification of this process to itself arrives. A pooler in transaction mode loses it.
     pub(super) async fn are_notified(self: &Arc<Self>, link: &ServerLink) -> bool {
         let own = channel(&format!("{}", jitter(0..u64::MAX)));
-        let (sender, received) = oneshot::channel();
-        let sender = Mutex::new(Some(sender));
-        let on_notified = move || {
-            if let Some(sender) = sender.lock().take() {
-                let _ = sender.send(());
-            }
-        };
-        let mut subscription = self.subscribe(own.clone(), Arc::new(on_notified));
+        let notified = Arc::new(tokio::sync::Notify::new());
+        let on_notified = Arc::clone(&notified);
+        let mut subscription =
+            self.subscribe(own.clone(), Arc::new(move || on_notified.notify_one()));
         if let Some(ready) = subscription.take_ready() {
             ready.await;
         }
         let sent = notify(link, vec![own]).await;
         // A connection that has broken meanwhile shows nothing.
-        sent.is_err() || timeout(OWN_NOTIFICATION, received).await.is_ok()
+        sent.is_err() || timeout(OWN_NOTIFICATION, notified.notified()).await.is_ok()
     }
 }
