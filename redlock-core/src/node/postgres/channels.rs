@@ -22,13 +22,9 @@ const OWN_NOTIFICATION: Duration = Duration::from_secs(1);
 
 /// Returns the channel of a lock. The name of a channel has at most 63 bytes, and a name of a lock may be longer.
 pub(super) fn channel(name: &str) -> Box<str> {
-    let mut channel = "redlock_".to_owned();
-    for byte in &Sha256::digest(name)[..16] {
-        channel.extend(
-            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
-        );
-    }
-    channel.into()
+    let digest = Sha256::digest(name);
+    let number = digest[..16].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
+    format!("redlock_{number:032x}").into()
 }
 
 /// Notifies channels.
