@@ -10,6 +10,7 @@ mod self_tests;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -259,6 +260,7 @@ impl PostgresServer {
     /// If there is no backup.
     pub fn restore(&self) {
         assert!(self.process.is_none(), "the server uses its files");
+        self.remove_shared_memory();
         std::fs::remove_dir_all(self.data()).expect("the data of the server");
         std::fs::rename(self.dir.path().join("backup"), self.data()).expect("a backup");
     }
@@ -273,6 +275,22 @@ impl PostgresServer {
 
     fn data(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    /// Returns the ID of the segment of shared memory that the server has, or has had when it was killed.
+    fn shared_memory(&self) -> Option<String> {
+        let lock = std::fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        // The seventh line is the key and the ID of the segment.
+        lock.lines().nth(6)?.split_whitespace().nth(1).map(str::to_owned)
+    }
+
+    /// Removes the shared memory that a killed server has left. The kernel keeps it until the next start with the same data,
+    /// and has a limit of 4096 segments.
+    fn remove_shared_memory(&self) {
+        if let Some(id) = self.shared_memory() {
+            // Without the program, the segment stays.
+            let _ = Command::new("ipcrm").args(["-m", &id]).status();
+        }
     }
 
     /// Starts a server with the files that `make_data` makes.
@@ -399,5 +417,6 @@ impl Drop for PostgresServer {
         if let Some(process) = self.process.take() {
             let _ = process.kill_with_children(START);
         }
+        self.remove_shared_memory();
     }
 }

@@ -84,6 +84,25 @@ async fn a_frozen_server_can_be_killed_and_restarts_with_its_data() {
 }
 
 #[tokio::test]
+#[cfg(target_os = "linux")]
+async fn no_server_leaves_shared_memory() {
+    let is_there = |id: &str| {
+        let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        segments.lines().any(|line| line.split_whitespace().nth(1) == Some(id))
+    };
+    for is_killed in [false, true] {
+        let Some(mut server) = start(PostgresServer::options()).await else { return };
+        let id = server.shared_memory().unwrap();
+        if is_killed {
+            server.kill();
+        }
+        assert!(is_there(&id));
+        drop(server);
+        assert!(!is_there(&id), "killed: {is_killed}");
+    }
+}
+
+#[tokio::test]
 async fn connections_of_one_role_can_be_ended() {
     let Some(server) = start(PostgresServer::options()).await else { return };
     let (app, admin) = (connect(&server.url()).await.unwrap(), server.admin().await);
