@@ -59,8 +59,6 @@ pub(super) struct SessionConnector {
     logins: Vec<String>,
     /// The number of the latest session.
     number: u64,
-    /// Whether the session timeout had enough ticks before the first session.
-    is_tick_checked: bool,
 }
 
 impl SessionConnector {
@@ -74,7 +72,6 @@ impl SessionConnector {
             session: None,
             logins: Vec::new(),
             number: 0,
-            is_tick_checked: false,
         }
     }
 
@@ -119,12 +116,11 @@ impl SessionConnector {
         server: &(String, u16),
         login: Option<&str>,
     ) -> Result<Established, NodeError> {
-        if !self.is_tick_checked {
-            self.check_tick(server).await?;
-            self.is_tick_checked = true;
-        }
         let mut is_repeated = false;
         loop {
+            if self.session.is_none() {
+                self.check_tick(server).await?;
+            }
             let mut stream = self.dial(server).await?;
             let before = self.settings.clock.now();
             let timeout = self.url.session_timeout;
@@ -135,8 +131,6 @@ impl SessionConnector {
                     return Err(refused());
                 }
                 self.logins.clear();
-                // The servers may have been restarted with another tick.
-                self.check_tick(server).await?;
                 continue;
             };
             let session = self.session.get_or_insert_with(|| {

@@ -188,12 +188,13 @@ impl ZookeeperSession {
                 }
                 Err(error) => error,
             };
-            outages.down(&self.name, &error);
             self.set(Err(error.clone()));
-            let pause = pauses::pause(&error, &mut next_pause, &self.wanted);
-            if closing.run_until_cancelled(pause).await.is_none() {
+            if closing.is_cancelled() {
                 return;
             }
+            outages.down(&self.name, &error);
+            let pause = pauses::pause(&error, &mut next_pause, &self.wanted);
+            closing.run_until_cancelled(pause).await;
         }
     }
 

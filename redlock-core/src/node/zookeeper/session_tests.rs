@@ -380,6 +380,7 @@ async fn a_hostile_answer_to_the_handshake_is_an_error() {
 
 #[tokio::test]
 async fn a_closed_session_ends_on_the_server_and_its_task_ends() {
+    let logs = Logs::collect();
     let ensemble = Ensemble::start().await;
     let (session, _status) = ensemble.session(OPEN);
     let (mut server, _) = ensemble.accept(7).await;
@@ -393,6 +394,7 @@ async fn a_closed_session_ends_on_the_server_and_its_task_ends() {
     while Handle::current().metrics().num_alive_tasks() > 0 {
         yield_now().await;
     }
+    assert_eq!(logs.count("WARN", &ensemble.address), 0, "the end of a session is no outage");
 }
 
 #[tokio::test]
