@@ -97,8 +97,13 @@ async fn a_server_that_starts_again_with_a_wrong_setting_gets_no_operation() {
 async fn the_settings_of_a_role_do_not_change_its_locks() {
     let Some(server) = start().await else { return };
     let admin = server.admin().await;
+    // A function that none of the statements may find.
+    let clock = "create schema fast; grant usage on schema fast to app; \
+        create function fast.clock_timestamp() returns timestamptz language sql \
+            return pg_catalog.clock_timestamp() + interval '1 day'";
+    admin.batch_execute(clock).await.unwrap();
     for setting in [
-        "search_path = ''",
+        "search_path = fast, pg_catalog",
         "timezone = 'Asia/Kathmandu'",
         "datestyle = 'German'",
         "intervalstyle = 'iso_8601'",

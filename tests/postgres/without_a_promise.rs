@@ -55,11 +55,10 @@ async fn a_promoted_standby_whose_clock_is_behind_may_give_smaller_numbers() {
     for synchronous in [false, true] {
         let Some(mut primary) = start().await else { return };
         let clock = format!(
-            "create schema stepped; grant usage on schema stepped to app; \
-             create function stepped.clock_timestamp() returns timestamptz volatile language sql \
-                 return pg_catalog.clock_timestamp() - \
-                     case current_setting('port') when '{}' then interval '0' else interval '1 hour' end; \
-             alter role app set search_path = stepped, pg_catalog",
+            "alter function clock_timestamp() rename to true_clock_timestamp; \
+             create function pg_catalog.clock_timestamp() returns timestamptz volatile language sql \
+                 return true_clock_timestamp() - \
+                     case current_setting('port') when '{}' then interval '0' else interval '1 hour' end",
             primary.port()
         );
         primary.admin().await.batch_execute(&clock).await.unwrap();

@@ -63,7 +63,7 @@ pub(super) async fn connect(
         // A row that somebody has locked must not block the other locks of the connection.
         let lock_timeout = (settings.node_timeout / 2).as_millis().max(1);
         config.options(format!(
-            "-c lock_timeout={lock_timeout} -c plan_cache_mode=force_generic_plan -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c client_min_messages=warning"
+            "-c lock_timeout={lock_timeout} -c plan_cache_mode=force_generic_plan -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c client_min_messages=warning -c search_path=pg_catalog"
         ));
     }
     let (mut first_error, mut rest) = (None, url.servers().count());
