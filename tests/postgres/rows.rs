@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_tests::eventually;
+use redlock_tests::{Logs, eventually};
 
 use crate::{KEY, LONG, SOON, connect, connect_patient, start};
 
@@ -83,6 +83,30 @@ async fn a_clean_up_deletes_only_rows_that_nobody_has_used_for_a_day() {
     assert_eq!(left, ["held", "recent", "recent number"]);
 }
 
+/// Lets the longest time between two clean-ups pass.
+async fn clean_up_begins() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(5400)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_clean_up_that_fails_is_logged() {
+    let logs = Logs::collect();
+    let Some(server) = start().await else { return };
+    let refuse = "create function locks.refuse() returns trigger language plpgsql
+            as 'begin raise exception ''rows stay''; end';
+        create trigger refuse before delete on locks.redlock_lease execute function locks.refuse()";
+    server.admin().await.batch_execute(refuse).await.unwrap();
+    let manager = connect_patient(&server.url()).await;
+    clean_up_begins().await;
+    eventually("the line", SOON, async || {
+        (logs.count("WARN", "has failed, and will be repeated: rows stay") == 1).then_some(())
+    })
+    .await;
+    manager.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+}
+
 /// A clean-up of a large table lasts for long. Here it waits for a lock of the test.
 #[tokio::test]
 async fn a_clean_up_delays_no_lock_and_ends_in_its_own_time() {
@@ -99,10 +123,7 @@ async fn a_clean_up_delays_no_lock_and_ends_in_its_own_time() {
         Some(server.sessions().await).filter(|sessions| sessions.len() == 2)
     })
     .await;
-    // The longest time between two clean-ups.
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(5400)).await;
-    tokio::time::resume();
+    clean_up_begins().await;
     eventually("the clean-up waits", SOON, async || {
         let sql = "select from pg_locks where locktype = 'advisory' and not granted";
         (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())

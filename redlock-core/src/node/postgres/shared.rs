@@ -187,7 +187,7 @@ impl SharedState {
             let log = |reason: &NodeError| {
                 log_limited!(
                     self.log_limit, "listener", &self.name, warn, node = %self.name,
-                    "the connection for notifications is down: {reason}"
+                    "the connection that notifies waiters is down: {reason}"
                 );
             };
             if let Some(link) = links.find_map(|link| link.inspect_err(log).ok()) {
@@ -210,7 +210,10 @@ impl SharedState {
                 };
                 driven(&mut connection, clean).await
             };
-            let _ = timeout(CLEANING, clean_up).await;
+            let late = |_| Err(NodeError::NoReply(CLEANING));
+            if let Err(reason) = timeout(CLEANING, clean_up).await.unwrap_or_else(late) {
+                tracing::warn!(node = %self.name, "the clean-up of old locks has failed, and will be repeated: {reason}");
+            }
         }
     }
 
