@@ -137,6 +137,7 @@ impl Channels {
         }
         let sent = notify(link, vec![own]).await;
         // A connection that has broken meanwhile shows nothing.
-        sent.is_err() || timeout(OWN_NOTIFICATION, notified.notified()).await.is_ok()
+        matches!(sent, Err(NodeError::ConnectionBroke(_) | NodeError::NotConnected(_)))
+            || timeout(OWN_NOTIFICATION, notified.notified()).await.is_ok()
     }
 }

@@ -34,8 +34,8 @@ pub(super) struct Connected {
     pub(super) findings: Findings,
 }
 
-/// A process of the server behind a former connection, and its start in microseconds since 1970.
-pub(super) type Backend = (i32, i64);
+/// A process of the server behind a former connection, its start in microseconds since 1970, and its role.
+pub(super) type Backend = (i32, i64, u32);
 
 /// Connects to the first host that is a primary server, and that `check` accepts. Ends the process behind the former connection first: it may still
 /// execute operations that it has received.
@@ -158,9 +158,15 @@ async fn set_up(
 
 /// Ends a process of the server, and waits until it is gone: the call only sends a signal. On another server there is no such
 /// process. A role may not end the process of another role, which may end by itself.
-async fn end(client: &Client, (pid, start): Backend, until: Instant) -> Result<(), NodeError> {
+async fn end(
+    client: &Client,
+    (pid, start, role): Backend,
+    until: Instant,
+) -> Result<(), NodeError> {
+    let backend: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&pid, Type::INT4), (&start, Type::INT8), (&role, Type::OID)];
     loop {
-        let ended = client.query_typed(END, &[(&pid, Type::INT4), (&start, Type::INT8)]).await;
+        let ended = client.query_typed(END, &backend).await;
         match ended.map_err(|error| error::of_connect(&error)) {
             Ok(rows) if rows.is_empty() => return Ok(()),
             Ok(_) | Err(NodeError::NotPermitted(_)) if Instant::now() < until => {

@@ -22,7 +22,9 @@ pub(super) fn message(error: &Error) -> String {
 
 /// Converts the error of an operation. The server has not executed a statement that ends with an error of the severity `ERROR`.
 pub(super) fn of_operation(error: &Error) -> NodeError {
-    let Some(reason) = error.as_db_error().filter(|reason| is_error(reason)) else {
+    // The session goes on after an error of this severity.
+    let is_error = |reason: &&DbError| reason.parsed_severity() == Some(Severity::Error);
+    let Some(reason) = error.as_db_error().filter(is_error) else {
         return NodeError::ConnectionBroke(message(error).into());
     };
     of_server(reason, message(error))
@@ -34,6 +36,12 @@ pub(super) fn of_connect(error: &Error) -> NodeError {
     let is_soon_over = |code: &str| code.starts_with("57P") || code.starts_with("53");
     match error.as_db_error() {
         Some(reason) if !is_soon_over(reason.code().code()) => of_server(reason, message(error)),
+        // The client has no password, or does not know the method.
+        None if ["invalid configuration", "authentication error"]
+            .contains(&&*error.to_string()) =>
+        {
+            NodeError::Credentials(message(error).into())
+        }
         _ => NodeError::NotConnected(message(error).into()),
     }
 }
@@ -52,11 +60,6 @@ fn of_server(reason: &DbError, message: String) -> NodeError {
     } else {
         NodeError::Server(message.into())
     }
-}
-
-/// Returns whether the session goes on after this error.
-pub(super) fn is_error(reason: &DbError) -> bool {
-    reason.parsed_severity() == Some(Severity::Error)
 }
 
 /// Returns whether the session is one of a replica, or has become one.

@@ -39,7 +39,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -58,11 +57,10 @@ use shared::SharedState;
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
 pub(crate) struct PostgresNode {
     name: Arc<str>,
-    url: Mutex<Option<PostgresUrl>>,
+    url: PostgresUrl,
     status: StatusSender,
-    started: OnceLock<Arc<SharedState>>,
-    /// They end when the node is dropped.
-    tasks: OnceLock<Vec<AbortOnDropHandle<()>>>,
+    /// The state, and the tasks, which end when the node is dropped.
+    started: OnceLock<(Arc<SharedState>, Vec<AbortOnDropHandle<()>>)>,
 }
 
 impl PostgresNode {
@@ -70,11 +68,14 @@ impl PostgresNode {
     pub(crate) fn new(url: PostgresUrl) -> Self {
         Self {
             name: url.name().into(),
-            url: Mutex::new(Some(url)),
+            url,
             status: StatusSender::new(NodeStatus::Connecting),
             started: OnceLock::new(),
-            tasks: OnceLock::new(),
         }
+    }
+
+    fn shared(&self) -> Option<&Arc<SharedState>> {
+        self.started.get().map(|(shared, _)| shared)
     }
 }
 
@@ -84,11 +85,13 @@ impl Node for PostgresNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fencing: Fencing::Quorum, restart_guard: true, ..Capabilities::default() }
+        // A pooler may lead to another server without the end of a connection.
+        let restart_guard = !self.url.has_pooler;
+        Capabilities { fencing: Fencing::Quorum, restart_guard, ..Capabilities::default() }
     }
 
     fn store_id(&self) -> Option<Arc<str>> {
-        self.started.get()?.store_id.get().cloned()
+        self.shared()?.store_id.get().cloned()
     }
 
     fn product(&self) -> Option<&'static str> {
@@ -96,16 +99,15 @@ impl Node for PostgresNode {
     }
 
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
-        let Some(url) = self.url.lock().take() else { return };
-        let (name, status) = (Arc::clone(&self.name), self.status.clone());
-        let (shared, tasks) = SharedState::start(name, url, settings.clone(), status, runtime);
-        self.started.get_or_init(|| shared);
-        self.tasks.get_or_init(|| tasks);
+        self.started.get_or_init(|| {
+            let (name, status) = (Arc::clone(&self.name), self.status.clone());
+            SharedState::start(name, self.url.clone(), settings.clone(), status, runtime)
+        });
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
         let not_started = || NodeError::NotConnected("the node was not started".into());
-        let shared = self.started.get().ok_or_else(not_started);
+        let shared = self.shared().ok_or_else(not_started);
         match shared.and_then(|shared| shared.check(&op).map(|_| Arc::clone(shared))) {
             Ok(shared) => ReplyFuture::new(shared.execute(op)),
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
@@ -113,14 +115,14 @@ impl Node for PostgresNode {
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        match self.started.get() {
+        match self.shared() {
             Some(shared) => shared.channels.subscribe(channels::channel(spec.name()), notify),
             None => Subscription::new(|| {}),
         }
     }
 
     fn reconnect(&self, spec: &LockSpec) -> Reconnection {
-        let (shared, spec) = (self.started.get().cloned(), spec.clone());
+        let (shared, spec) = (self.shared().cloned(), spec.clone());
         Box::pin(async move {
             match shared {
                 Some(shared) => shared.slot(spec.name()).reconnect().await,
@@ -134,11 +136,11 @@ impl Node for PostgresNode {
     }
 
     fn is_granting(&self) -> bool {
-        self.started.get().is_some_and(|shared| shared.gate.check_grants().is_ok())
+        self.shared().is_some_and(|shared| shared.gate.check_grants().is_ok())
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        match self.started.get() {
+        match self.shared() {
             Some(shared) => shared.silence(limit, waited),
             None => Silence::Silent(waited),
         }

@@ -204,7 +204,7 @@ pub(super) fn findings() -> Findings {
         server: (1, 1),
         promoted_ago: None,
         uptime: Duration::from_secs(86_400),
-        backend: (1, 1),
+        backend: (1, 1, 1),
         may_forget: false,
         may_block: false,
     }

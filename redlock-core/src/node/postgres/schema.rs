@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
+use super::connect::Backend;
 use super::sql::{create_table, quoted, table};
 use crate::error::NodeError;
 
@@ -42,8 +43,8 @@ pub(super) struct Findings {
     pub(super) promoted_ago: Option<Duration>,
     /// The time since the start of the server, or since it has recovered from the death of one of its processes.
     pub(super) uptime: Duration,
-    /// The process of the server behind the connection, and the time of its start in microseconds since 1970.
-    pub(super) backend: (i32, i64),
+    /// The process of the server behind the connection.
+    pub(super) backend: Backend,
     /// Whether a crash of the server may undo the last grants.
     pub(super) may_forget: bool,
     /// Whether an operation may wait for a row without a time limit.
@@ -77,11 +78,16 @@ impl Findings {
                 ));
             }
         }
-        if text("isolation") != "read committed" {
-            return wrong(format!(
-                "the isolation of transactions is {}, but must be read committed: alter role .. set default_transaction_isolation = 'read committed'",
-                text("isolation")
-            ));
+        for (setting, value) in [
+            ("default_transaction_isolation", "read committed"),
+            ("default_transaction_read_only", "off"),
+        ] {
+            if text(setting) != value {
+                return wrong(format!(
+                    "{setting} is {}, but must be {value}: alter role .. set {setting} = '{value}'",
+                    text(setting)
+                ));
+            }
         }
         if text("client_min_messages") == "error" {
             return wrong("client_min_messages is error, which hides the warning that a standby lacks a grant: alter role .. set client_min_messages = warning".to_owned());
@@ -134,6 +140,7 @@ impl Findings {
             backend: (
                 row.try_get("pid").map_err(|_| NodeError::UnexpectedReply)?,
                 number("backend_start")?,
+                row.try_get("role").map_err(|_| NodeError::UnexpectedReply)?,
             ),
             may_forget: text("synchronous_commit") == "off",
             may_block: text("lock_timeout") == "0",

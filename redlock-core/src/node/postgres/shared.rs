@@ -53,7 +53,7 @@ pub(super) struct SharedState {
     /// The connections for operations, and behind them the one for notifications, which does not exist behind a pooler. The
     /// name of a lock decides over which connection its operations are sent.
     slots: Vec<Slot>,
-    status: StatusSender,
+    pub(super) status: StatusSender,
     log_limit: LogLimit,
     outages: Mutex<OutageLog>,
     /// The system and the timeline of the server of the latest connection.
@@ -153,7 +153,15 @@ impl SharedState {
                     }
                     NodeError::NotConnected(reason)
                 }
-                Err(error) => error,
+                Err(error) => {
+                    if self.status.subscribe().get().is_up() {
+                        log_limited!(
+                            self.log_limit, "connection", &self.name, warn, node = %self.name,
+                            "one of the connections cannot be made: {error}"
+                        );
+                    }
+                    error
+                }
             };
             slot.set(Err(error.clone()));
             self.update_status();
@@ -217,14 +225,17 @@ impl SharedState {
         }
     }
 
-    /// Sets the status of the node: the node is up if all of its connections for operations are.
-    fn update_status(&self) {
+    /// Sets the status of the node. The node is up while at least one connection for operations is: the locks of the others
+    /// fail. At first the status waits until each connection was made, or has failed.
+    pub(super) fn update_status(&self) {
         let mut outages = self.outages.lock();
         let statuses = self.operation_slots().iter().map(|slot| slot.status().get());
-        let status = statuses.fold(NodeStatus::Up, |one, other| match (&one, &other) {
-            (NodeStatus::Down(_), _) | (NodeStatus::Connecting, NodeStatus::Up) => one,
-            _ => other,
+        let status = statuses.min_by_key(|status| match status {
+            NodeStatus::Connecting => 0,
+            NodeStatus::Up => 1,
+            NodeStatus::Down(_) => 2,
         });
+        let Some(status) = status else { return };
         match &status {
             NodeStatus::Up => outages.up(&self.name),
             NodeStatus::Down(reason) => outages.down(&self.name, reason),

@@ -5,7 +5,8 @@ select pg_is_in_recovery() as is_replica,
   current_setting('fsync') as fsync,
   current_setting('full_page_writes') as full_page_writes,
   current_setting('synchronous_commit') as synchronous_commit,
-  current_setting('transaction_isolation') as isolation,
+  current_setting('default_transaction_isolation') as default_transaction_isolation,
+  current_setting('default_transaction_read_only') as default_transaction_read_only,
   current_setting('lock_timeout') as lock_timeout,
   current_setting('client_min_messages') as client_min_messages,
   current_database() as database,
@@ -28,9 +29,10 @@ select pg_is_in_recovery() as is_replica,
   (extract(epoch from clock_timestamp() - greatest(pg_postmaster_start_time(),
     (select stats_reset from pg_stat_bgwriter))) * 1000000)::bigint as uptime,
   pg_backend_pid() as pid,
-  (select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity
-    where pid = pg_backend_pid()) as backend_start
-from (select $1::text as schema, case when pg_is_in_recovery() then 0
+  (extract(epoch from backend_start) * 1000000)::bigint as backend_start,
+  usesysid as role
+from pg_stat_activity, (select $1::text as schema, case when pg_is_in_recovery() then 0
     else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline) as wanted
   left join pg_namespace n on n.nspname = schema
   left join pg_class c on c.relnamespace = n.oid and c.relname = 'redlock_lease' and c.relkind in ('r', 'p')
+where pid = pg_backend_pid()
