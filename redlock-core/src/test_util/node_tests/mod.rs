@@ -87,11 +87,12 @@ pub use operations::{
     an_acquisition_by_its_holder_is_granted_again,
     an_extension_neither_shortens_nor_revives_a_lease, different_keys_are_different_locks,
     each_number_is_greater_than_all_before, nodes_over_one_store_have_the_same_id,
-    only_the_token_of_the_holder_releases,
+    of_callers_at_once_one_is_granted, only_the_token_of_the_holder_releases,
 };
 pub use outages::{
     a_lock_that_is_dropped_while_the_store_is_frozen_is_released_later,
     a_restarted_store_grants_locks_and_has_those_that_it_keeps,
+    an_operation_on_a_frozen_store_ends,
 };
 pub use store::{StoreFault, StoreFuture, TestStore, TestStores};
 
@@ -147,9 +148,11 @@ macro_rules! node_tests {
             a_shared_lock_has_several_holders_and_excludes_others
             an_acquisition_by_its_holder_is_granted_again
             an_extension_neither_shortens_nor_revives_a_lease
+            an_operation_on_a_frozen_store_ends
             different_keys_are_different_locks
             each_number_is_greater_than_all_before
             nodes_over_one_store_have_the_same_id
+            of_callers_at_once_one_is_granted
             only_the_token_of_the_holder_releases
         }
     };

@@ -18,7 +18,7 @@ const RELEASE: Action = Action::Release { min_hold: None };
 const GREATEST_NUMBER: i64 = (1 << 53) - 1;
 
 /// A node of a manager that connects it, but sends nothing.
-struct Alone {
+pub(super) struct Alone {
     locks: LockManager,
     node: Arc<dyn Node>,
     long: Duration,
@@ -26,7 +26,7 @@ struct Alone {
 
 /// A token that requests a lock.
 #[derive(Clone)]
-struct Caller {
+pub(super) struct Caller {
     node: Arc<dyn Node>,
     spec: LockSpec,
     token: Token,
@@ -34,7 +34,7 @@ struct Caller {
 
 impl Alone {
     /// Connects a node to the first store.
-    async fn connect(stores: &TestStores) -> Self {
+    pub(super) async fn connect(stores: &TestStores) -> Self {
         let connected = stores.builder_of(0).connect().await;
         let locks = connected.unwrap_or_else(|error| panic!("{error}"));
         let node = Arc::clone(&nodes_of(&locks)[0]);
@@ -51,11 +51,11 @@ impl Alone {
         Caller { node: Arc::clone(&self.node), spec, token: Token::random(dialect) }
     }
 
-    fn exclusive(&self, key: &str) -> Caller {
+    pub(super) fn exclusive(&self, key: &str) -> Caller {
         self.caller(&[key], Mode::Exclusive)
     }
 
-    fn acquire(&self) -> Action {
+    pub(super) fn acquire(&self) -> Action {
         acquire(self.long, false)
     }
 }
@@ -65,7 +65,7 @@ fn acquire(lease: Duration, fenced: bool) -> Action {
 }
 
 impl Caller {
-    fn call(&self, action: Action) -> ReplyFuture {
+    pub(super) fn call(&self, action: Action) -> ReplyFuture {
         self.node.call(Op::new(&self.spec, self.token, action))
     }
 
@@ -86,7 +86,7 @@ impl Caller {
         reply
     }
 
-    async fn is_granted(&self, action: Action) -> Reply {
+    pub(super) async fn is_granted(&self, action: Action) -> Reply {
         self.votes(action, &Vote::Granted, "the lock is free or the token holds it").await
     }
 
@@ -251,6 +251,25 @@ pub async fn a_release_is_executed_after_its_acquisition(stores: TestStores) {
         "a release never overtakes its acquisition",
         "{left} locks stay"
     );
+}
+
+/// The callers use two nodes over the same store, which checks and sets a lock in one step.
+pub async fn of_callers_at_once_one_is_granted(stores: TestStores) {
+    let (here, there) = (Alone::connect(&stores).await, Alone::connect(&stores).await);
+    for number in 0..50 {
+        let key = format!("order:{number}");
+        let callers = [&here, &there].map(|alone| [(); 4].map(|()| alone.exclusive(&key)));
+        let replies = callers.as_flattened().iter().map(|caller| caller.reply(here.acquire()));
+        let replies = futures_util::future::join_all(replies).await;
+        let granted = replies.iter().filter(|reply| reply.vote == Vote::Granted).count();
+        contract!(
+            granted == 1,
+            "::Action",
+            "an acquisition sets a lock if there is none, in one step",
+            "of {} acquisitions at once, {granted} were granted",
+            replies.len()
+        );
+    }
 }
 
 /// A caller drops the future of an operation before its first poll. Passes if the node replies inside of

@@ -1,7 +1,14 @@
 //! Behaviours of a node whose store fails.
 
+use std::time::Duration;
+
 use super::locking::acquire;
+use super::operations::Alone;
 use super::{KEY, LONG, StoreFault, TestStores, contract, eventually, lease, nodes_of};
+use crate::error::Vote;
+
+/// The longest time in which a node ends a connection that does not answer.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// A release that the store did not confirm is repeated when the store replies again. Passes if the store cannot freeze.
 pub async fn a_lock_that_is_dropped_while_the_store_is_frozen_is_released_later(
@@ -24,6 +31,24 @@ pub async fn a_lock_that_is_dropped_while_the_store_is_frozen_is_released_later(
     stores.fault(StoreFault::Thaw).await;
     stores.become_empty().await;
     eventually("the node grants locks again", async || request().try_acquire().await.is_ok()).await;
+}
+
+/// Nobody but the node ends the future of an operation. Passes if the store cannot freeze.
+pub async fn an_operation_on_a_frozen_store_ends(mut stores: TestStores) {
+    let alone = Alone::connect(&stores).await;
+    let (before, after) = (alone.exclusive(KEY), alone.exclusive(KEY));
+    before.is_granted(alone.acquire()).await;
+    if !stores.fault(StoreFault::Freeze).await {
+        return;
+    }
+    let reply = tokio::time::timeout(SILENCE, after.call(alone.acquire())).await;
+    stores.fault(StoreFault::Thaw).await;
+    contract!(
+        reply.as_ref().is_ok_and(|reply| matches!(reply.vote, Vote::Failed(_))),
+        "#failures",
+        "a node ends a connection that does not answer, and its operations vote Failed",
+        "{SILENCE:?} after a store was frozen, an operation had the result {reply:?}"
+    );
 }
 
 /// The node connects to a store that was restarted. A store that claims to [keep](crate::node::Capabilities::kept) its

@@ -223,6 +223,15 @@ mistakes! {
     a_release_of_a_dropped_guard_does_nothing: a_dropped_guard_releases, "no lock is left", |store, op| {
         if is_release(&op) { ReplyFuture::ready(Vote::Granted) } else { store.call(op) }
     };
+    a_lock_is_checked_before_it_is_set: of_callers_at_once_one_is_granted, "in one step", |store, op| {
+        let store = store.clone();
+        ReplyFuture::new(async move {
+            let is_free = store.time_to_live(op.spec.name()).is_none();
+            tokio::task::yield_now().await;
+            if is_acquire(&op) && is_free { store.remove(op.spec.name()) }
+            store.execute(&op)
+        })
+    };
     a_release_overtakes_its_acquisition: a_release_is_executed_after_its_acquisition, "first polled",
     |store, op| {
         let store = store.clone();
@@ -299,6 +308,8 @@ mistakes! {
         })
     };
     a_frozen_store_replies: a_lock_that_is_dropped_while_the_store_is_frozen_is_released_later, "votes Failed",
+    MemoryNode::call;
+    an_operation_on_a_frozen_store_is_granted: an_operation_on_a_frozen_store_ends, "does not answer",
     MemoryNode::call;
 }
 
