@@ -241,16 +241,19 @@ mod thorough {
 
     /// A server forgets nothing when it is killed and restarted, so no client needs the restart guard.
     #[tokio::test(flavor = "multi_thread")]
-    async fn three_postgres_servers_that_freeze_and_restart_break_no_promise() {
+    async fn postgres_servers_that_freeze_and_restart_break_no_promise() {
         if let Err(reason) = PostgresServer::start().await {
             return skip(&reason);
         }
-        breaks_no_promise("storm::postgres", failovers(NodeKind::Postgres), |report| {
-            for fault in ["Freeze", "RestartWithData"] {
-                assert!(report.faults.keys().any(|made| made.starts_with(fault)), "{report}");
-            }
-        })
-        .await;
+        for (postgres, redis) in [(1, 0), (3, 0), (1, 2)] {
+            let schedule = failovers(NodeKind::Postgres(postgres, redis));
+            breaks_no_promise("storm::postgres", schedule, |report| {
+                for fault in ["Freeze", "RestartWithData"] {
+                    assert!(report.faults.keys().any(|made| made.starts_with(fault)), "{report}");
+                }
+            })
+            .await;
+        }
     }
 
     /// As the random storms of the gate, but longer, and on one server too.

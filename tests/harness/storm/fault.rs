@@ -143,8 +143,13 @@ impl Fault {
     pub const GUARDED: [Self; 3] = [Self::RestartAtOnce, Self::PowerCutAtOnce, Self::StepForward];
 
     /// The names and the faults of nodes over other stores, see [`NodeKind::Postgres`](super::NodeKind::Postgres).
-    pub(super) const STORES: [(&'static str, &'static [Self]); 3] =
-        [("store", &[Self::Freeze, Self::RestartWithData]); 3];
+    pub(super) const STORES: [(&'static str, &'static [Self]); 5] = [
+        ("postgres", &[Self::Freeze, Self::RestartWithData]),
+        ("postgres", &[Self::Freeze, Self::RestartWithData]),
+        ("postgres", &[Self::Freeze, Self::RestartWithData]),
+        ("redis", &[Self::Freeze]),
+        ("redis", &[Self::Freeze]),
+    ];
 
     /// The names and the faults of the nodes of a [mixed](super::NodeKind::Mixed) storm.
     pub const MIXED: [(&'static str, &'static [Self]); 3] = [

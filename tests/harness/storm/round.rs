@@ -157,12 +157,13 @@ impl World {
             NodeKind::Group => (0, true, false),
             NodeKind::Cluster => (0, false, true),
             NodeKind::Mixed => (1, true, true),
-            NodeKind::Postgres => (0, false, false),
+            NodeKind::Postgres(..) => (0, false, false),
         };
         let fails_over = has_group || has_cluster;
-        let is_redis = schedule.kind != NodeKind::Postgres;
-        let stores = if is_redis { 0 } else { schedule.nodes };
-        let stores = Nodes::postgres(stores, 0).await;
+        let (is_redis, stores) = match schedule.kind {
+            NodeKind::Postgres(postgres, redis) => (false, Nodes::postgres(postgres, redis).await),
+            _ => (true, Nodes::memory(0)),
+        };
         let servers = join_all((0..count).map(|_| options.clone().start())).await;
         let server_urls = servers.iter().map(RedisServer::url).collect();
         let (group, cluster) = tokio::join!(

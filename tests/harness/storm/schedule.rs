@@ -34,8 +34,9 @@ pub enum NodeKind {
     Cluster,
     /// A server, a Sentinel group and a Redis Cluster.
     Mixed,
-    /// Three PostgreSQL servers. They only freeze and restart.
-    Postgres,
+    /// Up to three PostgreSQL servers, and up to two Redis servers beside them. The former freeze and restart, the latter
+    /// freeze.
+    Postgres(usize, usize),
 }
 
 impl NodeKind {
@@ -46,7 +47,7 @@ impl NodeKind {
             Self::Group => &Fault::MIXED[1..2],
             Self::Cluster => &Fault::MIXED[2..],
             Self::Mixed => &Fault::MIXED,
-            Self::Postgres => &Fault::STORES,
+            Self::Postgres(postgres, redis) => &Fault::STORES[3 - postgres..3 + redis],
         }
     }
 }
@@ -219,7 +220,7 @@ impl Schedule {
         let mut at = Duration::ZERO;
         while at < time {
             // A store does not show whose locks are left. So no client of theirs ends without its clean-up.
-            let may_kill = kind != NodeKind::Postgres;
+            let may_kill = !matches!(kind, NodeKind::Postgres(..));
             let fault =
                 if planner.one_in(2) || !may_kill { Fault::StopClient } else { Fault::KillClient };
             planner.strike(at, fault, 1);
