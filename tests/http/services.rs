@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redlock_tests::{
-    FailoverGroup, History, Hold, RedisCluster, RedisServer, Servers, Service, eventually, example,
-    holds, overlaps, skip,
+    FailoverGroup, History, Hold, PostgresServer, RedisCluster, RedisServer, Servers, Service,
+    eventually, example, holds, overlaps, skip,
 };
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
@@ -317,6 +317,28 @@ async fn the_example_locks_with_each_kind_of_url() {
     // Each of these URLs has commas of its own.
     let urls = [group.url(), cluster.url(), server.url()].join(",");
     exclude_each_other(&urls).await;
+}
+
+/// The service has a database and no Redis. A process that is killed releases nothing, so that its lock ends with its lease.
+#[tokio::test]
+async fn the_example_locks_in_a_database() {
+    let Ok(mut server) = PostgresServer::start().await.inspect_err(|why| skip(why)) else { return };
+    exclude_each_other(&server.url()).await;
+    let environment = [("LOCKS_URLS", server.url())];
+    let (first, second) = tokio::join!(start("index", &environment), start("index", &environment));
+    server.restart().await;
+    let client = Client::new();
+    let held = tokio::spawn(decided(client.get(first.url("/index?hold_ms=60000"))));
+    until_logged(&first, " begins").await;
+    let refused = decided(client.get(second.url("/index"))).await.unwrap();
+    check_refusal(refused, StatusCode::CONFLICT, &["redis_lock"]).await;
+    first.kill();
+    held.abort();
+    eventually("the lease is over", SOON, async || {
+        let response = client.get(second.url("/index")).send().await.unwrap();
+        (response.status() == StatusCode::OK).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockError, LockManager, NodeError};
-use redlock_tests::{PostgresServer, eventually, skip};
+use redlock_tests::{PostgresServer, Proxy, Welcome, eventually, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    KEY, LONG, SOON, acquire, connect, failure, impatient, is_connected, is_contended,
-    no_lock_is_left, serves, start,
+    KEY, LONG, SOON, acquire, connect, failure, impatient, is_contended, is_held, no_lock_is_left,
+    serves, start,
 };
 
 /// A restarted server has every lock that it has granted.
@@ -23,13 +23,12 @@ async fn a_lock_outlasts_a_server_that_is_killed_while_the_lock_is_held() {
     is_contended(&other, KEY).await;
     assert!(guard.is_valid());
     let number = guard.fencing_token().unwrap();
-    is_connected(&holder).await;
+    is_held(&guard).await;
     guard.release().await.unwrap();
     let next = acquire(&other, KEY).await;
     assert!(next.fencing_token().unwrap() > number);
 }
 
-/// The connection for notifications listens again, or the waiter polls.
 #[tokio::test]
 async fn a_waiter_outlasts_a_server_that_is_killed() {
     let options = PostgresServer::options().setting("log_statement", "all");
@@ -47,8 +46,11 @@ async fn a_waiter_outlasts_a_server_that_is_killed() {
     eventually("the waiter listens", SOON, async || server.log().contains(&listen).then_some(()))
         .await;
     server.kill();
+    // With a new log.
     server.restart().await;
-    is_connected(&holder).await;
+    eventually("it listens again", SOON, async || server.log().contains(&listen).then_some(()))
+        .await;
+    is_held(&guard).await;
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
 }
@@ -58,7 +60,8 @@ async fn a_waiter_outlasts_a_server_that_is_killed() {
 async fn a_server_that_is_killed_while_it_commits_keeps_no_lock_without_a_holder() {
     let Some(mut server) = start().await else { return };
     let mut replica = server.start_replica(true).await;
-    let manager = connect(&server.url()).await;
+    let proxy = Proxy::to_port(server.port()).await;
+    let manager = connect(&server.url_at("127.0.0.1", proxy.port())).await;
     serves(&manager, KEY).await;
     // The commit waits for this replica.
     replica.freeze();
@@ -71,9 +74,37 @@ async fn a_server_that_is_killed_while_it_commits_keeps_no_lock_without_a_holder
     .await;
     server.kill();
     assert!(matches!(attempt.await.unwrap(), Err(LockError::Unavailable { .. })));
+    // The manager, which releases the lock, comes later.
+    proxy.welcome(Welcome::Silence);
     server.restart().await;
     assert_eq!(server.locks_count().await, 1, "the server has the lock");
+    proxy.welcome(Welcome::Forward);
     replica.thaw();
+    no_lock_is_left(&server).await;
+}
+
+/// The former session may still execute an acquisition, and does not end while it is stopped.
+#[tokio::test]
+async fn a_connection_waits_for_the_end_of_the_former_session() {
+    let Some(server) = start().await else { return };
+    let manager = connect(&format!("{}&connections=1", server.url())).await;
+    let sessions = eventually("two connections", SOON, async || {
+        <[i32; 2]>::try_from(server.sessions().await).ok()
+    })
+    .await;
+    let send = |signal| {
+        for session in sessions {
+            kill_process(Pid::from_raw(session).unwrap(), signal).unwrap();
+        }
+    };
+    send(Signal::STOP);
+    eventually("the new connection waits", SOON, async || {
+        let error = manager.lock(KEY).expire(LONG).try_acquire().await.expect_err("no session");
+        failure(&error).to_string().contains("the former session has not ended yet").then_some(())
+    })
+    .await;
+    send(Signal::CONT);
+    serves(&manager, KEY).await;
     no_lock_is_left(&server).await;
 }
 

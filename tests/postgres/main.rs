@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod clock;
 mod failover;
 mod killed_and_frozen;
 mod load;
@@ -64,10 +65,9 @@ async fn acquire(manager: &LockManager, key: &str) -> LockGuard {
     .await
 }
 
-/// Waits until the manager is connected.
-async fn is_connected(manager: &LockManager) {
-    eventually("the manager is connected", SOON, async || manager.is_available().then_some(()))
-        .await;
+/// Waits until the holder reaches its lock.
+async fn is_held(guard: &LockGuard) {
+    eventually("the lease is extended", SOON, async || guard.extend(LONG).await.ok()).await;
 }
 
 /// Waits until the manager acquires and releases a lock.

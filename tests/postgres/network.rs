@@ -6,7 +6,7 @@ use redlock_core::{LockError, LockManager};
 use redlock_tests::{Connection, Direction, PostgresServer, Proxy, Traffic, eventually, skip};
 
 use crate::{
-    KEY, LONG, SOON, connect, connect_patient, is_connected, is_contended, no_lock_is_left, serves,
+    KEY, LONG, SOON, connect, connect_patient, is_contended, is_held, no_lock_is_left, serves,
     start,
 };
 
@@ -20,7 +20,7 @@ async fn a_lock_outlasts_its_connections() {
     proxy.reset();
     is_contended(&other, KEY).await;
     assert!(guard.is_valid());
-    is_connected(&holder).await;
+    is_held(&guard).await;
     guard.release().await.unwrap();
     serves(&other, KEY).await;
 }

@@ -1,12 +1,12 @@
 //! pgbouncer in transaction mode and in session mode.
 
 use redlock_core::{ConnectError, NodeError};
-use redlock_tests::{Logs, PgBouncer, PostgresServer, builder, eventually, skip};
+use redlock_tests::{Logs, PgBouncer, PostgresServer, Proxy, builder, eventually, skip};
 use tokio_postgres::NoTls;
 
 use crate::{
-    KEY, LONG, SOON, connect, failure, impatient, is_connected, is_contended, no_lock_is_left,
-    serves, start,
+    KEY, LONG, SOON, connect, failure, impatient, is_contended, is_held, no_lock_is_left, serves,
+    start,
 };
 
 const TRANSACTIONS: &str = "pool_mode = transaction";
@@ -106,6 +106,48 @@ async fn a_role_that_hides_warnings_behind_a_pooler_is_an_error_with_its_remedy(
     }
 }
 
+/// The pooler drops these settings too.
+#[tokio::test]
+async fn other_transactions_behind_a_pooler_are_an_error_with_its_remedy() {
+    for (setting, remedy) in [
+        ("isolation = 'serializable'", "isolation = 'read committed'"),
+        ("read_only = on", "read_only = 'off'"),
+    ] {
+        let Some((server, pooler)) = start_pooled(TRANSACTIONS).await else { return };
+        let set = format!("alter role app set default_transaction_{setting}");
+        server.admin().await.batch_execute(&set).await.unwrap();
+        let error = impatient(&pooler.url()).connect().await.expect_err("another setting");
+        let remedy = format!("alter role .. set default_transaction_{remedy}");
+        assert!(error.to_string().contains(&remedy), "{error}");
+    }
+}
+
+/// The pooler may lead to a new primary without the end of a connection, and the node would not notice it.
+#[tokio::test]
+async fn behind_a_pooler_the_restart_guard_is_refused() {
+    let Some((_server, pooler)) = start_pooled(TRANSACTIONS).await else { return };
+    let error = impatient(&pooler.url()).restart_guard(LONG).connect().await;
+    let Err(ConnectError::InvalidOption(error)) = error else { panic!("{error:?}") };
+    assert!(error.to_string().contains("restart_guard"), "{error}");
+    assert!(error.to_string().contains(&pooler.port().to_string()), "{error}");
+}
+
+/// The process behind the former connection may serve another client by now.
+#[tokio::test]
+async fn a_new_connection_to_a_pooler_ends_no_session() {
+    let options = PostgresServer::options().setting("log_statement", "all");
+    let Ok(server) = options.start().await.inspect_err(|why| skip(why)) else { return };
+    let pooler = PgBouncer::start_with(&server, TRANSACTIONS).await;
+    let Ok(pooler) = pooler.inspect_err(|why| skip(why)) else { return };
+    let proxy = Proxy::to_port(pooler.port()).await;
+    let port = |port| format!("127.0.0.1:{port}/");
+    let url = pooler.url().replace(&port(pooler.port()), &port(proxy.port()));
+    let manager = connect(&url).await;
+    proxy.reset();
+    serves(&manager, KEY).await;
+    assert!(!server.log().contains("pg_terminate_backend"), "{}", server.log());
+}
+
 /// Two names of the pooler lead to one table, whose lock would be two votes.
 #[tokio::test]
 async fn two_names_of_a_pooler_for_one_database_are_one_store() {
@@ -130,15 +172,15 @@ async fn a_former_session_ends_behind_a_pooler_that_changes_the_name_of_the_appl
     let Some((server, pooler)) = start_pooled(&settings).await else { return };
     let _manager = connect(&pooler.session_url()).await;
     let admin = server.admin().await;
-    let sql = "select pid, (extract(epoch from backend_start) * 1000000)::bigint
+    let sql = "select pid, (extract(epoch from backend_start) * 1000000)::bigint, usesysid
         from pg_stat_activity where application_name like 'redlock - 127.0.0.1:%'";
     let sessions = admin.query(sql, &[]).await.unwrap();
     assert!(!sessions.is_empty());
     let end = include_str!("../../redlock-core/src/node/postgres/sql/end.sql");
     for session in sessions {
-        let (pid, began): (i32, i64) = (session.get(0), session.get(1));
+        let (pid, began, role): (i32, i64, u32) = (session.get(0), session.get(1), session.get(2));
         eventually("the session ends", SOON, async || {
-            admin.query(end, &[&pid, &began]).await.unwrap();
+            admin.query(end, &[&pid, &began, &role]).await.unwrap();
             let sql = "select from pg_stat_activity where pid = $1";
             admin.query(sql, &[&pid]).await.unwrap().is_empty().then_some(())
         })
@@ -189,10 +231,9 @@ async fn a_holder_and_a_waiter_outlast_the_end_of_the_pooler() {
             is_contended(&other, KEY).await;
             assert!(guard.is_valid());
             assert!(!waiter.is_finished(), "{:?}", waiter.await);
-            is_connected(&holder).await;
+            is_held(&guard).await;
             guard.release().await.unwrap();
             waiter.await.unwrap().unwrap().release().await.unwrap();
-            is_connected(&holder).await;
         }
         no_lock_is_left(&server).await;
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use redlock_core::LockError;
+use redlock_tests::eventually;
 
-use crate::{KEY, LONG, impatient, no_lock_is_left, serves, start};
+use crate::{KEY, LONG, SOON, connect_patient, impatient, no_lock_is_left, serves, start};
 
 /// All keys share one connection, whose statements are executed one after another.
 #[tokio::test]
@@ -24,4 +25,28 @@ async fn a_row_that_an_operator_locks_blocks_no_other_lock() {
     admin.batch_execute("rollback").await.unwrap();
     serves(&manager, KEY).await;
     no_lock_is_left(&server).await;
+}
+
+/// Both callers have seen a free lock. The second one waits for the transaction of the first one.
+#[tokio::test]
+async fn a_caller_that_loses_a_race_at_the_row_is_refused() {
+    let Some(server) = start().await else { return };
+    let manager = connect_patient(&server.url()).await;
+    serves(&manager, KEY).await;
+    let (first, admin) = (server.admin().await, server.admin().await);
+    let acquire = format!(
+        "begin; update locks.redlock_lease set token = 'first', expires = now() + interval '1 hour' \
+         where name = '{KEY}'"
+    );
+    first.batch_execute(&acquire).await.unwrap();
+    let second = tokio::spawn(manager.lock(KEY).try_acquire());
+    eventually("the second caller waits for the row", SOON, async || {
+        let sql = "select from pg_stat_activity \
+                   where application_name = 'redlock' and wait_event_type = 'Lock'";
+        (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())
+    })
+    .await;
+    first.batch_execute("commit").await.unwrap();
+    let error = second.await.unwrap().expect_err("the first caller has the lock");
+    assert!(error.is_contended(), "{error:?}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_tests::{Logs, eventually};
 
-use crate::{KEY, LONG, SOON, connect, connect_patient, start};
+use crate::{KEY, LONG, SOON, connect_patient, start};
 
 const TABLE: &str = "locks.redlock_lease";
 
@@ -12,7 +12,7 @@ const TABLE: &str = "locks.redlock_lease";
 #[tokio::test]
 async fn a_fencing_number_is_no_smaller_than_the_time_of_the_server() {
     let Some(server) = start().await else { return };
-    let (manager, admin) = (connect(&server.url()).await, server.admin().await);
+    let (manager, admin) = (connect_patient(&server.url()).await, server.admin().await);
     for _ in 0..3 {
         let sql = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
         let time: i64 = admin.query_one(sql, &[]).await.unwrap().get(0);
@@ -27,7 +27,7 @@ async fn a_fencing_number_is_no_smaller_than_the_time_of_the_server() {
 #[tokio::test]
 async fn a_fencing_number_is_greater_than_the_former_one() {
     let Some(server) = start().await else { return };
-    let (manager, admin) = (connect(&server.url()).await, server.admin().await);
+    let (manager, admin) = (connect_patient(&server.url()).await, server.admin().await);
     manager.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
     let ahead = 9_000_000_000_000_000_i64;
     admin.execute("update locks.redlock_lease set number = $1", &[&ahead]).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_fencing_number_is_greater_than_the_former_one() {
 #[tokio::test]
 async fn a_release_after_the_end_of_the_lease_is_no_success() {
     let Some(server) = start().await else { return };
-    let (manager, admin) = (connect(&server.url()).await, server.admin().await);
+    let (manager, admin) = (connect_patient(&server.url()).await, server.admin().await);
     for request in [manager.lock(KEY), manager.lock(KEY).min_hold(LONG / 2)] {
         let guard = request.expire(LONG).try_acquire().await.unwrap();
         let sql = "update locks.redlock_lease set expires = clock_timestamp() - interval '1 s'";
@@ -51,7 +51,8 @@ async fn a_release_after_the_end_of_the_lease_is_no_success() {
 #[tokio::test]
 async fn a_refusal_does_not_lock_the_row() {
     let Some(server) = start().await else { return };
-    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (manager, other) =
+        (connect_patient(&server.url()).await, connect_patient(&server.url()).await);
     let admin = server.admin().await;
     let _guard = manager.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let locker = async || -> String {

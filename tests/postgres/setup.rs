@@ -64,10 +64,14 @@ async fn what_is_wrong_with_a_server_is_an_error_with_its_remedy() {
         admin.batch_execute(wrong).await.unwrap();
         admin.batch_execute("select pg_reload_conf()").await.unwrap();
         // A server reads its configuration a moment later.
-        eventually("the error", SOON, async || {
-            let error = impatient(&server.url()).connect().await.err()?.to_string();
-            assert!(error.contains(words), "{wrong}: {error}");
-            Some(())
+        eventually(wrong, SOON, async || {
+            impatient(&server.url())
+                .connect()
+                .await
+                .err()?
+                .to_string()
+                .contains(words)
+                .then_some(())
         })
         .await;
         admin.batch_execute(repair).await.unwrap();
@@ -75,6 +79,26 @@ async fn what_is_wrong_with_a_server_is_an_error_with_its_remedy() {
         eventually("the repair", SOON, async || impatient(&server.url()).connect().await.ok())
             .await;
     }
+}
+
+#[tokio::test]
+async fn a_replica_is_an_error_with_its_remedy() {
+    let Some(primary) = start().await else { return };
+    let replica = primary.start_replica(false).await;
+    let error = impatient(&replica.url()).connect().await.expect_err("a replica");
+    assert!(error.to_string().contains("the URL must lead to the primary server"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_of_another_encoding_is_an_error_with_its_remedy() {
+    let Some(server) = start().await else { return };
+    let create =
+        "create database latin encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0";
+    server.admin().await.batch_execute(create).await.unwrap();
+    let url = server.url().replace("/postgres?", "/latin?");
+    let error = impatient(&url).connect().await.expect_err("another encoding");
+    let remedy = "create database .. encoding 'UTF8'";
+    assert!(error.to_string().contains(remedy), "{error}");
 }
 
 /// A crash of the server could forget locks from now on.

@@ -1,10 +1,11 @@
 //! Cases for which the guide has no promise. Each test shows the effect that the guide describes.
 
-use redlock_core::{FencingToken, LockGuard, NodeError};
-use redlock_tests::{PostgresServer, eventually};
+use redlock_core::{FencingToken, LockError, LockGuard, NodeError};
+use redlock_tests::{Logs, PostgresServer, eventually, skip};
 
+use crate::clock::set_clock;
 use crate::failover::url;
-use crate::{KEY, LONG, SOON, acquire, connect, failure, is_connected, is_contended, start};
+use crate::{KEY, LONG, SOON, acquire, connect, failure, is_contended, is_held, start};
 
 /// Writes with the number of a guard, as the page about fencing shows it. Returns whether the database admits the write.
 async fn writes(server: &PostgresServer, token: FencingToken) -> bool {
@@ -17,6 +18,36 @@ async fn writes(server: &PostgresServer, token: FencingToken) -> bool {
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token().unwrap()
+}
+
+/// The server writes its log some seconds after the grant, unless it is killed.
+#[tokio::test]
+async fn a_server_with_asynchronous_commits_forgets_the_last_grants() {
+    let logs = Logs::collect();
+    let options = PostgresServer::options()
+        .setting("synchronous_commit", "off")
+        .setting("wal_writer_delay", "10s");
+    let Ok(mut server) = options.start().await.inspect_err(|why| skip(why)) else { return };
+    let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    assert!(logs.count("WARN", "synchronous_commit is off") > 0);
+    // The role and the table stay.
+    server.admin().await.batch_execute("checkpoint").await.unwrap();
+    let mut key = 0;
+    let (first, second) = eventually("a grant is forgotten", SOON, async || {
+        key += 1;
+        let key = key.to_string();
+        let first = acquire(&holder, &key).await;
+        server.kill();
+        server.restart().await;
+        let second = eventually("the server answers", SOON, async || {
+            let second = other.lock(&key).expire(LONG).try_acquire().await;
+            let is_decided = second.as_ref().map_or_else(LockError::is_contended, |_| true);
+            is_decided.then_some(second)
+        });
+        Some((first, second.await.ok()?))
+    })
+    .await;
+    assert!(first.is_valid() && second.is_valid());
 }
 
 /// The lock of the backup's time is held again, and the later lock is gone: it has two holders. The table of the numbers was
@@ -32,7 +63,7 @@ async fn a_restored_backup_brings_old_locks_back_and_forgets_later_ones() {
     server.stop();
     server.back_up();
     server.restart().await;
-    is_connected(&holder).await;
+    is_held(&old).await;
     old.release().await.unwrap();
     let first = holder.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
     assert!(writes(&server, token(&first)).await);
@@ -54,14 +85,11 @@ async fn a_restored_backup_brings_old_locks_back_and_forgets_later_ones() {
 async fn a_promoted_standby_whose_clock_is_behind_may_give_smaller_numbers() {
     for synchronous in [false, true] {
         let Some(mut primary) = start().await else { return };
-        let clock = format!(
-            "alter function clock_timestamp() rename to true_clock_timestamp; \
-             create function pg_catalog.clock_timestamp() returns timestamptz volatile language sql \
-                 return true_clock_timestamp() - \
-                     case current_setting('port') when '{}' then interval '0' else interval '1 hour' end",
+        let behind = format!(
+            "case current_setting('port') when '{}' then interval '0' else interval '-1 hour' end",
             primary.port()
         );
-        primary.admin().await.batch_execute(&clock).await.unwrap();
+        set_clock(&primary.admin().await, &behind).await;
         let replica = primary.start_replica(synchronous).await;
         let url = url(&primary, &replica);
         let (holder, other) = (connect(&url).await, connect(&url).await);

@@ -89,6 +89,19 @@ async fn the_url_of_memory_must_be_the_only_node() {
     assert!(matches!(error, ConnectError::InvalidUrl { position: 1, .. }), "{error:?}");
 }
 
+#[test]
+fn the_url_of_a_store_names_the_feature_that_it_needs() {
+    for (url, is_there, feature) in [
+        ("postgres://app:s3cret@db/shop", cfg!(feature = "postgres"), "`postgres`"),
+        ("zookeeper://app:s3cret@zoo", cfg!(feature = "zookeeper"), "`zookeeper`"),
+    ] {
+        let text = from_variable("LOCKS_URLS", url).err().map(|error| error.to_string());
+        let names_it = text.as_ref().is_some_and(|text| text.contains(feature));
+        assert_eq!(names_it, !is_there, "{text:?}");
+        assert!(!format!("{text:?}").contains("s3cret"), "{text:?}");
+    }
+}
+
 #[cfg(not(feature = "redis"))]
 #[tokio::test]
 async fn the_url_of_a_server_names_the_feature_that_it_needs() {
