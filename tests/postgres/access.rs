@@ -15,6 +15,15 @@ async fn refused(url: &str) -> String {
     error.to_string()
 }
 
+/// The server was reached, so that nobody has to ask whether it runs.
+#[tokio::test]
+async fn a_missing_password_is_an_error_of_the_credentials() {
+    let Some(server) = start(PostgresServer::options().password("swordfish")).await else { return };
+    let error = refused(&server.url().replace(":swordfish@", "@")).await;
+    assert!(error.contains("password missing"), "{error}");
+    assert!(!error.contains("is PostgreSQL running"), "{error}");
+}
+
 /// A process accepts the connection, and says nothing.
 #[tokio::test]
 async fn a_server_that_says_nothing_at_the_login_is_not_connected() {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redlock_core::Credentials;
 use redlock_tests::{Proxy, eventually};
+use tokio_postgres::NoTls;
 
 use crate::network::HeldBack;
 use crate::{KEY, LONG, SOON, impatient, no_lock_is_left, serves, start};
@@ -189,4 +190,20 @@ async fn a_node_with_a_new_role_waits_for_the_end_of_its_former_session() {
     serves(&manager, KEY).await;
     held_back.arrive(&server).await;
     no_lock_is_left(&server).await;
+}
+
+/// A process number is used again after a restart. The start of the process of another role is hidden.
+#[tokio::test]
+async fn a_process_of_another_role_is_not_the_former_session() {
+    let Some(server) = start().await else { return };
+    let other = server.admin().await;
+    other.batch_execute("set application_name = 'redlock'").await.unwrap();
+    let process: i32 = other.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let sql = "select oid from pg_roles where rolname = 'app'";
+    let role: u32 = other.query_one(sql, &[]).await.unwrap().get(0);
+    let config = format!("host=127.0.0.1 port={} user=app dbname=postgres", server.port());
+    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let end = include_str!("../../redlock-core/src/node/postgres/sql/end.sql");
+    assert!(client.query(end, &[&process, &1_i64, &role]).await.unwrap().is_empty());
 }
