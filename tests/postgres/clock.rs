@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 
 use crate::{KEY, LONG, SOON, failure, impatient, serves, start};
 
-/// Replaces the clock of all sessions by one that this test steps. `offset` is an expression.
+/// Replaces the clock of all sessions by a clock with an offset, which is an expression.
 pub(crate) async fn set_clock(admin: &Client, offset: &str) {
     let has_true_clock = "select from pg_proc where proname = 'true_clock_timestamp'";
     if admin.query(has_true_clock, &[]).await.unwrap().is_empty() {

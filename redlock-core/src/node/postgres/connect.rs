@@ -14,7 +14,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 
 use super::error;
-use super::schema::Findings;
+use super::schema::{Backend, Findings};
 use super::session::Session;
 use super::socket::{self, ServerSocket};
 use super::sql::{END, FINDINGS, Statement};
@@ -33,9 +33,6 @@ pub(super) struct Connected {
     pub(super) connection: ServerConnection,
     pub(super) findings: Findings,
 }
-
-/// A process of the server behind a former connection, its start in microseconds since 1970, and its role.
-pub(super) type Backend = (i32, i64, u32);
 
 /// Connects to the first host that is a primary server, and that `check` accepts. Ends the process behind the former connection first: it may still
 /// execute operations that it has received.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::connect::Backend;
 use super::sql::{create_table, quoted, table};
 use crate::error::NodeError;
 
@@ -31,6 +30,9 @@ pub fn postgres_schema(schema: &str) -> String {
          -- grant select, insert, update, delete on {table} to ROLE;\n"
     )
 }
+
+/// A process of the server behind a connection, its start in microseconds since 1970, and its role.
+pub(super) type Backend = (i32, i64, u32);
 
 /// The answers of a server before its first use.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channels::{Channels, channel, notify};
-use super::connect::{Backend, Connected, connect, driven};
+use super::connect::{Connected, connect, driven};
 use super::error;
 use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
-use super::schema::Findings;
+use super::schema::{Backend, Findings};
 use super::session::{Answer, SqlValue, Work};
 use super::slot::Slot;
 use super::sql::Statement;
