@@ -226,14 +226,16 @@ impl SharedState {
     }
 
     /// Sets the status of the node. The node is up while at least one connection for operations is: the locks of the others
-    /// fail. At first the status waits until each connection was made, or has failed.
+    /// fail. The first status needs an attempt of each connection, and is an error if one of them has failed.
     pub(super) fn update_status(&self) {
         let mut outages = self.outages.lock();
+        let is_first = self.status.subscribe().get() == NodeStatus::Connecting;
         let statuses = self.operation_slots().iter().map(|slot| slot.status().get());
         let status = statuses.min_by_key(|status| match status {
             NodeStatus::Connecting => 0,
-            NodeStatus::Up => 1,
-            NodeStatus::Down(_) => 2,
+            NodeStatus::Down(_) if is_first => 1,
+            NodeStatus::Up => 2,
+            NodeStatus::Down(_) => 3,
         });
         let Some(status) = status else { return };
         match &status {

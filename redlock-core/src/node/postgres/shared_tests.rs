@@ -257,7 +257,7 @@ async fn a_silent_server_gets_only_releases() {
     }
 }
 
-/// A release waits until its node is up. Here the server accepts only one more connection.
+/// A release waits until its node is up. Here the server accepts only one more connection, which is an error at first.
 #[tokio::test]
 async fn a_node_is_up_while_at_least_one_of_its_connections_is() {
     let node = node("connections=2");
@@ -272,6 +272,7 @@ async fn a_node_is_up_while_at_least_one_of_its_connections_is() {
     other.set(too_many());
     assert_eq!(status(), NodeStatus::Connecting);
     let _server = connect(&node).await;
+    assert!(matches!(status(), NodeStatus::Down(_)));
     assert_eq!(status(), NodeStatus::Up);
     node.slot("order:42").set(too_many());
     assert!(matches!(status(), NodeStatus::Down(_)));
