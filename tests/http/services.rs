@@ -328,6 +328,12 @@ async fn the_example_locks_in_a_database() {
     let (first, second) = tokio::join!(start("index", &environment), start("index", &environment));
     server.restart().await;
     let client = Client::new();
+    // The lease of 5 s must not pass while it connects.
+    eventually("the second process is connected", SOON, async || {
+        let response = client.get(second.url("/index")).send().await.unwrap();
+        (response.status() == StatusCode::OK).then_some(())
+    })
+    .await;
     let held = tokio::spawn(decided(client.get(first.url("/index?hold_ms=60000"))));
     until_logged(&first, " begins").await;
     let refused = decided(client.get(second.url("/index"))).await.unwrap();

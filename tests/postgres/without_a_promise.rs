@@ -65,7 +65,7 @@ async fn a_restored_backup_brings_old_locks_back_and_forgets_later_ones() {
     server.restart().await;
     is_held(&old).await;
     old.release().await.unwrap();
-    let first = holder.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
+    let first = acquire(&holder, KEY).await;
     assert!(writes(&server, token(&first)).await);
 
     server.kill();

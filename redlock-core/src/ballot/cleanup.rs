@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::round::{PendingReplies, Round};
 use super::{Attempt, Ballot};
@@ -250,10 +250,11 @@ impl NodeRelease {
                 tokio::time::sleep(pause.min(left)).await;
                 let longest = if is_sent { LONGEST_PAUSE } else { LONGEST_PAUSE_UNSENT };
                 pause = (pause * 2).min(longest);
-                status.wait_for(NodeStatus::is_up).await;
+                let _ = timeout(LONGEST_PAUSE, status.wait_for(NodeStatus::is_up)).await;
             } else {
                 pause = FIRST_PAUSE;
-                status.wait_for(NodeStatus::is_up).await;
+                // A node may be down for other locks only.
+                let _ = timeout(LONGEST_PAUSE, status.wait_for(NodeStatus::is_up)).await;
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
             self.reply = self.node.call(attempt.release_op());
@@ -375,6 +376,20 @@ mod tests {
         setup.set(&[FakeMode::Up(Duration::ZERO)]);
         setup.ballot.home.finish_tasks(Duration::from_secs(1)).await;
         assert!(fake.releases() > 0);
+    }
+
+    /// A node may be down because of a connection that other locks use.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_is_repeated_now_and_then_while_its_node_is_down() {
+        let setup = Setup::new(1);
+        setup.set(&[FakeMode::Down]);
+        let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
+        let until = setup.ballot.clock.now().plus(LEASE);
+        let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
+        setup.ballot.complete_release(&attempt, until, nodes, || {});
+        tokio::time::sleep(LEASE).await;
+        let calls = fake.unsent();
+        assert!((5..=7).contains(&calls), "{calls} calls");
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,7 +35,7 @@ pub(crate) struct FakeNode {
     /// before that the store owes a reply.
     measures_from_first_look: AtomicBool,
     first_look: Mutex<Option<Instant>>,
-    /// How many operations have failed because the node was unreachable.
+    /// How many operations have failed because the node, or the part of it that has the lock, was not connected.
     unsent: AtomicUsize,
     /// How many acquisitions asked for the rest of the present lease.
     lookups: AtomicUsize,
@@ -276,8 +276,7 @@ impl FakeNode {
         let failed = |error| ReplyFuture::ready(Vote::Failed(error));
         let is_acquisition = matches!(operation, Operation::Acquire(..));
         match *self.mode.borrow() {
-            FakeMode::Down => return failed(refused()),
-            FakeMode::Unreachable => {
+            FakeMode::Down | FakeMode::Unreachable => {
                 self.unsent.fetch_add(1, Ordering::Relaxed);
                 return failed(refused());
             }

@@ -130,8 +130,8 @@
 //! [`connect`](crate::LockManagerBuilder::connect) counts a node as failed at its first [`Down`](NodeStatus::Down). A node that
 //! wants `connect` to wait for its next attempt stays [`Connecting`](NodeStatus::Connecting).
 //!
-//! The manager repeats a failed release until the node confirms it or the lease has run out, but only while
-//! the [status](Node::status) is [`Up`](NodeStatus::Up). A failed extension is not a denial: the holder
+//! The manager repeats a failed release until the node confirms it or the lease has run out. While the
+//! [status](Node::status) is not [`Up`](NodeStatus::Up), it does so every 5 s. A failed extension is not a denial: the holder
 //! keeps its lock for the rest of the lease.
 //!
 //! ## Secrets

@@ -53,7 +53,7 @@ pub(super) struct SharedState {
     /// The connections for operations, and behind them the one for notifications, which does not exist behind a pooler. The
     /// name of a lock decides over which connection its operations are sent.
     slots: Vec<Slot>,
-    pub(super) status: StatusSender,
+    status: StatusSender,
     log_limit: LogLimit,
     outages: Mutex<OutageLog>,
     /// The system and the timeline of the server of the latest connection.
@@ -153,15 +153,7 @@ impl SharedState {
                     }
                     NodeError::NotConnected(reason)
                 }
-                Err(error) => {
-                    if self.status.subscribe().get().is_up() {
-                        log_limited!(
-                            self.log_limit, "connection", &self.name, warn, node = %self.name,
-                            "one of the connections cannot be made: {error}"
-                        );
-                    }
-                    error
-                }
+                Err(error) => error,
             };
             slot.set(Err(error.clone()));
             self.update_status();
@@ -225,19 +217,14 @@ impl SharedState {
         }
     }
 
-    /// Sets the status of the node. The node is up while at least one connection for operations is: the locks of the others
-    /// fail. The first status needs an attempt of each connection, and is an error if one of them has failed.
-    pub(super) fn update_status(&self) {
+    /// Sets the status of the node: the node is up if all of its connections for operations are.
+    fn update_status(&self) {
         let mut outages = self.outages.lock();
-        let is_first = self.status.subscribe().get() == NodeStatus::Connecting;
         let statuses = self.operation_slots().iter().map(|slot| slot.status().get());
-        let status = statuses.min_by_key(|status| match status {
-            NodeStatus::Connecting => 0,
-            NodeStatus::Down(_) if is_first => 1,
-            NodeStatus::Up => 2,
-            NodeStatus::Down(_) => 3,
+        let status = statuses.fold(NodeStatus::Up, |one, other| match (&one, &other) {
+            (NodeStatus::Down(_), _) | (NodeStatus::Connecting, NodeStatus::Up) => one,
+            _ => other,
         });
-        let Some(status) = status else { return };
         match &status {
             NodeStatus::Up => outages.up(&self.name),
             NodeStatus::Down(reason) => outages.down(&self.name, reason),
@@ -282,7 +269,7 @@ impl SharedState {
                 log_limited!(
                     self.log_limit, "synchronous_commit", &self.name, warn, node = %self.name,
                     "synchronous_commit is off, so that a crash of the server forgets the last locks; \
-                     a restart_guard keeps the server from granting them twice"
+                     synchronous_commit = on prevents this, or a restart_guard without a pooler"
                 );
             }
             return Ok(());

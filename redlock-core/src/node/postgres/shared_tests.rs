@@ -257,27 +257,6 @@ async fn a_silent_server_gets_only_releases() {
     }
 }
 
-/// A release waits until its node is up. Here the server accepts only one more connection, which is an error at first.
-#[tokio::test]
-async fn a_node_is_up_while_at_least_one_of_its_connections_is() {
-    let node = node("connections=2");
-    let names: Vec<_> = (0..64).map(|index| index.to_string()).collect();
-    let other = names.iter().map(|name| node.slot(name));
-    let other = other.into_iter().find(|slot| !std::ptr::eq(*slot, node.slot("order:42"))).unwrap();
-    let status = || {
-        node.update_status();
-        node.status.subscribe().get()
-    };
-    let too_many = || Err(NodeError::NotConnected("too many connections".into()));
-    other.set(too_many());
-    assert_eq!(status(), NodeStatus::Connecting);
-    let _server = connect(&node).await;
-    assert!(matches!(status(), NodeStatus::Down(_)));
-    assert_eq!(status(), NodeStatus::Up);
-    node.slot("order:42").set(too_many());
-    assert!(matches!(status(), NodeStatus::Down(_)));
-}
-
 /// The operations with one token keep their order only over one connection.
 #[tokio::test]
 async fn the_operations_on_a_lock_go_over_one_connection() {
