@@ -245,16 +245,17 @@ impl NodeRelease {
             let (status, is_sent) =
                 (self.node.status(), !matches!(error, NodeError::NotConnected(_)));
             may_be_executed |= is_sent;
+            // A node may be down for other locks only.
+            let is_up = async { timeout(LONGEST_PAUSE, status.wait_for(NodeStatus::is_up)).await };
             if is_sent || status.get().is_up() {
                 // A node may be up for other locks only, and for a moment after its connection has broken.
                 tokio::time::sleep(pause.min(left)).await;
                 let longest = if is_sent { LONGEST_PAUSE } else { LONGEST_PAUSE_UNSENT };
                 pause = (pause * 2).min(longest);
-                let _ = timeout(LONGEST_PAUSE, status.wait_for(NodeStatus::is_up)).await;
+                let _ = is_up.await;
             } else {
                 pause = FIRST_PAUSE;
-                // A node may be down for other locks only.
-                let _ = timeout(LONGEST_PAUSE, status.wait_for(NodeStatus::is_up)).await;
+                let _ = is_up.await;
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
             self.reply = self.node.call(attempt.release_op());
@@ -361,35 +362,26 @@ mod tests {
         assert!(!setup.nodes[0].is_held());
     }
 
-    /// A Redis Cluster is up while the master of the lock is down.
+    /// A Redis Cluster is up while the master of the lock is down. A node may be down because of a connection that other locks
+    /// use.
     #[tokio::test(start_paused = true)]
-    async fn a_release_without_connection_is_repeated_after_growing_pauses_while_its_node_is_up() {
-        let setup = Setup::new(1);
-        setup.set(&[FakeMode::Unreachable]);
-        let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
-        let until = setup.ballot.clock.now().plus(LEASE);
-        let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-        setup.ballot.complete_release(&attempt, until, nodes, || {});
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let calls = fake.unsent();
-        assert!((5..=40).contains(&calls), "{calls} calls");
-        setup.set(&[FakeMode::Up(Duration::ZERO)]);
-        setup.ballot.home.finish_tasks(Duration::from_secs(1)).await;
-        assert!(fake.releases() > 0);
-    }
-
-    /// A node may be down because of a connection that other locks use.
-    #[tokio::test(start_paused = true)]
-    async fn a_release_is_repeated_now_and_then_while_its_node_is_down() {
-        let setup = Setup::new(1);
-        setup.set(&[FakeMode::Down]);
-        let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
-        let until = setup.ballot.clock.now().plus(LEASE);
-        let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-        setup.ballot.complete_release(&attempt, until, nodes, || {});
-        tokio::time::sleep(LEASE).await;
-        let calls = fake.unsent();
-        assert!((5..=7).contains(&calls), "{calls} calls");
+    async fn a_release_without_connection_is_repeated_whether_its_node_is_up_or_down() {
+        for (mode, time, expected) in
+            [(FakeMode::Unreachable, 5 * SECOND, 5..=40), (FakeMode::Down, 25 * SECOND, 4..=6)]
+        {
+            let setup = Setup::new(1);
+            setup.set(&[mode]);
+            let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
+            let until = setup.ballot.clock.now().plus(LEASE);
+            let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
+            setup.ballot.complete_release(&attempt, until, nodes, || {});
+            tokio::time::sleep(time).await;
+            let calls = fake.unsent();
+            assert!(expected.contains(&calls), "{mode:?}: {calls} calls");
+            setup.set(&[FakeMode::Up(Duration::ZERO)]);
+            setup.ballot.home.finish_tasks(SECOND).await;
+            assert!(fake.releases() > 0, "{mode:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

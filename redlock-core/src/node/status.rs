@@ -16,7 +16,7 @@ pub enum NodeStatus {
     /// The node accepts operations.
     Up,
     /// The node accepts no operations, for this reason. A node that can recover keeps trying, and changes
-    /// to [`Up`](Self::Up) when it succeeds. Pending releases wait for that.
+    /// to [`Up`](Self::Up) when it succeeds. Pending releases are repeated then, and every 5 s before.
     Down(NodeError),
 }
 
