@@ -160,7 +160,7 @@ pub use error::{
 pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
-pub use lock::Dialect;
+pub use lock::{Dialect, HolderId, HolderIdError};
 pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use node::memory::MemoryNode;
 #[cfg(feature = "postgres")]

@@ -11,6 +11,7 @@ mod mark_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod reader_tests;
+mod repetition;
 #[cfg(test)]
 mod run_tests;
 pub(crate) mod scope;

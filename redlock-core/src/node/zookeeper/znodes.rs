@@ -10,6 +10,7 @@ use super::path::{self, Queue, QueueError};
 use super::requests::{self, Children, CreateKind, ErrorCode, RequestError};
 use super::session::ZookeeperSession;
 use crate::error::{ForeignKind, NodeError, Vote};
+use crate::lock::HolderId;
 
 /// How often an acquisition makes the folder of its lock, which the servers delete when it is empty.
 const FOLDERS: usize = 8;
@@ -37,6 +38,23 @@ pub(super) struct Znode {
     pub(super) path: Option<Arc<str>>,
     /// The number of the session with which it ends.
     pub(super) session: u64,
+}
+
+/// The data of the znode of a holder.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HolderData {
+    /// The lease, which is an upper bound of its rest.
+    pub(super) lease: Option<Duration>,
+    pub(super) holder: Option<HolderId>,
+}
+
+impl HolderData {
+    fn read(data: &[u8]) -> Self {
+        let mut words = std::str::from_utf8(data).unwrap_or_default().split(' ');
+        let lease = words.next().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+        let holder = words.next().and_then(|id| id.parse().ok()).filter(|_| lease.is_some());
+        Self { lease, holder }
+    }
 }
 
 /// The queue of a lock, and the number of its last change.
@@ -130,11 +148,13 @@ impl Znodes {
         }
     }
 
-    /// Returns the lease of a holder, which is an upper bound of its rest. A holder of another program has none.
-    pub(super) async fn rest(&self, folder: &str, holder: &str) -> Option<Duration> {
-        let data = self.session.send(requests::get_data(&format!("{folder}/{holder}"))).ok()?;
-        let millis = String::from_utf8(data.await.ok()?).ok()?.parse().ok()?;
-        Some(Duration::from_millis(millis))
+    /// Returns the data of a holder. A holder of another program has none.
+    pub(super) async fn data(&self, folder: &str, holder: &str) -> HolderData {
+        let path = format!("{folder}/{holder}");
+        let Ok(data) = self.session.send(requests::get_data(&path)) else {
+            return HolderData::default();
+        };
+        data.await.map_or_else(|_| HolderData::default(), |data| HolderData::read(&data))
     }
 
     /// Removes a znode. Returns whether it existed.

@@ -143,7 +143,7 @@ pub async fn a_refusal_changes_nothing_and_reports_the_remaining_lease(stores: T
         "a refusal changes nothing",
         "after a refusal, the lease of the holder is {left:?} instead of {half:?}"
     );
-    if let Vote::Held { remaining: Some(remaining) } = refusal.vote {
+    if let Vote::Held { remaining: Some(remaining), .. } = refusal.vote {
         contract!(
             remaining <= half && remaining + PATIENCE >= half,
             "::Vote::Held",
