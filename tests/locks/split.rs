@@ -105,10 +105,15 @@ impl Job {
     /// Checks that exactly one copy has run each tick, and that nobody was told that the votes stay split.
     async fn runs_each_tick_once(&self, servers: &Servers) {
         let Outcomes { missed, repeated, times } = self.run(servers).await;
-        let counts: HashMap<_, _> = times.iter().map(|(outcome, times)| (outcome, times.len())).collect();
+        let counts: HashMap<_, _> =
+            times.iter().map(|(outcome, times)| (outcome, times.len())).collect();
         assert_eq!((missed, repeated), (Vec::new(), Vec::new()), "{self:?}: {counts:?}");
         assert_eq!(times.get("failed"), None, "{counts:?}");
-        assert_eq!(counts[&"ran".to_owned()] + counts[&"held".to_owned()], self.copies * self.ticks, "{counts:?}");
+        assert_eq!(
+            counts[&"ran".to_owned()] + counts[&"held".to_owned()],
+            self.copies * self.ticks,
+            "{counts:?}"
+        );
     }
 }
 
@@ -130,7 +135,8 @@ mod measured {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn ticks_that_nobody_runs() {
-        let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+        let number =
+            |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
         let (servers, copies) = (number("SERVERS", 5), number("COPIES", 6));
         let down = number("DOWN", 0);
         let ticks = number("TICKS", 1000);
@@ -138,12 +144,21 @@ mod measured {
         let name = std::env::var("JOB").map_or("plain", |job| Box::leak(job.into_boxed_str()));
         let servers = Servers::start(servers).await;
         let _ = down;
-        let Outcomes { missed, repeated, times } = Job { name, copies, ticks, interval }.run(&servers).await;
+        let Outcomes { missed, repeated, times } =
+            Job { name, copies, ticks, interval }.run(&servers).await;
         println!("missed {}, repeated {} of {ticks}", missed.len(), repeated.len());
         for (outcome, mut times) in times {
             times.sort_unstable();
             let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-            println!("{outcome}: {} p50 {} p90 {} p99 {} p99.9 {} max {} us", times.len(), at(0.5), at(0.9), at(0.99), at(0.999), at(1.0));
+            println!(
+                "{outcome}: {} p50 {} p90 {} p99 {} p99.9 {} max {} us",
+                times.len(),
+                at(0.5),
+                at(0.9),
+                at(0.99),
+                at(0.999),
+                at(1.0)
+            );
         }
     }
 }

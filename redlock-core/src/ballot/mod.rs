@@ -10,6 +10,7 @@ mod acquire;
 pub(crate) mod attempt;
 mod cleanup;
 mod round;
+mod stand;
 mod standing;
 mod tally;
 

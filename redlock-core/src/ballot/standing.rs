@@ -1,73 +1,74 @@
 //! The holders that stand in the way of a caller, as the refusals of the nodes name them.
+//!
+//! The model of `tests/model` compiles this file, too.
 
 use smallvec::SmallVec;
 
-use crate::error::{LockError, Vote};
-use crate::lock::HolderId;
 use crate::quorum::quorum;
 
+/// What a node says about the holder of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Stand<H> {
+    /// The caller has the node.
+    Own,
+    /// This holder has the node.
+    Of(H),
+    /// A holder had the node when it refused the caller, and has left it since then.
+    Left,
+    /// The node refuses the caller, and may hide a holder: it shares the lock, has a foreign key, or does not name the holder.
+    Hidden,
+    /// The node has failed to vote.
+    Failed,
+    /// The node has not voted yet.
+    Undecided,
+}
+
 /// The votes of one round for an acquisition, counted by the holders that the refusals name.
-///
-/// A node that has released the lock after its refusal has no holder. Every other refusal without a name, and a foreign key,
-/// may hide a holder.
-#[derive(Debug, Default)]
-pub(crate) struct Standing {
+#[derive(Debug)]
+pub(crate) struct Standing<H> {
     nodes: usize,
     /// The named holders, each with the number of nodes that it has.
-    holders: SmallVec<[(HolderId, usize); 4]>,
+    holders: SmallVec<[(H, usize); 4]>,
     /// Nodes that refuse because a holder has, or had, the lock.
     refused: usize,
-    /// Nodes that may hide a holder.
-    unnamed: usize,
+    hidden: usize,
     failed: usize,
     undecided: usize,
 }
 
-impl Standing {
-    pub(crate) fn of<'v>(votes: impl Iterator<Item = Option<&'v Vote>>) -> Self {
-        let mut standing = Self::default();
-        for vote in votes {
-            standing.count(vote);
+impl<H: Copy + PartialEq> Standing<H> {
+    pub(crate) fn of(stands: impl IntoIterator<Item = Stand<H>>) -> Self {
+        let (nodes, holders) = (0, SmallVec::new());
+        let mut standing = Self { nodes, holders, refused: 0, hidden: 0, failed: 0, undecided: 0 };
+        for stand in stands {
+            standing.count(stand);
         }
         standing
     }
 
-    /// Returns the standing at the end of an acquisition that was refused.
-    pub(crate) fn of_refusal(refused: &LockError) -> Self {
-        match refused {
-            LockError::Contended { votes, .. } | LockError::Split { votes, .. } => {
-                Self::of(votes.iter().map(|(_, vote)| vote))
-            }
-            _ => Self::default(),
-        }
-    }
-
-    fn count(&mut self, vote: Option<&Vote>) {
+    fn count(&mut self, stand: Stand<H>) {
         self.nodes += 1;
-        match vote {
-            None => self.undecided += 1,
-            Some(Vote::Granted) => {}
-            Some(Vote::Failed(_)) => self.failed += 1,
-            Some(Vote::NotHeld | Vote::Foreign { .. }) => self.unnamed += 1,
-            Some(Vote::Held { holder: Some(holder), .. }) => {
+        match stand {
+            Stand::Own => {}
+            Stand::Of(holder) => {
                 self.refused += 1;
-                match self.holders.iter_mut().find(|(other, _)| other == holder) {
+                match self.holders.iter_mut().find(|(other, _)| *other == holder) {
                     Some((_, count)) => *count += 1,
-                    None => self.holders.push((*holder, 1)),
+                    None => self.holders.push((holder, 1)),
                 }
             }
-            Some(Vote::Held { holder: None, remaining }) => {
-                self.refused += 1;
-                self.unnamed += usize::from(remaining.is_none_or(|remaining| !remaining.is_zero()));
-            }
+            Stand::Left => self.refused += 1,
+            Stand::Hidden => self.hidden += 1,
+            Stand::Failed => self.failed += 1,
+            Stand::Undecided => self.undecided += 1,
         }
     }
 
     /// Returns whether all refusals name their holders, and none of these has a quorum by the votes so far.
     pub(crate) fn is_open(&self) -> bool {
         let quorum = quorum(self.nodes);
-        let has_quorum = |(_, count): &(HolderId, usize)| *count >= quorum;
-        self.refused > 0 && self.unnamed == 0 && !self.holders.iter().any(has_quorum)
+        let is_minority = self.holders.iter().all(|(_, count)| *count < quorum);
+        self.refused > 0 && self.hidden == 0 && is_minority
     }
 
     /// Returns whether the votes are split: all nodes have voted or failed, and neither the caller nor any holder can have a
@@ -83,46 +84,35 @@ impl Standing {
     }
 
     /// Returns the holders that have a quorum if they also have the nodes that have failed.
-    fn candidates(&self) -> impl Iterator<Item = HolderId> {
+    fn candidates(&self) -> impl Iterator<Item = H> {
         let missing = quorum(self.nodes).saturating_sub(self.failed);
         self.holders.iter().filter(move |(_, count)| *count >= missing).map(|(holder, _)| *holder)
     }
 
     /// Returns whether nobody may have the lock, so that the caller asks again. A holder that may have nodes that have failed
     /// to vote is taken for one if it is still there since the attempt before: callers whose votes are split have left by then.
-    pub(crate) fn is_worth_repeating(&self, former: &Self) -> bool {
-        let was_there = |holder| former.holders.iter().any(|(other, _)| *other == holder);
+    pub(crate) fn is_worth_repeating(&self, former: Option<&Self>) -> bool {
+        let former = former.map_or(&[][..], |former| &former.holders);
+        let was_there = |holder| former.iter().any(|(other, _)| *other == holder);
         self.may_be_split() && !self.candidates().any(was_there)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::error::{ForeignKind, NodeError};
 
-    /// Returns the standing of votes, one letter for each node: `g` is granted, an upper-case letter a holder, `r` readers,
-    /// `0` a lock that was released after the refusal, `x` a foreign key, `f` a failure, and `-` no vote.
-    fn standing(votes: &str) -> Standing {
-        let votes: Vec<_> = votes.chars().map(vote).collect();
-        Standing::of(votes.iter().map(Option::as_ref))
-    }
-
-    fn vote(letter: char) -> Option<Vote> {
-        let remaining = Some(Duration::from_secs(3));
-        Some(match letter {
-            'g' => Vote::Granted,
-            'r' => Vote::held(remaining),
-            '?' => Vote::held(None),
-            '0' => Vote::held(Some(Duration::ZERO)),
-            'x' => Vote::foreign(ForeignKind::WrongType),
-            'n' => Vote::NotHeld,
-            'f' => Vote::Failed(NodeError::NoReply(Duration::from_millis(50))),
-            '-' => return None,
-            holder => Vote::held_by(HolderId::of(&holder.to_string()), remaining),
-        })
+    /// Returns the standing of votes, one letter for each node: `g` is granted, an upper-case letter a holder, `0` one that has
+    /// left, `?` a hidden one, `f` a failure, and `-` no vote.
+    fn standing(votes: &str) -> Standing<char> {
+        Standing::of(votes.chars().map(|letter| match letter {
+            'g' => Stand::Own,
+            '0' => Stand::Left,
+            '?' => Stand::Hidden,
+            'f' => Stand::Failed,
+            '-' => Stand::Undecided,
+            holder => Stand::Of(holder),
+        }))
     }
 
     #[test]
@@ -141,9 +131,8 @@ mod tests {
             // A holder has a quorum, or has one with the nodes that have failed.
             "AAg", "AAB", "gAf", "ABf", "AAABC", "AABBf", "AAgBf", "gABff",
             // There is no quorum.
-            "gff", "AffBf", "ABCff",
-            // Readers, holders of permits, and nodes that name nobody.
-            "gAr", "ArB", "gA?", "?AB", "gABrC", "gAx", "gAn", // A vote is missing.
+            "gff", "AffBf", "ABCff", // A node hides its holder.
+            "gA?", "?AB", "gAB?C", "?00", // A vote is missing.
             "AB-", "gA-", "AABB-", // Nobody refuses.
             "ggf", "g-f",
         ];
@@ -155,7 +144,8 @@ mod tests {
     /// Another attempt shows whether a holder stays.
     #[test]
     fn a_holder_that_may_have_failed_nodes_has_the_lock_if_it_stays() {
-        let is_repeated = |former, votes| standing(votes).is_worth_repeating(&standing(former));
+        let is_repeated =
+            |former, votes| standing(votes).is_worth_repeating(Some(&standing(former)));
         for (former, votes, expected) in [
             ("", "gAf", true),
             ("gAf", "gBf", true),
@@ -168,7 +158,7 @@ mod tests {
             ("gABff", "gCBff", false),
             ("", "AAf", false),
             ("", "gff", false),
-            ("", "grf", false),
+            ("", "g?f", false),
             ("", "", false),
         ] {
             assert_eq!(is_repeated(former, votes), expected, "{former} {votes}");

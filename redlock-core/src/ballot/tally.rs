@@ -7,6 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Standing;
 use crate::error::Vote;
+use crate::lock::HolderId;
 use crate::node::Reply;
 use crate::quorum::quorum;
 
@@ -94,8 +95,8 @@ impl Tally {
     }
 
     /// Returns the holders in the way of the caller.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::of((0..self.replies.len()).map(|index| self.vote(index)))
+    pub(crate) fn standing(&self) -> Standing<HolderId> {
+        Standing::of((0..self.replies.len()).map(|index| self.vote(index).into()))
     }
 
     /// Returns whether the no votes alone prevent a quorum.
@@ -177,7 +178,6 @@ mod tests {
 
     use super::*;
     use crate::error::NodeError;
-    use crate::lock::HolderId;
 
     const HELD: Vote = Vote::held(Some(Duration::from_secs(3)));
     const GRANTED: Vote = Vote::Granted;
@@ -333,7 +333,7 @@ mod tests {
                 (tally.decision() == Some(Decision::Denied))
                     .then(|| {
                         let standing = tally.standing();
-                        let is_repeated = standing.is_worth_repeating(&Standing::default());
+                        let is_repeated = standing.is_worth_repeating(None);
                         (tally.is_unavailable(), tally.is_foreign(), standing.is_split(), is_repeated)
                     })
             };

@@ -215,7 +215,8 @@ impl Place<'_> {
         if !self.set_if_first(WaiterState::Refused) {
             return Ok(None);
         }
-        let is_split = Standing::of_refusal(&error).may_be_split() || may_hide_a_split(votes);
+        let is_split = Standing::of_refusal(&error).is_some_and(|standing| standing.may_be_split())
+            || may_hide_a_split(votes);
         let subscribed = self.is_subscribed();
         if is_split && subscribed {
             // The other callers got the remaining votes. All of them release their votes, and each

@@ -14,7 +14,7 @@ use crate::guard::LockGuard;
 use crate::jitter::jitter;
 
 /// How often an attempt is repeated at most.
-const REPETITIONS: u32 = 8;
+const REPETITIONS: u32 = 6;
 /// The range of the first pause, in round trips. The range of each later one is twice as long.
 const FIRST_PAUSE: std::ops::Range<f64> = 0.5..4.0;
 /// The shortest time that counts as a round trip: the runtime's timers count milliseconds.
@@ -30,14 +30,16 @@ impl Acquisition {
         mut refused: LockError,
         mut round_trip: Duration,
     ) -> Result<LockGuard, LockError> {
-        let mut former = Standing::default();
+        let mut former = None;
         for repetition in 0..REPETITIONS {
             let standing = Standing::of_refusal(&refused);
-            if !standing.is_worth_repeating(&former) {
+            let Some(standing) =
+                standing.filter(|standing| standing.is_worth_repeating(former.as_ref()))
+            else {
                 break;
-            }
+            };
             tracing::trace!(lock = %self.spec.key(), repetition, "the votes are split");
-            former = standing;
+            former = Some(standing);
             sleep(pause(repetition, round_trip)).await;
             let begun = Instant::now();
             match self.try_once().await {

@@ -151,6 +151,7 @@ impl Worker {
             Ok(Ok((guard, number))) => self.hold(guard, hold, number, lease, renewed).await,
             Ok(Err(
                 LockError::Contended { .. }
+                | LockError::Split { .. }
                 | LockError::Unavailable { .. }
                 | LockError::TimedOut { .. },
             ))
