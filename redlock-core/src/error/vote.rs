@@ -48,6 +48,14 @@ impl Vote {
         Self::Held { holder: Some(holder), remaining }
     }
 
+    /// Returns the holder that a [`Held`](Self::Held) vote names.
+    pub fn holder(&self) -> Option<HolderId> {
+        match self {
+            Self::Held { holder, .. } => *holder,
+            _ => None,
+        }
+    }
+
     /// Creates a [`Foreign`](Self::Foreign) vote, for a key whose value is not a lock.
     pub const fn foreign(found: ForeignKind) -> Self {
         Self::Foreign { found }
