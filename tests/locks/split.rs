@@ -1,12 +1,15 @@
 //! Processes that start a job at the same moment, without a waiting time.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redlock_tests::Servers;
+use futures_util::future::join_all;
+use redlock_tests::{RedisServer, Servers, connect, eventually};
 
+/// The longest time for something that an idle machine does at once.
+const SOON: Duration = Duration::from_secs(10);
 /// The longest time for all ticks, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The time from the order to begin to the first tick.
@@ -23,7 +26,7 @@ impl Drop for Copy {
 }
 
 /// Copies of a service, each of which starts a job at each tick.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 struct Job {
     name: &'static str,
     copies: usize,
@@ -39,8 +42,8 @@ struct Outcomes {
     missed: Vec<usize>,
     /// The ticks that several copies have run.
     repeated: Vec<usize>,
-    /// How many acquisitions had each outcome, and how many microseconds they took.
-    times: HashMap<String, Vec<u64>>,
+    /// How many acquisitions had each outcome.
+    counts: BTreeMap<String, usize>,
 }
 
 impl Job {
@@ -89,9 +92,8 @@ impl Job {
     fn outcomes(&self, text: &str) -> Outcomes {
         let (mut runs, mut outcomes) = (vec![0; self.ticks], Outcomes::default());
         for line in text.lines() {
-            let words: Vec<_> = line.split(' ').collect();
-            let [tick, outcome, micros] = words[..] else { panic!("{line}") };
-            outcomes.times.entry(outcome.to_owned()).or_default().push(micros.parse().unwrap());
+            let (tick, outcome) = line.split_once(' ').unwrap();
+            *outcomes.counts.entry(outcome.to_owned()).or_default() += 1;
             runs[tick.parse::<usize>().unwrap()] += usize::from(outcome == "ran");
         }
         let with = |is: fn(usize) -> bool| {
@@ -104,16 +106,11 @@ impl Job {
 
     /// Checks that exactly one copy has run each tick, and that nobody was told that the votes stay split.
     async fn runs_each_tick_once(&self, servers: &Servers) {
-        let Outcomes { missed, repeated, times } = self.run(servers).await;
-        let counts: HashMap<_, _> =
-            times.iter().map(|(outcome, times)| (outcome, times.len())).collect();
+        let Outcomes { missed, repeated, counts } = self.run(servers).await;
         assert_eq!((missed, repeated), (Vec::new(), Vec::new()), "{self:?}: {counts:?}");
-        assert_eq!(times.get("failed"), None, "{counts:?}");
-        assert_eq!(
-            counts[&"ran".to_owned()] + counts[&"held".to_owned()],
-            self.copies * self.ticks,
-            "{counts:?}"
-        );
+        let expected = [("held", (self.copies - 1) * self.ticks), ("ran", self.ticks)];
+        let expected = expected.map(|(outcome, count)| (outcome.to_owned(), count));
+        assert_eq!(counts, BTreeMap::from(expected), "{self:?}");
     }
 }
 
@@ -129,36 +126,50 @@ async fn of_processes_that_ask_at_the_same_moment_exactly_one_gets_the_lock() {
     }
 }
 
-/// The measurements of `VERIFICATION.md`.
-mod measured {
+/// Of two copies, each gets one of the two servers that are left. The one that is down may have the holder of the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn exactly_one_gets_the_lock_while_a_server_is_down() {
+    let mut servers = Servers::start(3).await;
+    servers[0].kill();
+    Job { name: "plain", copies: 2, ticks: 100, interval: 3 }.runs_each_tick_once(&servers).await;
+}
+
+/// A plain refusal is a `SET` and a look-up on each server, as on one server. Nothing is repeated.
+#[tokio::test]
+async fn a_refusal_because_of_one_holder_costs_two_commands_on_each_server() {
+    let servers = Servers::start(3).await;
+    let [one, other] = [connect(servers.urls()).await, connect(servers.urls()).await];
+    let _guard = one.lock("order:42").try_acquire().await.unwrap();
+    let mut probes = join_all(servers.iter().map(RedisServer::probe)).await;
+    for probe in &mut probes {
+        eventually("each server has the lock", SOON, async || {
+            (probe.keys().await.len() == 1).then_some(())
+        })
+        .await;
+        probe.command::<()>(["CONFIG", "RESETSTAT"]).await;
+    }
+    const REFUSALS: u64 = 20;
+    for _ in 0..REFUSALS {
+        let refused = other.lock("order:42").try_acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "{refused:?}");
+    }
+    for probe in &mut probes {
+        let calls = eventually("the last look-up is executed", SOON, async || {
+            let calls = probe.calls().await;
+            (calls.get("evalsha") == Some(&REFUSALS)).then_some(calls)
+        })
+        .await;
+        assert_eq!(calls.get("set"), Some(&REFUSALS), "{calls:?}");
+    }
+}
+
+mod thorough {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn ticks_that_nobody_runs() {
-        let number =
-            |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-        let (servers, copies) = (number("SERVERS", 5), number("COPIES", 6));
-        let down = number("DOWN", 0);
-        let ticks = number("TICKS", 1000);
-        let interval = number("INTERVAL", 5) as u64;
-        let name = std::env::var("JOB").map_or("plain", |job| Box::leak(job.into_boxed_str()));
-        let servers = Servers::start(servers).await;
-        let _ = down;
-        let Outcomes { missed, repeated, times } =
-            Job { name, copies, ticks, interval }.run(&servers).await;
-        println!("missed {}, repeated {} of {ticks}", missed.len(), repeated.len());
-        for (outcome, mut times) in times {
-            times.sort_unstable();
-            let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-            println!(
-                "{outcome}: {} p50 {} p90 {} p99 {} p99.9 {} max {} us",
-                times.len(),
-                at(0.5),
-                at(0.9),
-                at(0.99),
-                at(0.999),
-                at(1.0)
-            );
-        }
+    async fn exactly_one_gets_the_lock_at_each_of_many_ticks() {
+        let servers = Servers::start(5).await;
+        let job = Job { name: "plain", copies: 6, ticks: 20_000, interval: 5 };
+        job.runs_each_tick_once(&servers).await;
     }
 }

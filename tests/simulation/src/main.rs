@@ -220,7 +220,7 @@ fn the_simulation_finds_servers_with_fast_clocks() {
 
 #[test]
 fn the_simulation_finds_servers_that_vote_at_once_after_a_clock_step() {
-    assert_found(Weakness::SteppedClocks, 6, "two holders at the same time");
+    assert_found(Weakness::SteppedClocks, 33, "two holders at the same time");
 }
 
 #[test]

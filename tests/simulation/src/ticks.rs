@@ -15,7 +15,7 @@ use super::panics;
 use super::server::{Server, WallClock};
 use super::trace::Trace;
 
-const TICKS: u32 = 200;
+const TICKS: u32 = 60;
 const LEASE: Duration = Duration::from_secs(600);
 /// Milliseconds from a client to a server, and back. No repeated attempt ends within two of the longest ones.
 const LATENCY: std::ops::RangeInclusive<u64> = 5..=8;
