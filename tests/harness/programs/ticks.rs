@@ -31,7 +31,7 @@ async fn until(tick: Duration) -> Result<(), Box<dyn Error>> {
 }
 
 async fn acquire(locks: &LockManager, job: &str, tick: u32) -> Result<LockGuard, LockError> {
-    let key = format!("nightly:{tick}");
+    let key = format!("{job}:{tick}");
     let request = if job == "set" {
         locks.lock_all([key.clone(), format!("{key}:report")])
     } else {
