@@ -104,7 +104,7 @@ impl Job {
         outcomes
     }
 
-    /// Checks that exactly one copy has run each tick, and that nobody was told that the votes stay split.
+    /// Checks that exactly one copy has run each tick, and that no votes stay split.
     async fn runs_each_tick_once(&self, servers: &Servers) {
         let Outcomes { missed, repeated, counts } = self.run(servers).await;
         assert_eq!((missed, repeated), (Vec::new(), Vec::new()), "{self:?}: {counts:?}");
@@ -114,8 +114,8 @@ impl Job {
     }
 }
 
-/// Each copy got some of the servers, all were told that another holder has the lock, and nobody did the work: up to 11 % of the
-/// ticks.
+/// In an earlier version, each copy got some of the servers, and took the others for a holder. So up to 11 % of the ticks were
+/// missed.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_processes_that_ask_at_the_same_moment_exactly_one_gets_the_lock() {
     for (servers, copies) in [(3, 4), (5, 6)] {
@@ -126,7 +126,7 @@ async fn of_processes_that_ask_at_the_same_moment_exactly_one_gets_the_lock() {
     }
 }
 
-/// Of two copies, each gets one of the two servers that are left. The one that is down may have the holder of the other.
+/// Each of two copies gets one of the two servers that are left. The third server may have the other copy, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn exactly_one_gets_the_lock_while_a_server_is_down() {
     let mut servers = Servers::start(3).await;
@@ -156,13 +156,13 @@ async fn a_refusal_because_of_one_holder_costs_two_commands_on_each_server() {
         assert!(refused.is_contended(), "{refused:?}");
     }
     for probe in &mut probes {
-        let calls = eventually("the last look-up is executed", SOON, async || {
+        let calls = eventually("the last SET is executed", SOON, async || {
             let calls = probe.calls().await;
-            (calls.get("pttl") >= Some(&REFUSALS)).then_some(calls)
+            (calls["set"] >= REFUSALS).then_some(calls)
         })
         .await;
-        // Of the scripts that may run, only the look-up calls PTTL.
-        assert_eq!([calls["set"], calls["pttl"]], [REFUSALS; 2], "{calls:?}");
+        // Of the scripts that may run, only the look-up calls PTTL. A look-up is left out if the others have decided.
+        assert!(calls["set"] == REFUSALS && calls["pttl"] <= REFUSALS, "{calls:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the votes as what they say about the holders of a lock.
+//! Reads the holders of a lock from the votes.
 
 use super::standing::{Stand, Standing};
 use crate::error::{LockError, Vote};

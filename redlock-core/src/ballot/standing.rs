@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::quorum::quorum;
 
-/// What a node says about the holder of a lock.
+/// The holder of a lock on one node, as its vote shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Stand<H> {
     /// The caller has the node.
@@ -102,8 +102,8 @@ impl<H: Copy + PartialEq> Standing<H> {
 mod tests {
     use super::*;
 
-    /// Returns the standing of votes, one letter for each node: `g` is granted, an upper-case letter a holder, `0` one that has
-    /// left, `?` a hidden one, `f` a failure, and `-` no vote.
+    /// Returns the standing of votes, one letter for each node: `g` stands for a grant, an upper-case letter for a holder, `0`
+    /// for a holder that has left, `?` for a hidden holder, `f` for a failure, and `-` for a missing vote.
     fn standing(votes: &str) -> Standing<char> {
         Standing::of(votes.chars().map(|letter| match letter {
             'g' => Stand::Own,

@@ -26,8 +26,8 @@ pub enum Rule {
     Repetition,
     /// A node whose holder has left has no holder. If broken: it may hide one.
     LeftIsNobody,
-    /// A caller asks once more if a holder has a quorum only together with the nodes that have failed. If broken: it takes
-    /// that holder for one that has the lock.
+    /// A caller asks once more if a holder has a quorum only together with the nodes that have failed. If broken: it gives
+    /// up, as if that holder had the lock.
     DoubtIsRepeated,
     /// The clean-up of an attempt arrives before the next attempt. If broken: it arrives after it.
     CleanUpFirst,
