@@ -85,6 +85,7 @@ type Token = (u8, u8);
 /// The messages of one caller to one node, which arrive in this order: the clean-up of its former attempt, its present
 /// attempt, and the clean-up of that.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a message that is on its way or not")]
 struct Link {
     former_clean_up: bool,
     set: bool,
@@ -164,13 +165,13 @@ impl<const NODES: usize, const CALLERS: usize> Callers<NODES, CALLERS> {
         self.broken != Some(rule)
     }
 
-    fn is_last(&self, caller: &Caller) -> bool {
+    fn is_last(&self, caller: Caller) -> bool {
         caller.attempt + 1 == self.check.attempts
     }
 
     fn may_ask(&self, state: &State<NODES, CALLERS>, caller: usize) -> bool {
         let asks = |other: &&Caller| other.phase == Phase::Asks;
-        let one = &state.callers[caller];
+        let one = state.callers[caller];
         let is_quiet = || {
             let links = state.links.iter().flatten();
             state.callers.iter().all(|other| !asks(&other))
@@ -178,7 +179,7 @@ impl<const NODES: usize, const CALLERS: usize> Callers<NODES, CALLERS> {
                 && (!self.keeps(Rule::CleanUpFirst)
                     || links.clone().all(|link| !link.former_clean_up))
         };
-        let is_fair = !state.callers.iter().filter(asks).any(|other| self.is_last(other));
+        let is_fair = !state.callers.iter().filter(asks).any(|other| self.is_last(*other));
         one.phase == Phase::Pauses && is_fair && (!self.is_last(one) || is_quiet())
     }
 
@@ -219,7 +220,7 @@ impl<const NODES: usize, const CALLERS: usize> Callers<NODES, CALLERS> {
         };
         let one = &mut state.callers[caller];
         one.phase = match is_split && self.keeps(Rule::Repetition) {
-            true if self.is_last(one) => Phase::IsSplit,
+            true if self.is_last(*one) => Phase::IsSplit,
             true => {
                 one.attempt += 1;
                 Phase::Pauses
