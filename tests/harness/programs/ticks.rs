@@ -22,11 +22,11 @@ fn variable<T: FromStr<Err: Error + 'static>>(name: &str) -> Result<T, Box<dyn E
 
 async fn until(tick: Duration) -> Result<(), Box<dyn Error>> {
     loop {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        if now >= tick {
+        let left = tick.saturating_sub(SystemTime::now().duration_since(UNIX_EPOCH)?);
+        if left.is_zero() {
             return Ok(());
         }
-        tokio::time::sleep(tick - now).await;
+        tokio::time::sleep(left).await;
     }
 }
 

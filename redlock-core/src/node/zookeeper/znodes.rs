@@ -52,6 +52,8 @@ impl HolderData {
     fn read(data: &[u8]) -> Self {
         let mut words = std::str::from_utf8(data).unwrap_or_default().split(' ');
         let lease = words.next().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+        // No rest at all would mean that the holder has left.
+        let lease = lease.filter(|lease| !lease.is_zero());
         let holder = words.next().and_then(|id| id.parse().ok()).filter(|_| lease.is_some());
         Self { lease, holder }
     }
@@ -224,3 +226,23 @@ impl Listed {
 }
 
 pub(super) const NO_NODE: RequestError = RequestError::Code(ErrorCode::NoNode);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The data of other programs is anything.
+    #[test]
+    fn only_the_data_of_this_library_names_a_holder() {
+        let (lease, holder) = (Some(Duration::from_secs(30)), Some(HolderId::of("abc")));
+        let read = |data: &str| HolderData::read(data.as_bytes());
+        assert_eq!(read("30000 a9993e364706816a"), HolderData { lease, holder });
+        for data in ["30000", "30000 ", "30000 a9993e36", "30000  a9993e364706816a"] {
+            assert_eq!(read(data), HolderData { lease, holder: None }, "{data:?}");
+        }
+        for data in ["", "10.0.0.1", "-1", "0", "0 a9993e364706816a", " a9993e364706816a"] {
+            assert_eq!(read(data), HolderData::default(), "{data:?}");
+        }
+        assert_eq!(HolderData::read(b"\xff"), HolderData::default());
+    }
+}
