@@ -92,6 +92,22 @@ async fn contention_without_a_holder_asks_for_one_second() {
     assert_eq!(problem(rejection).await["retry_after"], 1);
 }
 
+/// Nobody holds the lock, and the client may try again at once.
+#[tokio::test]
+async fn split_votes_are_a_conflict() {
+    let key = LockKey::new("order:42").unwrap();
+    let rejection = LockRejection::from(LockError::split(key, Votes::default()));
+    assert_eq!(rejection.kind(), RejectionKind::Contended);
+    let expected = json!({
+        "type": "about:blank",
+        "title": "Conflict",
+        "status": 409,
+        "detail": "several requests for this resource came at once; try again later",
+        "retry_after": 1,
+    });
+    assert_eq!(problem(rejection).await, expected);
+}
+
 #[tokio::test]
 async fn the_status_for_contention_changes_no_other() {
     let locked = |error| LockRejection::from(error).with_contended_status(StatusCode::LOCKED);

@@ -90,6 +90,7 @@ impl AcquisitionTimer {
         self.outcome = match error {
             None => "acquired",
             Some(LockError::Contended { .. }) => "contended",
+            Some(LockError::Split { .. }) => "split",
             Some(LockError::Unavailable { .. }) => "unavailable",
             Some(LockError::TimedOut { .. }) => "timed_out",
             Some(LockError::TooManyWaiters { .. }) => "too_many_waiters",

@@ -166,7 +166,8 @@ async fn a_failover_concerns_only_the_locks_of_its_master() {
                     match locks.lock(&key).acquire().await {
                         Ok(guard) => is_released = guard.release().await.is_ok(),
                         // The master refused the release, which is repeated.
-                        Err(LockError::Contended { .. }) if !is_released => {}
+                        Err(LockError::Contended { .. } | LockError::Split { .. })
+                            if !is_released => {}
                         Err(error) => {
                             let reasons = error.diagnostics().to_string();
                             assert!(reasons.contains("CLUSTERDOWN"), "{reasons}");

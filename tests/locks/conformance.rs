@@ -4,6 +4,7 @@
 //! [`node_tests`](redlock_core::test_util::node_tests) has the behaviours that depend on the node. The tests of the actor
 //! node (`tests/node`) run them over it.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -53,11 +54,20 @@ on_each_kind_of_nodes! {
         a_lost_lock_reports_its_loss,
         a_released_lock_is_not_lost,
         a_refusal_reports_the_remaining_lease_and_each_vote,
+        every_node_names_the_same_holder,
         acquire_without_wait_time_and_try_acquire_do_not_wait,
         waiting_ends_at_wait_time,
         a_waiter_gets_the_lock_when_it_is_released,
         invalid_options_and_keys_are_errors,
     ]
+}
+
+on_each_kind_of_nodes! {
+    [
+        postgres_beside_two_redis: Nodes::postgres(1, 2).await,
+        zookeeper_x1: Nodes::zookeeper().await,
+    ]
+    [every_node_names_the_same_holder,]
 }
 
 on_each_kind_of_nodes! {
@@ -234,6 +244,27 @@ async fn a_refusal_reports_the_remaining_lease_and_each_vote(nodes: Nodes) {
     for node in other.nodes() {
         assert!(text.contains(node), "{text}");
     }
+}
+
+/// The id stays while the lock is held. Nodes of different kinds name the same holder, too.
+async fn every_node_names_the_same_holder(nodes: Nodes) {
+    let (one, other) = (nodes.manager().await, nodes.manager().await);
+    let mut ids = HashSet::new();
+    for _ in 0..2 {
+        let guard = one.lock(KEY).expire(LONG / 2).try_acquire().await.unwrap();
+        nodes.all_hold(KEY).await;
+        for extends in [false, true] {
+            if extends {
+                guard.extend(LONG).await.unwrap();
+            }
+            let error = other.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
+            let votes = error.votes().unwrap().iter().filter_map(|(_, vote)| vote);
+            ids.extend(votes.map(|vote| vote.holder().expect("the holder")));
+        }
+        guard.release().await.unwrap();
+        nodes.become_empty().await;
+    }
+    assert_eq!(ids.len(), 2, "{ids:?}");
 }
 
 async fn acquire_without_wait_time_and_try_acquire_do_not_wait(nodes: Nodes) {

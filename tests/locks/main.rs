@@ -13,6 +13,7 @@ mod sets_of_many_processes;
 mod several_keys;
 mod shared;
 mod slow_release;
+mod split;
 mod starvation;
 mod turns;
 mod waiting;

@@ -1,5 +1,6 @@
 //! Locks of several keys: all or none, on each kind of node that can hold them.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockError, LockGuard, LockKey, LockManager, LockState, ReleaseError, scope};
@@ -21,6 +22,7 @@ on_each_kind_of_nodes! {
         a_set_excludes_each_of_its_keys_and_every_overlapping_set,
         a_refused_set_leaves_nothing_on_any_node,
         a_refusal_names_the_first_held_key_and_its_rest,
+        a_refusal_names_a_holder_that_has_all_keys_that_are_held,
         all_keys_have_the_requested_lease,
         a_released_or_dropped_set_is_gone_from_every_node,
         an_extended_set_lasts_longer_on_each_key,
@@ -38,6 +40,27 @@ on_each_kind_of_nodes! {
         a_set_is_lost_and_released_by_a_shutdown,
         overlapping_sets_of_many_callers_never_overlap,
     ]
+}
+
+/// One holder of a key could have a quorum behind another holder of another key, which the nodes name first.
+async fn a_refusal_names_a_holder_that_has_all_keys_that_are_held(nodes: Nodes) {
+    let (one, other) = two(&nodes).await;
+    let named = async |keys: [&str; 3]| {
+        let error = other.lock_all(keys).expire(LONG).try_acquire().await.unwrap_err();
+        assert!(error.is_contended(), "{error:?}");
+        let votes = error.votes().unwrap().iter().filter_map(|(_, vote)| vote);
+        votes.map(|vote| vote.holder().is_some()).collect::<HashSet<_>>()
+    };
+    let _set = one.lock_all(["a", "b"]).expire(LONG).try_acquire().await.unwrap();
+    let _third = one.lock("c").expire(LONG).try_acquire().await.unwrap();
+    for key in ["a", "b", "c"] {
+        nodes.all_hold(key).await;
+    }
+    for (keys, is_named) in
+        [(["a", "b", "free"], true), (["a", "c", "free"], false), (["b", "free", "a"], true)]
+    {
+        assert_eq!(named(keys).await, HashSet::from([is_named]), "{keys:?}");
+    }
 }
 
 fn texts(keys: &[LockKey]) -> Vec<&str> {

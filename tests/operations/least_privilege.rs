@@ -40,6 +40,8 @@ enum Ability {
     Refuse,
     /// `LockError::Contended` has no remaining time, so waiters poll more often.
     TellRemaining,
+    /// `LockError::Contended` does not name the holder.
+    NameHolder,
     /// `HoldError::Unavailable`, with `NotPermitted`; the lock is held until its lease runs out.
     Extend,
     /// `ReleaseError::Unavailable`, with `NotPermitted`; the lock stays until its lease runs out.
@@ -63,7 +65,7 @@ enum Ability {
 }
 
 use Ability::{
-    Acquire, Announce, Connect, Extend, ExtendShared, Fence, Identify, Listen, Refuse,
+    Acquire, Announce, Connect, Extend, ExtendShared, Fence, Identify, Listen, NameHolder, Refuse,
     RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing, TellRemaining,
     WatchClock,
 };
@@ -76,10 +78,10 @@ const PLAIN: &[Right] = &[
     ("&lock:*", &[Listen, Announce]),
     ("+set", &[Acquire]),
     ("+time", &[Fence, Share, WatchClock]),
-    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater, RefuseReader]),
+    ("+get", &[Fence, TellRemaining, NameHolder, Extend, Release, ReleaseLater, RefuseReader]),
     ("+del", &[Release, StopSharing]),
     ("+pexpire", &[Extend, ReleaseLater]),
-    ("+pttl", &[TellRemaining, Extend, ReleaseLater, RefuseReader]),
+    ("+pttl", &[TellRemaining, NameHolder, Extend, ReleaseLater, RefuseReader]),
     ("+zadd", &[Share]),
     ("+zrem", &[StopSharing]),
     ("+zscore", &[ExtendShared, StopSharing]),
@@ -87,7 +89,7 @@ const PLAIN: &[Right] = &[
     ("+zremrangebyscore", &[ExtendShared]),
     ("+pexpireat", &[Share]),
     ("+publish", &[Announce]),
-    ("+evalsha", &[Fence, Share, TellRemaining, Extend, Release, ReleaseLater]),
+    ("+evalsha", &[Fence, Share, TellRemaining, NameHolder, Extend, Release, ReleaseLater]),
     ("+script|load", &[Connect]),
     ("+subscribe", &[Listen]),
     ("+unsubscribe", &[StopListening]),
@@ -101,6 +103,7 @@ const REDISSON: &[Right] = &[
     ("+set", &[Fence]),
     ("+time", &[Fence, WatchClock]),
     ("+hset", &[Acquire]),
+    ("+hkeys", &[NameHolder]),
     ("+hexists", &[Refuse, Extend, Release, ReleaseLater]),
     ("+exists", &[Acquire]),
     ("+del", &[Release]),
@@ -280,9 +283,13 @@ impl Restricted {
         let guard = request(&locks).try_acquire().await.unwrap();
         let stranger = self.manager().await;
         match request(&stranger).try_acquire().await.unwrap_err() {
-            LockError::Contended { remaining: Some(_), .. } => {}
-            LockError::Contended { remaining: None, .. } => {
-                lacking.insert(TellRemaining);
+            LockError::Contended { remaining, votes, .. } => {
+                if remaining.is_none() {
+                    lacking.insert(TellRemaining);
+                }
+                if votes.iter().all(|(_, vote)| vote.and_then(Vote::holder).is_none()) {
+                    lacking.insert(NameHolder);
+                }
             }
             LockError::Unavailable { votes, .. } => {
                 self.assert_not_permitted(&votes);

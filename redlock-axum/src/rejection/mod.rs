@@ -24,6 +24,7 @@ use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOpti
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
 /// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
+/// | [`Contended`](RejectionKind::Contended) | several requests asked at once, and none of them got the lock, also not after repetitions ([`LockError::Split`]) | the same | 1 |
 /// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down or its Tokio runtime has ended | 503 | 1 |
 /// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
 /// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is missing, repeated, empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
@@ -88,7 +89,7 @@ pub(crate) struct LockPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectionKind {
-    /// Another holder has the lock. The client may try again later.
+    /// Another holder has the lock, or several requests asked at once and none of them got it. The client may try again later.
     Contended,
     /// No lock could be acquired: too few nodes answered in time, too many requests wait for
     /// the lock already, or the application is shutting down. The client may try again later.
@@ -183,7 +184,7 @@ impl LockRejection {
     pub fn kind(&self) -> RejectionKind {
         match &self.cause {
             RejectionCause::Lock(error) => match error {
-                LockError::Contended { .. } => RejectionKind::Contended,
+                LockError::Contended { .. } | LockError::Split { .. } => RejectionKind::Contended,
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
                 | LockError::TooManyWaiters { .. }

@@ -64,6 +64,9 @@ impl LockRejection {
     /// client can correct its value.
     pub fn detail(&self) -> String {
         match self.kind() {
+            RejectionKind::Contended if self.lock_error().is_some_and(LockError::is_split) => {
+                "several requests for this resource came at once; try again later".to_owned()
+            }
             RejectionKind::Contended => {
                 "another request is being processed for this resource; try again later".to_owned()
             }

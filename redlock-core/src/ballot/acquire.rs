@@ -123,7 +123,7 @@ impl Ballot {
     }
 
     /// Returns why a round that began at `since` was not granted: its time is over, no quorum of nodes answered, a key is
-    /// foreign, or another holder has the lock.
+    /// foreign, the votes are split, or another holder has the lock.
     fn refusal(
         &self,
         decision: Decision,
@@ -133,7 +133,7 @@ impl Ballot {
         round: &Round<'_>,
     ) -> LockError {
         let (tally, votes) = (&round.tally, round.votes());
-        if decision == Decision::OutOfTime {
+        if decision == Decision::OutOfTime && !tally.is_contended() {
             let (key, elapsed) = (attempt.key().clone(), self.clock.now().since(since));
             return LockError::TimedOut { key, elapsed, expire, votes };
         }
@@ -143,6 +143,9 @@ impl Ballot {
         let key = attempt.spec().key_at(tally.refused_key()).clone();
         if tally.is_foreign() {
             return LockError::ForeignKey { key, votes };
+        }
+        if tally.standing().is_split() {
+            return LockError::Split { key, votes };
         }
         attempt.met_marks.store(tally.takes_marks(), Ordering::SeqCst);
         LockError::Contended { key, remaining: tally.remaining(), votes }

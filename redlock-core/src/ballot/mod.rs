@@ -10,6 +10,8 @@ mod acquire;
 pub(crate) mod attempt;
 mod cleanup;
 mod round;
+mod stand;
+mod standing;
 mod tally;
 
 use std::sync::Arc;
@@ -31,6 +33,7 @@ pub(crate) use acquire::Grant;
 pub(crate) use attempt::{Ask, Attempt, Lease, MinHold};
 use cleanup::NodeRelease;
 use round::Round;
+pub(crate) use standing::Standing;
 use tally::Decision;
 
 /// The nodes that vote, and the settings of the vote.

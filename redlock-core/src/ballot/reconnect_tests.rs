@@ -58,7 +58,7 @@ async fn a_caller_waits_until_so_many_nodes_are_back_that_there_may_be_a_quorum(
 #[tokio::test(start_paused = true)]
 async fn a_caller_does_not_wait_for_nodes_that_cannot_give_a_quorum() {
     let silent = || Vote::Failed(NodeError::NoReply(SHORT));
-    let held = || Vote::Held { remaining: None };
+    let held = || Vote::held(None);
     for votes in [
         [lost(), forbidden(), forbidden()],
         [lost(), silent(), silent()],

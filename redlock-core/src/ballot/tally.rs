@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::Standing;
 use crate::error::Vote;
+use crate::lock::HolderId;
 use crate::node::Reply;
 use crate::quorum::quorum;
 
@@ -71,19 +73,30 @@ impl Tally {
     /// Returns the decision, as soon as further votes can change neither it nor its reason.
     ///
     /// A round without a possible quorum is denied early if refusals, failures or foreign keys alone are the reason. If several
-    /// kinds contribute, the round waits for the other votes: they decide whether the caller should wait for the lock.
+    /// kinds contribute, the round waits for the other votes: they decide whether the caller should wait for the lock. So do
+    /// refusals because of different holders, none of which has a quorum yet: the votes may be split.
     pub(crate) fn decision(&self) -> Option<Decision> {
         if self.granted >= self.quorum() {
             Some(Decision::Granted)
-        } else if self.refused >= self.blocking()
-            || self.failed >= self.quorum()
+        } else if self.failed >= self.quorum()
             || self.is_foreign()
             || self.undecided() == 0
+            || (self.is_contended() && !self.standing().is_open())
         {
             Some(Decision::Denied)
         } else {
             None
         }
+    }
+
+    /// Returns whether the refusals because of holders alone prevent a quorum.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.refused >= self.blocking()
+    }
+
+    /// Returns the holders in the way of the caller.
+    pub(crate) fn standing(&self) -> Standing<HolderId> {
+        Standing::of((0..self.replies.len()).map(|index| self.vote(index).into()))
     }
 
     /// Returns whether the no votes alone prevent a quorum.
@@ -93,7 +106,7 @@ impl Tally {
 
     /// Returns whether the nodes that failed to vote prevent a quorum on their own, and the refusals do not.
     pub(crate) fn is_unavailable(&self) -> bool {
-        self.failed >= self.blocking() && self.refused < self.blocking()
+        self.failed >= self.blocking() && !self.is_contended()
     }
 
     /// Returns whether foreign keys are the reason for the missing quorum, regardless of the votes that are
@@ -114,7 +127,7 @@ impl Tally {
             return None;
         }
         let held = self.replies().filter_map(|reply| match reply.vote {
-            Vote::Held { remaining } => remaining,
+            Vote::Held { remaining, .. } => remaining,
             _ => None,
         });
         let mut held: Vec<_> = held.collect();
@@ -166,7 +179,7 @@ mod tests {
     use super::*;
     use crate::error::NodeError;
 
-    const HELD: Vote = Vote::Held { remaining: Some(Duration::from_secs(3)) };
+    const HELD: Vote = Vote::held(Some(Duration::from_secs(3)));
     const GRANTED: Vote = Vote::Granted;
 
     fn failed() -> Vote {
@@ -225,13 +238,34 @@ mod tests {
         assert!(!split.is_unavailable());
         assert_eq!(split.remaining(), None, "no holder has a quorum");
         assert_eq!(tally(3, [HELD, HELD]).remaining(), Some(Duration::from_secs(3)));
-        let held = |secs| Vote::Held { remaining: Some(Duration::from_secs(secs)) };
+        let held = |secs| Vote::held(Some(Duration::from_secs(secs)));
         let stale = tally(3, [held(600), held(1), held(2)]);
         assert_eq!(
             stale.remaining(),
             Some(Duration::from_secs(2)),
             "two of three nodes are free then"
         );
+    }
+
+    /// Refusals because of one holder decide as soon as it has a quorum. Of different holders, each may still get one.
+    #[test]
+    fn refusals_that_name_different_holders_do_not_decide_early() {
+        let [a, b, c] = ["a", "b", "c"].map(|token| Vote::held_by(HolderId::of(token), None));
+        let decision =
+            |nodes, votes: &[&Vote]| tally(nodes, votes.iter().copied().cloned()).decision();
+        let denied = Some(Decision::Denied);
+        assert_eq!(decision(3, &[&a, &a]), denied);
+        assert_eq!(decision(3, &[&a, &b]), None);
+        assert_eq!(decision(3, &[&a, &b, &GRANTED]), denied);
+        assert_eq!(decision(5, &[&a, &b, &a]), None);
+        assert_eq!(decision(5, &[&a, &b, &c, &b]), None);
+        assert_eq!(decision(5, &[&a, &b, &a, &a]), denied);
+        // Of an even number of nodes, the half is no quorum.
+        assert_eq!(decision(2, &[&a]), None);
+        assert_eq!(decision(4, &[&a, &a]), None);
+        assert_eq!(decision(4, &[&a, &a, &a]), denied);
+        // A node that does not name its holder.
+        assert_eq!(decision(3, &[&a, &HELD]), denied);
     }
 
     fn foreign() -> Vote {
@@ -282,19 +316,26 @@ mod tests {
         #[test]
         fn the_reason_of_a_denial_does_not_depend_on_the_order_of_the_votes(
             (votes, shuffled) in (1..=7_usize)
-                .prop_flat_map(|nodes| vec(0..4_usize, nodes))
+                .prop_flat_map(|nodes| vec(0..8_usize, nodes))
                 .prop_flat_map(|votes| (Just(votes.clone()), Just(votes).prop_shuffle()))
         ) {
+            let freed = Vote::held(Some(Duration::ZERO));
+            let [a, b, c] = ["a", "b", "c"].map(|token| Vote::held_by(HolderId::of(token), None));
+            let kinds = [GRANTED, HELD, foreign(), failed(), freed, a, b, c];
             // Returns `None` if the lock is granted.
             let reason = |votes: &[usize]| {
                 let mut tally = Tally::new(votes.len());
                 let mut votes = votes.iter().enumerate();
                 while tally.decision().is_none() {
                     let (index, vote) = votes.next().expect("all votes decide the round");
-                    tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone().into());
+                    tally.count(index, kinds[*vote].clone().into());
                 }
                 (tally.decision() == Some(Decision::Denied))
-                    .then(|| (tally.is_unavailable(), tally.is_foreign()))
+                    .then(|| {
+                        let standing = tally.standing();
+                        let is_repeated = standing.is_worth_repeating(None);
+                        (tally.is_unavailable(), tally.is_foreign(), standing.is_split(), is_repeated)
+                    })
             };
             proptest::prop_assert_eq!(reason(&votes), reason(&shuffled));
         }

@@ -121,13 +121,46 @@ async fn a_quorum_refuses_without_waiting_for_the_others() {
 
 /// Another library never decides on a split of one to one.
 #[tokio::test(start_paused = true)]
-async fn a_split_vote_is_contended_and_released() {
+async fn a_split_vote_is_no_refusal_and_is_released() {
     let setup = Setup::new(2);
     setup.nodes[0].occupy(Duration::from_secs(3));
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
-    assert!(matches!(refusal, LockError::Contended { remaining: None, .. }), "{refusal:?}");
+    assert!(refusal.is_split() && !refusal.is_contended(), "{refusal:?}");
     setup.nodes[0].forget();
     assert!(setup.free().await);
+}
+
+/// The silent nodes may have the same holder as one of the others.
+#[tokio::test(start_paused = true)]
+async fn refusals_because_of_different_holders_wait_for_the_other_votes() {
+    let setup = Setup::new(5);
+    let occupy = |holders: [&str; 5]| {
+        for (node, holder) in setup.nodes.iter().zip(holders) {
+            node.occupy_by(holder, Duration::from_secs(3));
+        }
+    };
+    let acquire = async || {
+        let start = Instant::now();
+        let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
+        (refusal, start.elapsed())
+    };
+    occupy(["one", "two", "three", "one", "one"]);
+    let slow = FakeMode::Up(NODE_TIMEOUT / 2);
+    setup.set(&[UP, UP, UP, slow, slow]);
+    let (refusal, elapsed) = acquire().await;
+    assert!(refusal.is_contended(), "{refusal:?}");
+    assert!(elapsed >= NODE_TIMEOUT / 2, "{elapsed:?}");
+    occupy(["one", "two", "three", "one", "two"]);
+    let (refusal, _) = acquire().await;
+    assert!(refusal.is_split(), "{refusal:?}");
+    setup.set(&[UP, UP, UP, slow, FROZEN]);
+    let (refusal, elapsed) = acquire().await;
+    assert!(refusal.is_contended(), "the frozen node may have the first holder: {refusal:?}");
+    assert!(elapsed <= NODE_TIMEOUT + Duration::from_millis(2), "{elapsed:?}");
+    // A lease that is over before the silent node counts as failed.
+    let short = NODE_TIMEOUT / 4;
+    let refusal = setup.ballot.acquire(&attempt(), short).await.unwrap_err();
+    assert!(refusal.is_contended(), "{refusal:?}");
 }
 
 #[tokio::test(start_paused = true)]

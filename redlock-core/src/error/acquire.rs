@@ -14,6 +14,7 @@ use crate::key::{KeyError, LockKey};
 /// | variant | cause | retry |
 /// |---|---|---|
 /// | [`Contended`](Self::Contended) | another holder has the lock | yes, later |
+/// | [`Split`](Self::Split) | several callers asked at once, and none of them got a quorum of nodes | yes |
 /// | [`Unavailable`](Self::Unavailable) | no quorum of nodes replied | when the nodes are back |
 /// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted the lock, because the nodes, the network or this process were slow | with a longer lease |
 /// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect | after the key was removed |
@@ -33,12 +34,22 @@ pub enum LockError {
         /// The key of the lock.
         key: LockKey,
         /// The rest of the holder's lease, counted from the refusal. The holder may release the lock
-        /// before, or extend it. `None` if no holder has a quorum: several callers got some nodes each,
-        /// and all of them release these nodes.
+        /// before, or extend it. `None` if it is not known: too few nodes refuse the lock.
         remaining: Option<Duration>,
         /// The vote of each node. Empty if the votes did not decide: another caller of this
         /// manager holds the lock (then there is a `remaining`), a [fair](crate::LockRequest::fair) caller is first, or
         /// the waiting time ended before this caller's turn. The message says which.
+        votes: Votes,
+    },
+    /// The votes are split: several callers asked for the lock at the same time, each got some nodes, and none has a
+    /// quorum. So nobody holds the lock. Each caller has released its nodes, and has asked again after a random pause, also
+    /// without a waiting time. This is the error of a caller whose last attempt was split, too.
+    #[error("the votes are split: several callers asked at once, and none has a quorum of nodes")]
+    #[non_exhaustive]
+    Split {
+        /// The key of the lock.
+        key: LockKey,
+        /// The vote of each node.
         votes: Votes,
     },
     /// No quorum of nodes replied in time. Another caller may or may not hold the lock.
@@ -140,6 +151,11 @@ impl LockError {
         Self::Contended { key, remaining, votes }
     }
 
+    /// Creates a [`Split`](Self::Split) error, for tests of code that handles a `LockError`.
+    pub fn split(key: LockKey, votes: Votes) -> Self {
+        Self::Split { key, votes }
+    }
+
     /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `LockError`.
     pub fn unavailable(key: LockKey, votes: Votes) -> Self {
         Self::Unavailable { key, votes }
@@ -180,6 +196,7 @@ impl LockError {
     fn key_and_votes(&self) -> (Option<&LockKey>, Option<&Votes>) {
         match self {
             Self::Contended { key, votes, .. }
+            | Self::Split { key, votes }
             | Self::Unavailable { key, votes }
             | Self::TimedOut { key, votes, .. }
             | Self::ForeignKey { key, votes } => (Some(key), Some(votes)),
@@ -189,10 +206,15 @@ impl LockError {
         }
     }
 
-    /// Returns whether another holder has the lock. False for errors of the infrastructure and of the
-    /// caller.
+    /// Returns whether another holder has the lock, so that somebody else does the work. False for a [`Split`](Self::Split),
+    /// and for errors of the infrastructure and of the caller.
     pub fn is_contended(&self) -> bool {
         matches!(self, Self::Contended { .. })
+    }
+
+    /// Returns whether the votes are [split](Self::Split): nobody holds the lock, and nobody does the work.
+    pub fn is_split(&self) -> bool {
+        matches!(self, Self::Split { .. })
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::lock::HolderId;
+
 /// The vote of one node on one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,8 +15,13 @@ pub enum Vote {
     /// No: another holder has the lock on this node.
     #[non_exhaustive]
     Held {
+        /// The holder. `None` if the node did not name it: several holders [share](crate::LockRequest::shared) the
+        /// lock, have a part of its keys each, or are waited for; the lock was released after the refusal; or the node
+        /// does not know the holder.
+        holder: Option<HolderId>,
         /// The rest of the other holder's lease on this node, unless it releases or extends the lock
-        /// before. It may be an upper bound. `None` if the node did not report it.
+        /// before. It may be an upper bound. Zero without a holder if the lock was released after the refusal. `None`
+        /// if the node did not report it.
         remaining: Option<Duration>,
     },
     /// No: the lock is not, or no longer, on this node, and can neither be extended nor released.
@@ -30,10 +37,23 @@ pub enum Vote {
 }
 
 impl Vote {
-    /// Creates a [`Held`](Self::Held) vote. `remaining` is the rest of the holder's lease on this node,
-    /// or `None` if the node does not know it.
+    /// Creates a [`Held`](Self::Held) vote that does not name the holder. `remaining` is the rest of the holder's lease on
+    /// this node, or `None` if the node does not know it.
     pub const fn held(remaining: Option<Duration>) -> Self {
-        Self::Held { remaining }
+        Self::Held { holder: None, remaining }
+    }
+
+    /// Creates a [`Held`](Self::Held) vote that names the holder, which has the lock of all keys alone.
+    pub const fn held_by(holder: HolderId, remaining: Option<Duration>) -> Self {
+        Self::Held { holder: Some(holder), remaining }
+    }
+
+    /// Returns the holder that a [`Held`](Self::Held) vote names.
+    pub fn holder(&self) -> Option<HolderId> {
+        match self {
+            Self::Held { holder, .. } => *holder,
+            _ => None,
+        }
     }
 
     /// Creates a [`Foreign`](Self::Foreign) vote, for a key whose value is not a lock.
@@ -46,10 +66,13 @@ impl fmt::Display for Vote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Granted => f.write_str("granted"),
-            Self::Held { remaining: Some(remaining) } => {
-                write!(f, "held by another holder for {remaining:?}")
+            Self::Held { holder, remaining } => {
+                match holder {
+                    Some(holder) => write!(f, "held by {holder}")?,
+                    None => f.write_str("held by another holder")?,
+                }
+                remaining.map_or(Ok(()), |remaining| write!(f, " for {remaining:?}"))
             }
-            Self::Held { remaining: None } => f.write_str("held by another holder"),
             Self::NotHeld => f.write_str("not held"),
             Self::Foreign { found } => write!(f, "not a lock of this dialect: {found}"),
             Self::Failed(error) => write!(f, "failed: {error}"),

@@ -1,11 +1,13 @@
 //! The lock as the nodes see it: its keys, its mode and its dialect, and the token of an attempt.
 
+mod holder_id;
 mod keys;
 mod mode;
 mod token;
 
 use crate::key::LockKey;
 
+pub use holder_id::{HolderId, HolderIdError};
 pub use keys::Keys;
 pub(crate) use mode::ByDialect;
 pub use mode::{Dialect, Mark, Mode};

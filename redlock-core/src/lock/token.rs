@@ -5,6 +5,7 @@ use std::fmt;
 use rand::RngExt;
 
 use super::Dialect;
+use super::holder_id::{HolderId, digest};
 use crate::random::with_random;
 
 /// A token: the random value that proves the ownership of a lock, in the form that the dialect
@@ -62,6 +63,22 @@ impl Token {
     pub fn as_str(&self) -> &str {
         // `text` contains only ASCII characters, so the conversion does not fail.
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    /// Returns the public id of the holder with this token. A node names it in its refusals.
+    pub fn holder_id(&self) -> HolderId {
+        HolderId::of_digest(self.digest())
+    }
+
+    /// Returns a digest that begins with the [`holder_id`](Self::holder_id). The token does not follow from it.
+    pub(crate) fn digest(&self) -> [u8; 16] {
+        digest(self.as_str())
+    }
+
+    /// Returns the digest as hexadecimal digits.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn digest_text(&self) -> Box<str> {
+        String::from_utf8_lossy(&hex(self.digest())).into()
     }
 
     /// Returns the bytes of the text.

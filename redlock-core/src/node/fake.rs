@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clock::fake::RuntimeClock;
 use crate::error::{NodeError, Vote};
-use crate::lock::LockSpec;
+use crate::lock::{HolderId, LockSpec};
 use crate::node::memory::MemoryNode;
 
 /// A node that executes operations in order, like a server with the commands of one connection.
@@ -105,8 +105,8 @@ impl FakeStore {
                 self.counter += 1;
                 Vote::Granted
             }
-            (Operation::Acquire(..), Some((_, remaining))) => {
-                Vote::Held { remaining: Some(remaining) }
+            (Operation::Acquire(..), Some((holder, remaining))) => {
+                Vote::held_by(HolderId::of(holder), Some(remaining))
             }
             (Operation::Extend(token, expire), Some((own, remaining))) if own == token => {
                 self.holder = Some((token.clone(), now + remaining.max(*expire)));
@@ -222,7 +222,12 @@ impl FakeNode {
 
     /// Sets the lock of another process.
     pub(crate) fn occupy(&self, expire: Duration) {
-        self.store.lock().holder = Some(("other".to_owned(), Instant::now() + expire));
+        self.occupy_by("other", expire);
+    }
+
+    /// Sets a lock for the holder with this token.
+    pub(crate) fn occupy_by(&self, token: &str, expire: Duration) {
+        self.store.lock().holder = Some((token.to_owned(), Instant::now() + expire));
     }
 
     /// Removes the lock, as a restart without the data does.

@@ -185,7 +185,9 @@
 //!                 locks.insert(name, (op.token, now + lease));
 //!                 Vote::Granted
 //!             }
-//!             (Action::Acquire { .. }, Some((_, end))) => Vote::held(Some(end - now)),
+//!             (Action::Acquire { .. }, Some((holder, end))) => {
+//!                 Vote::held_by(holder.holder_id(), Some(end - now))
+//!             }
 //!             (Action::Extend { lease, .. }, Some((token, end))) if token == op.token => {
 //!                 locks.insert(name, (token, end.max(now + lease)));
 //!                 Vote::Granted

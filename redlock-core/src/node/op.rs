@@ -40,6 +40,10 @@ impl Op {
 /// table: the manager sets a lock again on a node that has lost it, and the node may still have some of its
 /// keys. `Acquire` then sets all of them.
 ///
+/// A refused `Acquire` names the holder by [`Token::holder_id`](Token::holder_id), if one token alone holds the keys that are
+/// held, and does not share them. A manager with several nodes finds out in this way that its callers and those of other
+/// managers have some nodes each, and lets its callers ask again. A refusal that names nobody counts as that of a holder.
+///
 /// On every action, a node may also vote [`Vote::Foreign`] if a key holds something other than a lock, and
 /// [`Vote::Failed`]. A node replies to an unknown action with
 /// [`NodeError::Server`](crate::NodeError::Server).
@@ -55,10 +59,10 @@ pub enum Action {
         lease: Duration,
         /// Whether the node gives the holder a fencing number, see [`Reply::number`].
         fenced: bool,
-        /// Whether a refusal should contain the remaining lease, which may cost the node another round
-        /// trip. If this is `false`, the caller does not need the remaining lease, and the node replies
-        /// without that round trip. A node that learns the remaining lease together with the refusal
-        /// always returns it. If a node never returns it (`Held { remaining: None }`), its waiters poll.
+        /// Whether a refusal should contain the holder and the remaining lease, which may cost the node another round
+        /// trip. If this is `false`, the caller needs neither, and the node replies
+        /// without that round trip. A node that learns them together with the refusal
+        /// always returns them. If a node never returns it (`Held { remaining: None }`), its waiters poll.
         lookup: bool,
         /// Whether a node has said to this caller that it [takes marks](Reply::takes_marks) at this lock. Only then the
         /// node has to distinguish living holders from the marks that were left behind: marks alone do not refuse the

@@ -249,7 +249,7 @@ async fn a_set_for_which_each_node_names_another_key_waits_until_its_wait_time_i
     let request = here.lock_all(["a", "b"]).wait_time(SECOND);
     let begun = Instant::now();
     let error = request.acquire().await.unwrap_err();
-    assert!(error.is_contended() && begun.elapsed() >= SECOND, "{error:?}");
+    assert!(error.is_split() && begun.elapsed() >= SECOND, "{error:?}");
     assert!(here.queues().is_empty() && there.queues().is_empty());
 }
 
@@ -267,7 +267,7 @@ async fn a_set_pauses_while_the_nodes_name_one_key_and_then_another() {
     }
     let locks = locks.connect().await.unwrap();
     let request = locks.lock_all(["a", "b"]).wait_time(SECOND);
-    assert!(request.acquire().await.unwrap_err().is_contended());
+    assert!(request.acquire().await.unwrap_err().is_split());
     let questions = questions[0].load(Ordering::SeqCst);
     // Some are followed by a long pause, because both nodes name the same key.
     assert!((4..=70).contains(&questions), "{questions} questions in a second");

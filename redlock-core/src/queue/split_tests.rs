@@ -15,8 +15,8 @@ const MILLI: Duration = Duration::from_millis(1);
 #[tokio::test(start_paused = true)]
 async fn releases_during_a_split_vote_do_not_shorten_the_back_off() {
     let (locks, nodes) = nodes(3);
-    for node in &nodes[..2] {
-        node.occupy(60 * SECOND);
+    for (node, other) in nodes.iter().zip(["one", "two"]) {
+        node.occupy_by(other, 60 * SECOND);
     }
     let waiter = tokio::spawn(async move { wait(&locks, "a").await.map(drop) });
     for _ in 0..1000 {

@@ -13,6 +13,7 @@ use super::key_queue::KeyQueue;
 use super::place::{LastAsk, Place};
 use super::sleep::{Pause, left};
 use super::waiter::WaiterState;
+use crate::ballot::Standing;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::jitter::jitter;
 use crate::lease::Held;
@@ -182,9 +183,13 @@ impl Place<'_> {
             return self.no_quorum(error, deadline);
         }
         let now = Instant::now();
-        let LockError::Contended { key, remaining, votes } = &error else {
-            self.record_quorum();
-            return Err(error);
+        let (key, remaining, votes) = match &error {
+            LockError::Contended { key, remaining, votes } => (key, *remaining, votes),
+            LockError::Split { key, votes } => (key, None, votes),
+            _ => {
+                self.record_quorum();
+                return Err(error);
+            }
         };
         self.waiting_since.get_or_insert(now);
         self.outage_backoff = None;
@@ -210,7 +215,8 @@ impl Place<'_> {
         if !self.set_if_first(WaiterState::Refused) {
             return Ok(None);
         }
-        let is_split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
+        let is_split = Standing::of_refusal(&error).is_some_and(|standing| standing.may_be_split())
+            || may_hide_a_split(votes);
         let subscribed = self.is_subscribed();
         if is_split && subscribed {
             // The other callers got the remaining votes. All of them release their votes, and each
@@ -225,7 +231,7 @@ impl Place<'_> {
         if remaining.is_some() {
             self.backoff = Backoff::new();
         }
-        Ok(Some(match *remaining {
+        Ok(Some(match remaining {
             // A release that was published before the subscription was missed: ask once more.
             _ if !subscribed => Pause::Subscribe,
             Some(remaining) => Pause::Release(poll_pause(remaining)),
@@ -335,6 +341,13 @@ fn is_outage(error: &LockError) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns whether several callers may have got votes, although nodes do not name the holders that they have.
+fn may_hide_a_split(votes: &Votes) -> bool {
+    let any = |is: fn(&Vote) -> bool| votes.iter().any(|(_, vote)| vote.is_some_and(is));
+    any(|vote| *vote == Vote::Granted)
+        && any(|vote| matches!(vote, Vote::Held { holder: None, .. }))
 }
 
 /// Returns whether the nodes may answer soon. A missing permission, or a server that is configured twice,

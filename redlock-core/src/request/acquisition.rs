@@ -3,6 +3,7 @@
 //! ```text
 //! run ─┬─ share_in_scope       the scope of the caller holds the lock: share or refuse it
 //!      ├─ try_once             without a waiting time: one attempt
+//!      ├─ repeat               the votes are split: further attempts
 //!      └─ wait                 until the queue says what to do next
 //!           ├─ ask_nodes       nothing is in the way
 //!           ├─ take            a holder of this process has handed the lock over
@@ -81,13 +82,20 @@ impl Acquisition {
             return Ok(guard);
         }
         let deadline = match self.options.wait_time {
-            None => return self.try_once().await,
+            None => {
+                let begun = Instant::now();
+                return match self.try_once().await {
+                    // Boxed, because this is rare and the future would enlarge the future of every acquisition.
+                    Err(refused) => Box::pin(self.repeat(refused, begun.elapsed())).await,
+                    granted => granted,
+                };
+            }
             // A deadline that the clock cannot represent is no deadline.
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
         };
         // Boxed, because the future would enlarge the futures of requests that do not wait.
-        match Box::pin(self.wait(deadline)).await {
+        let waited = match Box::pin(self.wait(deadline)).await {
             // A server that is back is used at once.
             Err(LockError::Unavailable { votes, .. })
                 if Box::pin(self.reconnect(&votes, deadline)).await =>
@@ -95,6 +103,11 @@ impl Acquisition {
                 Box::pin(self.wait(deadline)).await
             }
             result => result,
+        };
+        match waited {
+            // The waiting time was too short for the repetitions of a caller that does not wait.
+            Err(refused) => Box::pin(self.repeat(refused, Duration::ZERO)).await,
+            granted => granted,
         }
     }
 
@@ -165,7 +178,7 @@ impl Acquisition {
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. A fair caller
     /// is also refused if another fair caller waits.
-    async fn try_once(&self) -> Result<LockGuard, LockError> {
+    pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
             return Err(conflict);
         }
@@ -176,7 +189,9 @@ impl Acquisition {
         match self.ask_nodes(&mut Ask::default()).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
             // task.
-            Err(refused @ LockError::Contended { .. }) => self.share_in_scope()?.ok_or(refused),
+            Err(refused @ (LockError::Contended { .. } | LockError::Split { .. })) => {
+                self.share_in_scope()?.ok_or(refused)
+            }
             result => result,
         }
     }

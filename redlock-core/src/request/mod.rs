@@ -11,6 +11,7 @@ mod mark_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod reader_tests;
+mod repetition;
 #[cfg(test)]
 mod run_tests;
 pub(crate) mod scope;
@@ -86,7 +87,8 @@ impl LockRequest {
         Acquisition::new(self.clone()).map(drop)
     }
 
-    /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time).
+    /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time). If the votes are
+    /// [split](LockError::Split), so that nobody has the lock, the attempt is repeated up to 6 times, after random pauses.
     ///
     /// # Errors
     ///
@@ -103,7 +105,7 @@ impl LockRequest {
 
     /// Acquires the lock, waiting up to [`wait_time`](Self::wait_time) while another holds it.
     ///
-    /// Without a [`wait_time`](Self::wait_time), makes one attempt.
+    /// Without a [`wait_time`](Self::wait_time), makes one attempt, as [`try_acquire`](Self::try_acquire) does.
     ///
     /// # Outages
     ///

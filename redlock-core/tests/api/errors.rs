@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_core::{
-    ConnectError, ForeignKind, HoldError, InvalidOption, KeyError, LockError, LockKey, LostError,
-    NodeError, ReleaseError, RunError, Vote, Votes,
+    ConnectError, ForeignKind, HoldError, HolderId, InvalidOption, KeyError, LockError, LockKey,
+    LostError, NodeError, ReleaseError, RunError, Vote, Votes,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,6 +45,7 @@ fn each_vote_says_what_the_node_answered() {
     for (vote, text) in [
         (Vote::held(Some(SECOND)), "held by another holder for 1s"),
         (Vote::held(None), "held by another holder"),
+        (Vote::held_by(HolderId::of("abc"), Some(SECOND)), "held by a9993e364706816a for 1s"),
         (foreign, "not a lock of this dialect: a key without a time to live"),
         (Vote::Failed(restarted), "failed: restarted 1s ago, votes again in 2s"),
         (Vote::Failed(unknown), "failed: uptime unknown (INFO denied), votes in 500ms"),
@@ -74,6 +75,7 @@ fn errors_of_one_lock() -> Vec<(Box<dyn Error>, &'static str, String)> {
         LockError::contended(key(), None, votes()) => "the lock is held by another holder",
         LockError::contended(key(), Some(SECOND), Votes::default()) => "the lock is held by another caller of this process for 1s",
         LockError::contended(key(), None, Votes::default()) => "other callers wait for the lock, and come first",
+        LockError::split(key(), votes()) => "the votes are split: several callers asked at once",
         LockError::unavailable(key(), votes()) => "no quorum of nodes answered",
         LockError::timed_out(key(), 2 * SECOND, SECOND, votes()) => "within its lease of 1s (waited 2s)",
         LockError::foreign_key(key(), votes()) => "is not a lock of this dialect",
@@ -117,16 +119,19 @@ fn messages_of_errors_and_of_their_sources_name_no_key_and_no_node_but_diagnosti
             with_votes += 1;
         }
     }
-    assert_eq!(with_votes, 11);
+    assert_eq!(with_votes, 12);
 }
 
 #[test]
 fn an_error_gives_access_to_its_key_and_its_votes() {
     let contended = LockError::contended(key(), Some(SECOND), votes());
-    assert!(contended.is_contended());
+    assert!(contended.is_contended() && !contended.is_split());
+    let split = LockError::split(key(), votes());
+    assert!(split.is_split() && !split.is_contended());
     assert_eq!(contended.key(), Some(&key()));
     for error in [
         contended,
+        LockError::split(key(), votes()),
         LockError::unavailable(key(), votes()),
         LockError::timed_out(key(), SECOND, SECOND, votes()),
         LockError::foreign_key(key(), votes()),

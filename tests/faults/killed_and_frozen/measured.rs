@@ -107,7 +107,7 @@ async fn noticed_after(fault: Fault, struck: usize, servers: usize) -> f64 {
                             drop(guard);
                         }
                         // The release of the previous guard is still pending.
-                        Err(LockError::Contended { .. }) => {}
+                        Err(LockError::Contended { .. } | LockError::Split { .. }) => {}
                         Err(LockError::Unavailable { .. }) => {
                             let late = lateness.so_far().saturating_sub(late);
                             return begun.elapsed().saturating_sub(late);

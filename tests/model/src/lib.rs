@@ -13,10 +13,11 @@
 //! 6. [`World`]: the faults that may happen; [`Claim`]: the claims that hold in spite of them;
 //! 7. `tests/exhaustive`: the rule that each kind of fault makes necessary.
 //!
-//! [`session`] is a second model: a lock that ends with a session, as in ZooKeeper.
+//! [`session`] is a second model: a lock that ends with a session, as in ZooKeeper. [`split`] is a third one: callers that
+//! ask at the same moment, so that none of them has a quorum.
 //!
 //! `time` counts in ticks. Validity and quorum are the library's own functions: the model compiles
-//! `validity.rs` and `quorum.rs` of redlock-core. `symmetry` and the `settle` of [`State`] keep the number
+//! `validity.rs`, `quorum.rs` and `standing.rs` of redlock-core. `symmetry` and the `settle` of [`State`] keep the number
 //! of states small.
 //!
 //! # Orphans
@@ -56,6 +57,7 @@ mod node;
 mod rules;
 pub mod session;
 mod site;
+pub mod split;
 mod state;
 mod step;
 mod symmetry;
@@ -64,6 +66,8 @@ mod world;
 
 #[path = "../../../redlock-core/src/quorum.rs"]
 mod quorum;
+#[path = "../../../redlock-core/src/ballot/standing.rs"]
+mod standing;
 #[path = "../../../redlock-core/src/validity.rs"]
 #[allow(
     dead_code,

@@ -55,7 +55,7 @@ impl Store {
         let holder = self.locks.get_mut(name);
         if let Action::Acquire { lease, fenced, .. } = op.action {
             if let Some(holder) = holder.filter(|holder| holder.token != op.token) {
-                return Vote::held(Some(holder.end - now)).into();
+                return Vote::held_by(holder.token.holder_id(), Some(holder.end - now)).into();
             }
             self.locks.insert(name.to_owned(), Lock { token: op.token, end: now + lease });
             let granted = Reply::new(Vote::Granted);

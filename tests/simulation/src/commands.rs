@@ -61,6 +61,10 @@ impl Store {
                 let hash = self.hash(key)?;
                 Reply::Int(i64::from(hash.is_some_and(|hash| hash.contains_key(*field))))
             }
+            ("HKEYS", [key]) => {
+                let fields = self.hash(key)?.into_iter().flat_map(Hash::keys);
+                Reply::Array(fields.map(Reply::bulk).collect())
+            }
             ("HSET", [key, pairs @ ..]) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
                 let hash = self.hash_mut(key)?;
                 let pairs = pairs.chunks(2).map(|pair| (pair[0].to_vec(), pair[1].to_vec()));

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use mlua::{Function, Lua, MultiValue, Table, Value};
+use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 use redlock_core::simulation::scripts;
 
 use super::resp::Reply;
@@ -33,7 +33,7 @@ pub(super) fn by_source(source: &[u8]) -> Option<&'static Script> {
 /// Redis allows a script no global variables.
 const API: &str = r"
     local execute
-    redis = {}
+    redis = {sha1hex = ...}
     function redis.pcall(...) return execute(...) end
     function redis.call(...)
         local reply = execute(...)
@@ -100,7 +100,10 @@ pub(super) fn run(
 impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let lua = Lua::new();
-        let run = lua.load(API).eval()?;
+        let sha1hex = lua.create_function(|_, text: LuaString| {
+            Ok(sha1_smol::Sha1::from(&*text.as_bytes()).digest().to_string())
+        })?;
+        let run = lua.load(API).call(sha1hex)?;
         Ok(Self { lua, run, scripts: RefCell::default(), change: RefCell::default() })
     }
 

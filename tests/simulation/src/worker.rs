@@ -29,6 +29,8 @@ pub(super) struct Worker {
 const ATTEMPTS: Duration = Duration::from_millis(3 * ROUND + 10);
 /// The longest time of a round of requests, in milliseconds.
 const ROUND: u64 = 2 * 50 + 15;
+/// The repetitions of an attempt whose votes are split, each after a pause.
+const REPETITIONS: Duration = Duration::from_millis(6 * (ROUND + 200));
 /// The further rounds if callers share locks: an exclusive caller that meets shared holders asks once more. A reader
 /// extends the lease of other readers first, or waits for a reader that does so.
 const SHARED_ATTEMPTS: Duration = Duration::from_millis(3 * ROUND);
@@ -151,6 +153,7 @@ impl Worker {
             Ok(Ok((guard, number))) => self.hold(guard, hold, number, lease, renewed).await,
             Ok(Err(
                 LockError::Contended { .. }
+                | LockError::Split { .. }
                 | LockError::Unavailable { .. }
                 | LockError::TimedOut { .. },
             ))
@@ -213,7 +216,9 @@ async fn acquire_twice(
 
 impl Plan {
     fn attempts(&self) -> Duration {
-        if self.sharing.is_some() { ATTEMPTS + SHARED_ATTEMPTS } else { ATTEMPTS }
+        let repetitions = if self.servers.len() > 1 { REPETITIONS } else { Duration::ZERO };
+        let shared = if self.sharing.is_some() { SHARED_ATTEMPTS } else { Duration::ZERO };
+        ATTEMPTS + repetitions + shared
     }
 }
 

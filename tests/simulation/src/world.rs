@@ -312,7 +312,7 @@ impl World {
         }
         *match acquired {
             Ok(Ok(_)) => &mut counts.granted,
-            Ok(Err(LockError::Contended { .. })) => &mut counts.contended,
+            Ok(Err(LockError::Contended { .. } | LockError::Split { .. })) => &mut counts.contended,
             Ok(Err(_)) => &mut counts.unavailable,
             Err(_) => &mut counts.given_up,
         } += 1;

@@ -11,7 +11,7 @@ use super::subscribers::{ANY_MODE, Subscribers, Topic};
 use crate::clock::Moment;
 use crate::error::{ForeignKind, Vote};
 use crate::key::LockKey;
-use crate::lock::Mark;
+use crate::lock::{Mark, Token};
 use crate::node::{Action, Notify, Op, QueueOp, QueueReply, Reply, TURN};
 
 #[derive(Default)]
@@ -103,7 +103,7 @@ impl LockTable {
     ) -> Reply {
         let (token, dialect) = (op.token, op.spec.dialect());
         let (mut refused, mut marked, mut until) = (None, Vec::new(), now.plus(lease));
-        let held = |end| Reply::new(Vote::Held { remaining: Some(now.time_until(end)) });
+        let held = |end| Reply::new(Vote::held(Some(now.time_until(end))));
         for (index, key) in op.spec.keys().iter().enumerate() {
             let Some(lock) = self.living(key, now) else { continue };
             if lock.is_foreign(dialect) {
@@ -117,7 +117,13 @@ impl LockTable {
             };
             if lock.is_exclusive() {
                 if lock.end_of(token).is_none() {
-                    return held(end).with_refused_key(index);
+                    let holder = lock.only_holder().filter(|_| refused.is_none());
+                    let keys = &op.spec.keys()[index + 1..];
+                    let is_alone =
+                        keys.iter().all(|key| self.is_free_of_others(key, now, holder, token));
+                    let holder = holder.filter(|_| is_alone).map(|holder| holder.holder_id());
+                    let vote = Vote::Held { holder, remaining: Some(now.time_until(end)) };
+                    return Reply::new(vote).with_refused_key(index);
                 }
                 // An acquisition that comes again never shortens the lease.
                 until = until.max(end);
@@ -143,6 +149,19 @@ impl LockTable {
         if fenced { granted.with_number(self.next_number(prefix)) } else { granted }
     }
 
+    /// Returns whether neither a shared holder nor another holder than these two has a key.
+    fn is_free_of_others(
+        &mut self,
+        key: &LockKey,
+        now: Moment,
+        holder: Option<Token>,
+        own: Token,
+    ) -> bool {
+        let Some(lock) = self.living(key, now) else { return true };
+        let only = lock.only_holder();
+        only.is_some() && (only == holder || only == Some(own))
+    }
+
     /// Acquires a shared lock.
     fn share(&mut self, op: &Op, now: Moment, lease: Duration) -> Executed {
         let key = op.spec.key();
@@ -154,7 +173,10 @@ impl LockTable {
         }
         match lock.enter(op.token, op.spec.mode(), now.plus(lease)) {
             Ok(()) => Ok(Vec::new()),
-            Err(end) => Err(Vote::Held { remaining: Some(now.time_until(end)) }),
+            Err(end) => {
+                let holder = lock.only_holder().map(|holder| holder.holder_id());
+                Err(Vote::Held { holder, remaining: Some(now.time_until(end)) })
+            }
         }
     }
 

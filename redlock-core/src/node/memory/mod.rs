@@ -264,7 +264,7 @@ mod tests {
         let [first, second] = [(), ()].map(|()| Caller::new(Dialect::Plain, "a"));
         assert_eq!(first.vote(&node, ACQUIRE), Vote::Granted);
         clock.advance(Duration::from_secs(2));
-        let held = Vote::Held { remaining: Some(Duration::from_secs(3)) };
+        let held = Vote::held_by(first.1.holder_id(), Some(Duration::from_secs(3)));
         assert_eq!(second.vote(&node, ACQUIRE), held);
         assert_eq!(node.time_to_live("a"), Some(Duration::from_secs(3)));
         clock.advance(Duration::from_secs(3));

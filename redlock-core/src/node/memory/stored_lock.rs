@@ -78,6 +78,11 @@ impl StoredLock {
         self.by_end.last().map(|(end, _)| *end)
     }
 
+    /// Returns the holder of an exclusive lock.
+    pub(super) fn only_holder(&self) -> Option<Token> {
+        self.ends.keys().copied().find(|_| self.is_exclusive())
+    }
+
     /// Returns the number of holders that have not ended.
     pub(super) fn holders(&self, now: Moment) -> usize {
         self.by_end.iter().rev().take_while(|(end, _)| !now.has_reached(*end)).count()

@@ -64,7 +64,7 @@ async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
     for request in requests {
         server.answer(&request, GRANTED).await;
     }
-    assert_eq!(acquired.await, Ok(Answer { rows: 1, number: Some(7), rest: None }));
+    assert_eq!(acquired.await, Ok(Answer { rows: 1, number: Some(7), ..Answer::default() }));
 }
 
 /// The pooler may execute two statements in two sessions, and the second one first.

@@ -9,6 +9,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Error, Row};
 
 use super::sql::Statement;
+use crate::lock::HolderId;
 
 /// The work of a request.
 pub(super) enum Work {
@@ -33,6 +34,8 @@ pub(super) struct Answer {
     pub(super) number: Option<i64>,
     /// The rest of another holder's lease in the first row.
     pub(super) rest: Option<Duration>,
+    /// That holder.
+    pub(super) holder: Option<HolderId>,
 }
 
 impl Answer {
@@ -74,7 +77,10 @@ impl Session {
         let Some(first) = rows.first() else { return Ok(Answer::default()) };
         let rest: Option<i64> = first.try_get(1)?;
         let rest = rest.map(|micros| Duration::from_micros(micros.max(0).unsigned_abs()));
-        Ok(Answer { rows: rows.len(), number: first.try_get(0)?, rest })
+        // Only an acquisition has this column.
+        let holder: Option<&str> = first.try_get("holder").unwrap_or_default();
+        let holder = holder.and_then(|holder| holder.parse().ok());
+        Ok(Answer { rows: rows.len(), number: first.try_get(0)?, rest, holder })
     }
 }
 

@@ -342,7 +342,7 @@ impl SharedState {
             Release { min_hold: None } => (Statement::Release, None),
             _ => return Err(NodeError::Server("this node does not know the action".into())),
         };
-        let mut values = vec![SqlValue::Text(name.into()), SqlValue::Text(token.as_str().into())];
+        let mut values = vec![SqlValue::Text(name.into()), SqlValue::Text(token.digest_text())];
         values.extend(number.map(SqlValue::Number));
         let is_release = matches!(op.action, Release { .. });
         let released = is_release.then(|| channel(name));
@@ -362,7 +362,9 @@ impl SharedState {
                 Ok(if fenced { granted.with_number(number) } else { granted })
             }
             // Without a row, the caller has lost a race for the lock.
-            (Acquire { .. }, Answer { rest, .. }) => Ok(Vote::held(rest).into()),
+            (Acquire { .. }, Answer { rest: remaining, holder, .. }) => {
+                Ok(Vote::Held { holder, remaining }.into())
+            }
             (_, Answer { rows: 0, .. }) if is_release && self.unsettled.contains(token) => Err(
                 NodeError::ConnectionBroke("the server may still execute the acquisition".into()),
             ),

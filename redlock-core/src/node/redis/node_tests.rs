@@ -116,7 +116,7 @@ async fn the_ttl_after_a_refusal_is_looked_up_only_until_the_round_ends() {
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let reply = async { tokio::join!(node.call(op(acquire)), refuse).0 };
         let reply = timeout(round, reply).await;
-        assert_eq!(reply.unwrap().vote, Vote::Held { remaining: None }, "{lease:?}");
+        assert_eq!(reply.unwrap().vote, Vote::held(None), "{lease:?}");
     }
 }
 
@@ -205,14 +205,14 @@ async fn the_ttl_after_a_refusal_is_looked_up_only_on_request() {
     let PlayedNode { node, mut server, .. } = PlayedNode::new(LEASE);
     let refuse = serve(&mut server, "SET", "_\r\n", || {});
     let (reply, ()) = tokio::join!(node.call(op(acquire(false))), refuse);
-    assert_eq!(reply.vote, Vote::Held { remaining: None });
+    assert_eq!(reply.vote, Vote::held(None));
 
     let look_up = async {
         serve(&mut server, "SET", "_\r\n", || {}).await;
         serve(&mut server, "acquire", "*2\r\n:0\r\n:1500\r\n", || {}).await;
     };
     let (reply, ()) = tokio::join!(node.call(op(acquire(true))), look_up);
-    assert_eq!(reply.vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
+    assert_eq!(reply.vote, Vote::held(Some(Duration::from_millis(1500))));
 }
 
 /// An acquisition that was dropped outside of a runtime is polled there to its end.
@@ -225,7 +225,7 @@ async fn outside_of_a_runtime_the_ttl_is_not_looked_up() {
     // The driver of the connection reads the reply.
     sleep(Duration::from_millis(50)).await;
     let polled = std::thread::spawn(move || futures_util::FutureExt::now_or_never(acquire));
-    assert_eq!(polled.join().unwrap().unwrap().vote, Vote::Held { remaining: None });
+    assert_eq!(polled.join().unwrap().unwrap().vote, Vote::held(None));
 }
 
 /// If the command was pending for long, the step may be older than the reply by as much.

@@ -197,7 +197,7 @@ impl Shared {
                         operation::look_up_time(*lease, self.map.settings.node.node_timeout);
                     Box::pin(self.look_up(&sent, op, begun + limit)).await
                 }
-                (None, None) => Vote::Held { remaining: None }.into(),
+                (None, None) => Vote::held(None).into(),
             },
             (action, _) => reply::of_script(&sent.reply, action),
         };
@@ -258,7 +258,7 @@ impl Shared {
         {
             return reply::looked_up(&sent.reply);
         }
-        Vote::Held { remaining: None }.into()
+        Vote::held(None).into()
     }
 
     /// Executes an operation on a fair queue. Each may be executed twice.

@@ -684,7 +684,7 @@ async fn a_refusal_on_the_way_of_a_moving_slot_is_looked_up_there() {
         serve(second, "ASKING", "+OK\r\n*2\r\n:0\r\n:1500\r\n", || {}).await;
     };
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-    assert_eq!(acquired.vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
+    assert_eq!(acquired.vote, Vote::held(Some(Duration::from_millis(1500))));
 }
 
 /// Servers learn of a new owner one after another.

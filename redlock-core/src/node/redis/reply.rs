@@ -7,6 +7,7 @@ use bb8_redis::redis::{RedisError, Value};
 use super::error::node_error;
 use crate::error::{ForeignKind, NodeError, Vote};
 use crate::fencing_token::FencingToken;
+use crate::lock::HolderId;
 use crate::node::{Action, Reply};
 use crate::validity;
 
@@ -57,27 +58,32 @@ fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
 pub(super) fn looked_up(reply: &ServerReply) -> Reply {
     match reply {
         Ok(Value::Array(list)) => refused(list),
-        _ => Vote::Held { remaining: None }.into(),
+        _ => Vote::held(None).into(),
     }
 }
 
-/// Decodes a refusal: the index of a key, the time to live of its lock, and a third item if only shared holders refuse
-/// the lock.
+/// Decodes a refusal: the index of a key, the time to live of its lock, and as a third item the id of its only holder, or a
+/// number if only shared holders refuse the lock.
 fn refused(list: &[Value]) -> Reply {
-    let (key, millis, is_shared) = match list {
-        [Value::Int(key), Value::Int(millis)] => (key, *millis, false),
-        [Value::Int(key), Value::Int(millis), Value::Int(_)] => (key, *millis, true),
+    let (key, millis, is_shared, holder) = match list {
+        [Value::Int(key), Value::Int(millis)] => (key, *millis, false, None),
+        [Value::Int(key), Value::Int(millis), Value::Int(_)] => (key, *millis, true, None),
+        [Value::Int(key), Value::Int(millis), Value::BulkString(id)] => {
+            let id = std::str::from_utf8(id).ok().and_then(|id| id.parse::<HolderId>().ok());
+            let Some(id) = id else { return unexpected().into() };
+            (key, *millis, false, Some(id))
+        }
         _ => return unexpected().into(),
     };
     let Ok(key) = usize::try_from(*key) else { return unexpected().into() };
     let vote = match (millis, u64::try_from(millis).map(Duration::from_millis)) {
         (_, Ok(remaining)) if remaining <= validity::MAX_EXPIRE => {
-            Vote::Held { remaining: Some(remaining) }
+            Vote::Held { holder, remaining: Some(remaining) }
         }
         (_, Ok(_)) => Vote::Foreign { found: ForeignKind::TimeToLiveTooLong },
         (-1, _) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
         // The lock was freed after the refusal.
-        (-2, _) => Vote::Held { remaining: Some(Duration::ZERO) },
+        (-2, _) => Vote::held(Some(Duration::ZERO)),
         (-3, _) => Vote::Foreign { found: ForeignKind::WrongType },
         _ => unexpected(),
     };
@@ -120,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_kinds_of_values_at_the_key_are_distinguished() {
-        let held = |millis| Vote::Held { remaining: Some(Duration::from_millis(millis)) };
+        let held = |millis| Vote::held(Some(Duration::from_millis(millis)));
         let foreign = |found| Vote::Foreign { found };
         let refused_vote = |millis| refused(&[Value::Int(0), millis]).vote;
         assert_eq!(refused_vote(Value::Int(4200)), held(4200));
@@ -129,6 +135,28 @@ mod tests {
         assert_eq!(refused_vote(Value::Int(-3)), foreign(ForeignKind::WrongType));
         let eight_days = 8 * 24 * 60 * 60 * 1000;
         assert_eq!(refused_vote(Value::Int(eight_days)), foreign(ForeignKind::TimeToLiveTooLong));
+    }
+
+    #[test]
+    fn a_refusal_names_its_only_holder() {
+        let millis = Duration::from_millis(7);
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let refused_vote = |third| refused(&[Value::Int(0), Value::Int(7), third]).vote;
+        let id = "a9993e364706816a";
+        assert_eq!(refused_vote(text(id)), Vote::held_by(id.parse().unwrap(), Some(millis)));
+        assert_eq!(refused_vote(Value::Int(1)), Vote::held(Some(millis)));
+        let hostile = [
+            text(""),
+            text("a9993e364706816aba3e25717850c26c9cd0d89d"),
+            Value::BulkString(vec![0xff; 16]),
+            Value::SimpleString(id.into()),
+            Value::Nil,
+            Value::Array(vec![text(id)]),
+        ];
+        for third in hostile {
+            let vote = refused_vote(third.clone());
+            assert_eq!(vote, Vote::Failed(NodeError::UnexpectedReply), "{third:?}");
+        }
     }
 
     /// A reply that is not understood is never a grant.

@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::path;
 use super::places::{PlaceState, Places};
 use super::requests;
-use super::znodes::{Listed, NO_NODE, Znode, Znodes};
+use super::znodes::{HolderData, Listed, NO_NODE, Znode, Znodes};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote};
 use crate::lock::Token;
@@ -117,12 +117,13 @@ impl ZookeeperLocks {
             return Err(self.held(folder, holder, request.lookup).await);
         }
         let sent = self.znodes.session.now();
-        let prefix = path::prefix(request.token);
+        let token = request.token;
+        let prefix = path::prefix(token);
         let (znode, Listed { queue, number }) =
-            self.znodes.enter(folder, &prefix, &millis(request.lease)).await?;
+            self.znodes.enter(folder, &prefix, &data(token, request.lease)).await?;
         match queue.position(&prefix) {
             Some((0, _)) => {
-                self.hold(request.token, znode, queue.others(), sent.plus(request.lease));
+                self.hold(token, znode, queue.others(), sent.plus(request.lease));
                 self.znodes.session.vouch(sent, request.lease).map_err(Vote::Failed)?;
                 Ok(granted(request.fenced, number))
             }
@@ -175,7 +176,7 @@ impl ZookeeperLocks {
             return Err(Vote::NotHeld);
         }
         let path = znode.path.as_deref().unwrap_or_default();
-        let written = self.znodes.session.send(requests::set_data(path, &millis(rest)));
+        let written = self.znodes.session.send(requests::set_data(path, &data(token, rest)));
         let number = written.map_err(Vote::Failed)?.await.map_err(|error| match error {
             NO_NODE => {
                 self.granted.lock().remove(&token);
@@ -233,7 +234,11 @@ impl ZookeeperLocks {
 
     /// Returns the vote for a lock that another znode holds.
     async fn held(&self, folder: &str, holder: &str, lookup: bool) -> Vote {
-        Vote::held(if lookup { self.znodes.rest(folder, holder).await } else { None })
+        if !lookup {
+            return Vote::held(None);
+        }
+        let HolderData { lease: remaining, holder } = self.znodes.data(folder, holder).await;
+        Vote::Held { holder, remaining }
     }
 }
 
@@ -242,7 +247,8 @@ fn granted(fenced: bool, number: i64) -> Reply {
     if fenced { granted.with_number(number) } else { granted }
 }
 
-/// Returns a lease as the data of its znode, in milliseconds, rounded up.
-fn millis(lease: Duration) -> Vec<u8> {
-    lease.as_nanos().div_ceil(1_000_000).to_string().into_bytes()
+/// Returns the data of the znode of a lock: the lease in milliseconds, rounded up, and the id of the holder.
+fn data(token: Token, lease: Duration) -> Vec<u8> {
+    let millis = lease.as_nanos().div_ceil(1_000_000);
+    format!("{millis} {}", token.holder_id()).into_bytes()
 }

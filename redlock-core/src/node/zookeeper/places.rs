@@ -176,7 +176,7 @@ impl QueuePlace {
                     match watching.await {
                         Ok(()) => {
                             let holder = listed.queue.first().unwrap_or_default();
-                            let rest = znodes.rest(folder, holder).await;
+                            let rest = znodes.data(folder, holder).await.lease;
                             let end = rest.map(|rest| znodes.session.now().plus(rest));
                             self.state.send_replace(PlaceState::Behind(end));
                             if self.unless_ended(gone).await.is_none() {

@@ -10,6 +10,7 @@ use super::path::{self, Queue, QueueError};
 use super::requests::{self, Children, CreateKind, ErrorCode, RequestError};
 use super::session::ZookeeperSession;
 use crate::error::{ForeignKind, NodeError, Vote};
+use crate::lock::HolderId;
 
 /// How often an acquisition makes the folder of its lock, which the servers delete when it is empty.
 const FOLDERS: usize = 8;
@@ -37,6 +38,25 @@ pub(super) struct Znode {
     pub(super) path: Option<Arc<str>>,
     /// The number of the session with which it ends.
     pub(super) session: u64,
+}
+
+/// The data of the znode of a holder.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HolderData {
+    /// The lease, which is an upper bound of its rest.
+    pub(super) lease: Option<Duration>,
+    pub(super) holder: Option<HolderId>,
+}
+
+impl HolderData {
+    fn read(data: &[u8]) -> Self {
+        let mut words = std::str::from_utf8(data).unwrap_or_default().split(' ');
+        let lease = words.next().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+        // No rest at all would mean that the holder has left.
+        let lease = lease.filter(|lease| !lease.is_zero());
+        let holder = words.next().and_then(|id| id.parse().ok()).filter(|_| lease.is_some());
+        Self { lease, holder }
+    }
 }
 
 /// The queue of a lock, and the number of its last change.
@@ -130,11 +150,13 @@ impl Znodes {
         }
     }
 
-    /// Returns the lease of a holder, which is an upper bound of its rest. A holder of another program has none.
-    pub(super) async fn rest(&self, folder: &str, holder: &str) -> Option<Duration> {
-        let data = self.session.send(requests::get_data(&format!("{folder}/{holder}"))).ok()?;
-        let millis = String::from_utf8(data.await.ok()?).ok()?.parse().ok()?;
-        Some(Duration::from_millis(millis))
+    /// Returns the data of a holder. A holder of another program has none.
+    pub(super) async fn data(&self, folder: &str, holder: &str) -> HolderData {
+        let path = format!("{folder}/{holder}");
+        let Ok(data) = self.session.send(requests::get_data(&path)) else {
+            return HolderData::default();
+        };
+        data.await.map_or_else(|_| HolderData::default(), |data| HolderData::read(&data))
     }
 
     /// Removes a znode. Returns whether it existed.
@@ -204,3 +226,23 @@ impl Listed {
 }
 
 pub(super) const NO_NODE: RequestError = RequestError::Code(ErrorCode::NoNode);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The data of other programs is anything.
+    #[test]
+    fn only_the_data_of_this_library_names_a_holder() {
+        let (lease, holder) = (Some(Duration::from_secs(30)), Some(HolderId::of("abc")));
+        let read = |data: &str| HolderData::read(data.as_bytes());
+        assert_eq!(read("30000 a9993e364706816a"), HolderData { lease, holder });
+        for data in ["30000", "30000 ", "30000 a9993e36", "30000  a9993e364706816a"] {
+            assert_eq!(read(data), HolderData { lease, holder: None }, "{data:?}");
+        }
+        for data in ["", "10.0.0.1", "-1", "0", "0 a9993e364706816a", " a9993e364706816a"] {
+            assert_eq!(read(data), HolderData::default(), "{data:?}");
+        }
+        assert_eq!(HolderData::read(b"\xff"), HolderData::default());
+    }
+}

@@ -81,7 +81,8 @@ pub use operations::{
     a_deleted_lock_is_not_held, a_future_that_was_never_polled_executes_nothing,
     a_lock_of_several_keys_is_set_on_all_or_none, a_node_works_outside_of_a_runtime,
     a_refusal_changes_nothing_and_reports_the_remaining_lease,
-    a_release_is_executed_after_its_acquisition, a_release_notifies_the_subscribers_of_other_nodes,
+    a_refusal_names_the_holder_or_nobody, a_release_is_executed_after_its_acquisition,
+    a_release_notifies_the_subscribers_of_other_nodes,
     a_release_with_min_hold_shortens_the_lease_and_never_extends_it,
     a_shared_lock_has_several_holders_and_excludes_others,
     an_acquisition_by_its_holder_is_granted_again,
@@ -141,6 +142,7 @@ macro_rules! node_tests {
             a_lock_that_is_dropped_while_the_store_is_frozen_is_released_later
             a_node_works_outside_of_a_runtime
             a_refusal_changes_nothing_and_reports_the_remaining_lease
+            a_refusal_names_the_holder_or_nobody
             a_release_is_executed_after_its_acquisition
             a_release_notifies_the_subscribers_of_other_nodes
             a_release_with_min_hold_shortens_the_lease_and_never_extends_it

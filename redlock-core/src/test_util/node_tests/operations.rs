@@ -143,7 +143,7 @@ pub async fn a_refusal_changes_nothing_and_reports_the_remaining_lease(stores: T
         "a refusal changes nothing",
         "after a refusal, the lease of the holder is {left:?} instead of {half:?}"
     );
-    if let Vote::Held { remaining: Some(remaining) } = refusal.vote {
+    if let Vote::Held { remaining: Some(remaining), .. } = refusal.vote {
         contract!(
             remaining <= half && remaining + PATIENCE >= half,
             "::Vote::Held",
@@ -154,6 +154,30 @@ pub async fn a_refusal_changes_nothing_and_reports_the_remaining_lease(stores: T
     other.does_not_hold(Action::Extend { lease: alone.long }).await;
     other.does_not_hold(RELEASE).await;
     holder.is_granted(RELEASE).await;
+}
+
+/// Every node has the same id for a holder, also after an extension. A wrong id could make a caller ask again and again
+/// although somebody has the lock, or give up although nobody has it.
+pub async fn a_refusal_names_the_holder_or_nobody(stores: TestStores) {
+    let alone = Alone::connect(&stores).await;
+    for _ in 0..2 {
+        let [holder, other] = [alone.exclusive(KEY), alone.exclusive(KEY)];
+        holder.is_granted(alone.acquire()).await;
+        for extends in [false, true] {
+            if extends {
+                holder.is_granted(Action::Extend { lease: alone.long }).await;
+            }
+            let refusal = other.is_refused(alone.acquire()).await;
+            let (id, named) = (holder.token.holder_id(), refusal.vote.holder());
+            contract!(
+                named.is_none_or(|named| named == id),
+                "::Vote::Held",
+                "a refusal names the holder by the id of its token, or nobody",
+                "the node named {named:?} instead of {id}"
+            );
+        }
+        holder.is_granted(RELEASE).await;
+    }
 }
 
 /// An extension to a shorter lease is granted without an effect. No action revives a lease that is over.

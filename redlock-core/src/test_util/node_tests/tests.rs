@@ -173,6 +173,13 @@ mistakes! {
         Vote::Held { .. } => Vote::held(Some(LONG * 2)).into(),
         _ => reply,
     });
+    a_refusal_names_its_caller: a_refusal_names_the_holder_or_nobody, "by the id of its token",
+    |store, op| reply(store, &op, |reply| match reply.vote {
+        Vote::Held { remaining, .. } => {
+            Vote::Held { holder: Some(op.token.holder_id()), remaining }.into()
+        }
+        _ => reply,
+    });
     an_extension_sets_the_lease: an_extension_neither_shortens_nor_revives_a_lease, "never shortens it",
     |store, op| match op.action {
         Action::Extend { lease } => {

@@ -187,6 +187,7 @@ impl Contender {
 pub(super) fn kind(error: &LockError) -> &'static str {
     match error {
         LockError::Contended { .. } => "contended",
+        LockError::Split { .. } => "split",
         LockError::Unavailable { .. } => "unavailable",
         LockError::TimedOut { .. } => "timed out",
         LockError::ForeignKey { .. } => "foreign key",

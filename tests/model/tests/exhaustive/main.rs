@@ -7,6 +7,7 @@
 mod exclusive;
 mod session;
 mod sharing;
+mod split;
 
 use redlock_model::{Check, World};
 

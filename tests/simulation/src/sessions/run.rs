@@ -176,6 +176,7 @@ impl Worker {
                 Ok(guard) => self.hold(key, guard, lease, renewed).await,
                 Err(
                     LockError::Contended { .. }
+                    | LockError::Split { .. }
                     | LockError::Unavailable { .. }
                     | LockError::TimedOut { .. },
                 ) => {}

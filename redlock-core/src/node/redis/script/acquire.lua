@@ -21,7 +21,15 @@ for index = 1, count do
     -- An acquisition that comes again never shortens the lease.
     if lease then lease = math.max(lease, redis.call('PTTL', key)) end
   elseif value then
-    return {index - 1, type(value) == 'number' and value or redis.call('PTTL', key)}
+    if type(value) == 'number' then return {index - 1, value} end
+    local held = {index - 1, redis.call('PTTL', key)}
+    -- The holder is named if no other one has any of the keys.
+    for other = index + 1, count do
+      local found = redis.pcall('GET', KEYS[other])
+      if found and found ~= value and found ~= ARGV[1] then return held end
+    end
+    if not refused then held[3] = string.sub(redis.sha1hex(value), 1, 16) end
+    return held
   end
 end
 if refused then

@@ -6,7 +6,7 @@
 //!
 //! | script | replies |
 //! |---|---|
-//! | `acquire`, `share`, `redisson/acquire` | OK, or the fencing number as text. If refused, a list of the index of the first key that is not free and the time to live of its lock in milliseconds, with a third item if only shared holders refuse the lock. `acquire` without a lease looks up a refusal, and grants nothing |
+//! | `acquire`, `share`, `redisson/acquire` | OK, or the fencing number as text. If refused, a list of the index of the first key that is not free and the time to live of its lock in milliseconds. A third item is the [id](crate::HolderId) of the holder as text if one holder has the lock alone, or a number if only shared holders refuse an exclusive lock. `acquire` without a lease looks up a refusal, and grants nothing |
 //! | `extend`, `confirm`, `downgrade`, `withdraw`, and those of Redisson | 1 |
 //! | `release`, `redisson/release` | 1 + the number of notified subscribers |
 //! | `fair` | the time of the server in microseconds as text, 1 if the process was present and otherwise 0, the first ticket or an empty text, and for how many microseconds the process of that ticket is still present |

@@ -5,7 +5,11 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   if type(owned) == 'table' then
     return string.find(owned.err, 'WRONGTYPE', 1, true) and {0, -3} or owned
   end
-  return {0, redis.call('PTTL', KEYS[1])}
+  local held = {0, redis.call('PTTL', KEYS[1])}
+  -- Several fields are not the lock of one holder. A denied command does not change the refusal.
+  local owners = redis.pcall('HKEYS', KEYS[1])
+  if #owners == 1 then held[3] = string.sub(redis.sha1hex(owners[1]), 1, 16) end
+  return held
 end
 -- Redis keeps the writes of a script that fails, but every lock has a deadline. So this script writes nothing if PEXPIRE is
 -- not permitted. Redis 6.2 has no function for this check.
