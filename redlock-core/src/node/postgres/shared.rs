@@ -26,13 +26,11 @@ use crate::jitter::jitter;
 use crate::log_limit::LogLimit;
 use crate::node::watch::gate::{Closures, Gate};
 use crate::node::watch::outage_log::OutageLog;
-use crate::node::watch::pauses;
+use crate::node::watch::pauses::Pauses;
 use crate::node::watch::wall_clock::Reading;
 use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, Silence, StatusSender};
 use crate::{log_limited, telemetry};
 
-/// After a connection that lasted for less than this, there is a pause.
-const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// The time between two clean-ups in seconds, which the jitter spreads over the processes.
 const CLEAN_UP: std::ops::Range<u64> = 1800..5400;
 /// The longest time of a clean-up, which may read a large table.
@@ -113,7 +111,7 @@ impl SharedState {
     /// Keeps the connection with this index.
     async fn keep(self: Arc<Self>, index: usize) {
         let (slot, is_listener) = (&self.slots[index], index == self.url.connections);
-        let (mut next_pause, mut former) = (pauses::FIRST, None);
+        let (mut pauses, mut former) = (Pauses::new(), None);
         let on_event = |event| match event {
             LinkEvent::Time(reading) if index == 0 => self.compare_clock(reading),
             LinkEvent::Time(_) => {}
@@ -148,16 +146,14 @@ impl SharedState {
                             "a standby has replaced this server".into()
                         }
                     };
-                    if since.elapsed() >= SHORT_LIVED {
-                        next_pause = Duration::ZERO;
-                    }
+                    pauses.record_connection(since.elapsed());
                     NodeError::NotConnected(reason)
                 }
                 Err(error) => error,
             };
             slot.set(Err(error.clone()));
             self.update_status();
-            pauses::pause(&error, &mut next_pause, &slot.wanted).await;
+            pauses.pause(&error, &slot.callers).await;
         }
     }
 
