@@ -8,6 +8,10 @@ mod clock_watch;
 pub(crate) mod connection;
 mod history;
 mod identity;
+mod name_watch;
+#[cfg(test)]
+#[cfg(feature = "unstable-simulation")]
+mod name_watch_tests;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
 pub(crate) mod played_redis;
@@ -305,6 +309,7 @@ impl Inner {
                     OptionFuture::from(watch_clock),
                     link.keep_authenticated(self.name(), settings.connect_timeout),
                     self.watch_role(link),
+                    self.watch_name(connection),
                 )
             } => link.ended().await,
         }
@@ -353,15 +358,20 @@ impl bb8::ManageConnection for Connector {
     }
 }
 
+/// An observer that learns nothing.
+#[cfg(test)]
+struct Nobody;
+
+#[cfg(test)]
+impl Observer for Nobody {
+    fn status_changed(&self, _: bool) {}
+    fn received(&self, _: Event) {}
+}
+
 #[cfg(test)]
 impl Server {
     /// Returns a server that is not started.
     fn for_tests(role: Role, settings: ServerSettings) -> Arc<Self> {
-        struct Nobody;
-        impl Observer for Nobody {
-            fn status_changed(&self, _: bool) {}
-            fn received(&self, _: Event) {}
-        }
         let endpoint = Endpoint::parse("redis://localhost");
         let observer = Weak::<Nobody>::new();
         Self::new(endpoint, role, &Arc::new(settings), None, observer)
