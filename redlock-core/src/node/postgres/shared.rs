@@ -56,6 +56,8 @@ pub(super) struct SharedState {
     outages: Mutex<OutageLog>,
     /// The system and the timeline of the server of the latest connection.
     last: Mutex<watch::Sender<Option<(i64, i32)>>>,
+    /// The database of the latest connection, with its system and the schema.
+    last_store: Mutex<Option<Arc<str>>>,
     last_reading: Mutex<Option<Reading>>,
     unsettled: Arc<UnsettledTokens>,
     /// The channels of released locks, for the task that notifies them.
@@ -102,6 +104,7 @@ impl SharedState {
             store_id: OnceLock::new(),
             outages: Mutex::default(),
             last: Mutex::default(),
+            last_store: Mutex::default(),
             last_reading: Mutex::default(),
             unsettled: Arc::default(),
             released,
@@ -243,7 +246,9 @@ impl SharedState {
             return Err(NodeError::Server(reason.into()));
         }
         let store = format!("postgres:{system}:{}:{}", findings.database, self.url.schema);
-        self.store_id.get_or_init(|| store.into());
+        let store: Arc<str> = store.into();
+        self.store_id.get_or_init(|| Arc::clone(&store));
+        let former_store = self.last_store.lock().replace(Arc::clone(&store));
         if findings.may_block {
             log_limited!(
                 self.log_limit, "lock_timeout", &self.name, warn, node = %self.name,
@@ -253,7 +258,13 @@ impl SharedState {
         }
         last.send_replace(Some(server));
         let was_replaced = former.is_some_and(|former| former != server);
-        if was_replaced {
+        if let Some(former) = former_store.filter(|former| *former != store) {
+            log_limited!(
+                self.log_limit, "another_store", &self.name, warn, node = %self.name, %former, present = %store,
+                "the URL of a node leads to another database than before, which does not know the locks of the former one, so \
+                 two callers may hold a lock; stop the former one, and wait for the longest lease, before the URL leads to another"
+            );
+        } else if was_replaced {
             telemetry::promoted(&self.name);
             tracing::warn!(
                 node = %self.name, timeline,

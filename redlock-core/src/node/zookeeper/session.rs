@@ -147,9 +147,16 @@ impl ZookeeperSession {
             let error = match connected {
                 Ok(Established { stream, session, before }) => {
                     if number.replace(session.number).is_some_and(|one| one != session.number) {
+                        // The servers have refused the former session before this moment.
+                        let words = match self.vouch(before, Duration::ZERO) {
+                            Ok(()) => {
+                                "the servers do not know the session, which cannot have expired: the URL leads to another ensemble, \
+                                 whose locks others may hold too, or the data of the servers are lost"
+                            }
+                            Err(_) => "the session has expired, and with it its locks",
+                        };
                         log_limited!(
-                            log_limit, "session", &self.name, warn, node = %self.name,
-                            "the session has expired, and with it its locks"
+                            log_limit, "session", &self.name, warn, node = %self.name, "{words}"
                         );
                     }
                     self.evidence.lock().connected(session.began, before);
