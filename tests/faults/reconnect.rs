@@ -125,8 +125,8 @@ async fn attempts_do_not_grow_with_traffic(
             "{attempts} connections of {MANAGERS} managers in {seconds:.1} s, with traffic: {has_traffic}"
         );
         // Six attempts until the pauses are at their longest, four a second after that, and those of callers that end a pause.
-        let most = 12.0 + 5.0 * seconds;
-        assert!(attempts as f64 <= most * (connections * MANAGERS) as f64, "{attempts}");
+        let most = 12 + 5 * usize::try_from(begun.elapsed().as_secs() + 1).unwrap();
+        assert!(attempts <= most * connections * MANAGERS, "{attempts}");
         join_all(managers.iter().map(LockManager::shutdown)).await;
     };
     tokio::join!(count(false), count(true));

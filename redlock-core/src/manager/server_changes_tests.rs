@@ -33,10 +33,16 @@ async fn two_holders(old: &str, new: &str) -> (usize, usize) {
                 LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
             };
             let (old, new) = (manager(old), manager(new));
-            old_down.chars().for_each(|name| node(name).set(FakeMode::Down));
+            for name in old_down.chars() {
+                node(name).set(FakeMode::Down);
+            }
             let holder = old.lock("order:42").try_acquire().await.unwrap();
-            nodes.iter().for_each(|node| node.set(UP));
-            new_down.chars().for_each(|name| node(name).set(FakeMode::Down));
+            for node in &nodes {
+                node.set(UP);
+            }
+            for name in new_down.chars() {
+                node(name).set(FakeMode::Down);
+            }
             let second = new.lock("order:42").try_acquire().await;
             tried += 1;
             both += usize::from(second.is_ok() && holder.is_valid());

@@ -18,6 +18,7 @@ use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::{Backend, Findings};
 use super::session::{Answer, SqlValue, Work};
 use super::slot::Slot;
+use super::socket::NamedAddress;
 use super::sql::Statement;
 use super::unsettled::UnsettledTokens;
 use super::url::PostgresUrl;
@@ -25,6 +26,7 @@ use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
 use crate::log_limit::LogLimit;
 use crate::node::watch::gate::{Closures, Gate};
+use crate::node::watch::names;
 use crate::node::watch::outage_log::OutageLog;
 use crate::node::watch::pauses::Pauses;
 use crate::node::watch::wall_clock::Reading;
@@ -125,8 +127,9 @@ impl SharedState {
         loop {
             let error = match self.connect(former).await {
                 Ok(connected) => {
-                    let Findings { server, backend, .. } = connected.findings;
+                    let Findings { server, backend, ref database, .. } = connected.findings;
                     former = Some(backend);
+                    let moved = self.moved(connected.address.clone(), server, database.clone());
                     let mut last = self.last.lock().subscribe();
                     let since = Instant::now();
                     let NodeSettings { node_timeout, clock, .. } = &self.settings;
@@ -148,6 +151,7 @@ impl SharedState {
                         _ = last.wait_for(|last| is_replaced(server, *last)) => {
                             "a standby has replaced this server".into()
                         }
+                        () = moved => "the name of the server leads to another server".into(),
                     };
                     pauses.record_connection(since.elapsed());
                     NodeError::NotConnected(reason)
@@ -163,6 +167,18 @@ impl SharedState {
     /// Connects to a primary server that no other one has replaced.
     async fn connect(&self, former: Option<Backend>) -> Result<Connected, NodeError> {
         connect(&self.url, &self.settings, former, |findings| self.admit(findings)).await
+    }
+
+    /// Completes when the name behind a connection leads to another server. The next connection then says which one.
+    async fn moved(&self, address: Option<NamedAddress>, server: (i64, i32), database: String) {
+        let Some(name) = address else { return pending().await };
+        let is_another = async || {
+            let connected = connect(&self.url, &self.settings, None, |_| Ok(())).await;
+            connected.is_ok_and(|Connected { findings, .. }| {
+                (findings.server, findings.database) != (server, database.clone())
+            })
+        };
+        names::moved(name.address, async || name.look_up().await, is_another).await;
     }
 
     async fn begin_listening(&self, link: Arc<ServerLink>) {

@@ -7,20 +7,16 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::connection::Connection;
 use super::identity::Identity;
 use super::{Inner, Role};
-use crate::jitter::jitter;
 use crate::log_limited;
 use crate::node::redis::link::open::within;
+use crate::node::watch::names;
 use crate::node::watch::pauses::SHORT_LIVED;
-
-/// The time between two look-ups of a name, in seconds.
-const LOOK_UP: std::ops::Range<u64> = 60..75;
 
 impl Inner {
     /// Warns if the name of the server leads to several servers. Ends the connection if the name leads only to another server. May
@@ -36,7 +32,7 @@ impl Inner {
         loop {
             let addresses = self.endpoint.look_up().await.unwrap_or_default();
             let addresses = BTreeSet::from_iter(addresses);
-            let is_moved = !addresses.is_empty() && !addresses.contains(&own);
+            let is_moved = names::leads_elsewhere(own, &addresses);
             if addresses != compared {
                 let mut others = Vec::new();
                 for address in &addresses {
@@ -54,7 +50,7 @@ impl Inner {
                     compared = addresses;
                 }
             }
-            sleep(Duration::from_secs(jitter(LOOK_UP))).await;
+            names::pause().await;
         }
     }
 

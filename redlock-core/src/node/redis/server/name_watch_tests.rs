@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::played_redis::PlayedRedis;
 use super::{Nobody, Role, Server, ServerSettings};
-use crate::node::NodeSettings;
 use crate::node::redis::link::dial::{Dial, Dialing};
 use crate::node::redis::link::open::Endpoint;
+use crate::node::{NodeSettings, NodeStatus};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -67,7 +67,7 @@ async fn start(name: &'static str, servers: &[(u8, &'static str)]) -> (Arc<Name>
     let observer = Weak::<Nobody>::new();
     let server = Server::new(endpoint, Role::Alone, &Arc::new(settings), None, observer);
     server.start(&Handle::current());
-    let connected = async { server.status().wait_for(|status| status.is_up()).await };
+    let connected = async { server.status().wait_for(NodeStatus::is_up).await };
     timeout(HOUR, connected).await.unwrap();
     (played, server)
 }
