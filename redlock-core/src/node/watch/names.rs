@@ -1,6 +1,5 @@
 //! Names of servers that lead to other addresses later.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ pub(crate) async fn moved<A, B>(
     look_up: impl Fn() -> A,
     is_another: impl Fn() -> B,
 ) where
-    A: Future<Output = io::Result<Vec<SocketAddr>>>,
+    A: Future<Output = std::io::Result<Vec<SocketAddr>>>,
     B: Future<Output = bool>,
 {
     loop {
@@ -49,6 +48,7 @@ pub(crate) fn leads_elsewhere<'a>(
 #[cfg(feature = "postgres")]
 mod tests {
     use std::future::ready;
+    use std::io;
 
     use futures_util::FutureExt;
     use tokio::time::{Instant, timeout};
