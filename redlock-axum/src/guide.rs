@@ -9,7 +9,7 @@
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`modes`] | How do many readers share a lock with one writer? How do at most n requests run at the same time? How does a handler lock all articles of a cart, or none? How do callers of several processes wait in order of arrival? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
-//! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
+//! | [`production`] | How many servers, with which settings and permissions? How does a deployment change the servers? What should you monitor? |
 //! | [`servers`] | How is a Sentinel group, a Redis Cluster or a cloud service one node? What does its failover do to a lock? |
 //! | [`postgres`] | How is a PostgreSQL database a node? What does it promise, and what not? |
 //! | [`zookeeper`] | How is a ZooKeeper ensemble the node, beside services with Curator? What does it promise? |

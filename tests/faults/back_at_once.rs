@@ -106,6 +106,41 @@ mod thorough {
     async fn no_request_that_may_wait_is_refused_after_an_outage_of_twenty_seconds() {
         are_served_after(20 * SECOND, 1, 1).await;
     }
+
+    /// Callers that wait all the time have used up the attempts that they may ask for. The regular ones go on.
+    #[tokio::test]
+    async fn beside_traffic_a_server_that_is_back_is_used_within_half_a_second() {
+        for seconds in [1, 5, 20] {
+            let mut servers = Servers::start(1).await;
+            let locks = connect(&servers).await;
+            let is_over = tokio_util::sync::CancellationToken::new();
+            let traffic = async {
+                for number in 0.. {
+                    let wait_time = Duration::from_millis(200) * (number % 2);
+                    let request = locks.lock(format!("traffic:{number}")).wait_time(wait_time);
+                    tokio::spawn(is_over.clone().run_until_cancelled_owned(async move {
+                        drop(request.acquire().await);
+                    }));
+                    tokio::time::sleep(2 * AFTER).await;
+                }
+            };
+            let outage = async {
+                servers[0].kill();
+                tokio::time::sleep(seconds * SECOND).await;
+                servers[0].restart().await;
+                let begun = Instant::now();
+                while locks.lock("order:42").wait_time(SECOND).acquire().await.is_err() {}
+                begun.elapsed()
+            };
+            let back = tokio::select! {
+                () = traffic => unreachable!(),
+                back = outage => back,
+            };
+            is_over.cancel();
+            println!("used {back:?} after an outage of {seconds} s");
+            assert!(back < 5 * SECOND, "{back:?}");
+        }
+    }
 }
 
 mod measured {

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use redlock_core::LockManager;
-use redlock_tests::{RedisServer, Servers, best_of_five, connect, eventually};
+use redlock_tests::{
+    PostgresServer, Proxy, RedisServer, Servers, Welcome, ZookeeperServer, best_of_five, connect,
+    eventually, skip,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -85,6 +89,73 @@ async fn a_node_that_stays_away_is_tried_several_times_a_second() {
     node.next_attempts(12).await;
     node.set_away(false);
     locks.shutdown().await;
+}
+
+/// A server that accepts and closes every connection, for example a proxy without a backend, or a server with too many clients.
+/// Each attempt costs it something, so their number must not grow with the traffic of the service.
+///
+/// `connections` is the number of connections that a manager keeps.
+async fn attempts_do_not_grow_with_traffic(
+    port: u16,
+    url_at: impl Fn(u16) -> String,
+    connections: usize,
+) {
+    const MANAGERS: usize = 3;
+    const TIME: Duration = Duration::from_millis(2500);
+    let count = async |has_traffic: bool| {
+        let proxy = Proxy::to_port(port).await;
+        let url = url_at(proxy.port());
+        let managers = join_all((0..MANAGERS).map(|_| connect([&url]))).await;
+        proxy.welcome(Welcome::Close);
+        proxy.reset();
+        let before = proxy.accepted();
+        let (begun, mut requests) = (Instant::now(), 0);
+        while begun.elapsed() < TIME {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            requests += 1;
+            for locks in managers.iter().filter(|_| has_traffic) {
+                let request = locks.lock(format!("order:{requests}"));
+                let wait_time = Duration::from_millis(100) * (requests % 2);
+                tokio::spawn(request.wait_time(wait_time).acquire());
+            }
+        }
+        let attempts = proxy.accepted() - before;
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "{attempts} connections of {MANAGERS} managers in {seconds:.1} s, with traffic: {has_traffic}"
+        );
+        // Six attempts until the pauses are at their longest, four a second after that, and those of callers that end a pause.
+        let most = 12 + 5 * usize::try_from(begun.elapsed().as_secs() + 1).unwrap();
+        assert!(attempts <= most * connections * MANAGERS, "{attempts}");
+        join_all(managers.iter().map(LockManager::shutdown)).await;
+    };
+    tokio::join!(count(false), count(true));
+}
+
+#[tokio::test]
+async fn connections_to_redis_do_not_grow_with_the_traffic() {
+    let server = RedisServer::start().await;
+    let url_at = |port| format!("redis://127.0.0.1:{port}");
+    attempts_do_not_grow_with_traffic(server.port(), url_at, 1).await;
+}
+
+#[tokio::test]
+async fn connections_to_postgres_do_not_grow_with_the_traffic() {
+    let server = match PostgresServer::start().await {
+        Ok(server) => server,
+        Err(reason) => return skip(&reason),
+    };
+    let url_at = |port| server.url_at("127.0.0.1", port);
+    attempts_do_not_grow_with_traffic(server.port(), url_at, 3).await;
+}
+
+#[tokio::test]
+async fn connections_to_zookeeper_do_not_grow_with_the_traffic() {
+    let server = match ZookeeperServer::start().await {
+        Ok(server) => server,
+        Err(reason) => return skip(&reason),
+    };
+    attempts_do_not_grow_with_traffic(server.port(), |port| server.url_at(port), 1).await;
 }
 
 mod measured {

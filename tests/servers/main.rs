@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod changes;
 mod cluster_mode;
 mod connect;
 mod foreign_keys;

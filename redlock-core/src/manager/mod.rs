@@ -11,6 +11,8 @@ mod log_tests;
 #[cfg(test)]
 mod node_tests;
 mod nodes;
+#[cfg(test)]
+mod server_changes_tests;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -5,7 +5,7 @@ mod wall_clock;
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub enum Welcome {
     Forward,
     /// The proxy accepts the connection and never answers.
     Silence,
+    /// The proxy accepts the connection and closes it at once, as a proxy without a server does.
+    Close,
 }
 
 /// A TCP proxy in front of one server. The test changes its behaviour while it runs.
@@ -60,7 +62,9 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: AtomicU16,
-    silent: AtomicBool,
+    welcome: Mutex<Welcome>,
+    /// The number of accepted connections.
+    accepted: AtomicUsize,
     /// How many seconds the proxy adds to the server's replies to `TIME`.
     clock_ahead: Arc<AtomicI64>,
     /// The traffic of new connections, by direction.
@@ -107,7 +111,8 @@ impl Proxy {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared {
             target: AtomicU16::new(server),
-            silent: AtomicBool::new(false),
+            welcome: Mutex::new(Welcome::Forward),
+            accepted: AtomicUsize::new(0),
             clock_ahead: Arc::default(),
             defaults: Direction::BOTH.map(|_| watch::Sender::new(Traffic::Pass)),
             connections: Mutex::default(),
@@ -140,7 +145,12 @@ impl Proxy {
 
     /// Sets the treatment of new connections.
     pub fn welcome(&self, welcome: Welcome) {
-        self.shared.silent.store(welcome == Welcome::Silence, Ordering::SeqCst);
+        *self.shared.welcome.lock().unwrap_or_else(PoisonError::into_inner) = welcome;
+    }
+
+    /// Returns how many connections the proxy has accepted.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
     }
 
     /// Sets the traffic in one direction, on all present and future connections.
@@ -230,9 +240,12 @@ impl Shared {
     }
 
     async fn serve(self: Arc<Self>, client: TcpStream) {
-        if self.silent.load(Ordering::SeqCst) {
-            self.end.cancelled().await;
-            return;
+        self.accepted.fetch_add(1, Ordering::SeqCst);
+        let welcome = *self.welcome.lock().unwrap_or_else(PoisonError::into_inner);
+        match welcome {
+            Welcome::Forward => {}
+            Welcome::Silence => return self.end.cancelled().await,
+            Welcome::Close => return,
         }
         let connection = {
             let mut connections = self.lock();

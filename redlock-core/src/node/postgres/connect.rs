@@ -16,7 +16,7 @@ use tokio_postgres::{Client, NoTls};
 use super::error;
 use super::schema::{Backend, Findings};
 use super::session::Session;
-use super::socket::{self, ServerSocket};
+use super::socket::{self, NamedAddress, ServerSocket};
 use super::sql::{END, FINDINGS, Statement};
 use super::url::{PostgresUrl, address};
 use crate::error::NodeError;
@@ -32,6 +32,8 @@ pub(super) struct Connected {
     pub(super) session: Arc<Session>,
     pub(super) connection: ServerConnection,
     pub(super) findings: Findings,
+    /// The name and the address of the server, if it has a name.
+    pub(super) address: Option<NamedAddress>,
 }
 
 /// Connects to the first host that is a primary server, and that `check` accepts. Ends the process behind the former connection first: it may still
@@ -93,12 +95,12 @@ async fn open(
     port: u16,
     former: Option<(Backend, Instant)>,
 ) -> Result<Connected, NodeError> {
-    let socket = socket::open(host, port, url.tls.as_ref()).await?;
+    let (socket, address) = socket::open(host, port, url.tls.as_ref()).await?;
     let connected = config.connect_raw(socket, NoTls).await;
     let (client, mut connection) = connected.map_err(|error| error::of_connect(&error))?;
     let session = set_up(url, client, former);
     let (session, findings) = driven(&mut connection, session).await?;
-    Ok(Connected { session: Arc::new(session), connection, findings })
+    Ok(Connected { session: Arc::new(session), connection, findings, address })
 }
 
 /// Drives a connection until the work over it is done.

@@ -71,7 +71,7 @@ impl PlayedServer {
         };
         let prepared = join(driven(&mut connection, prepare), answer).await.0.unwrap();
         let session = Arc::new(Session { client, prepared, schema: "public".to_owned() });
-        (server, Connected { session, connection, findings: findings() })
+        (server, Connected { session, connection, findings: findings(), address: None })
     }
 
     /// Waits for the next request.

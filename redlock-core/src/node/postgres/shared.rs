@@ -18,6 +18,7 @@ use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::{Backend, Findings};
 use super::session::{Answer, SqlValue, Work};
 use super::slot::Slot;
+use super::socket::NamedAddress;
 use super::sql::Statement;
 use super::unsettled::UnsettledTokens;
 use super::url::PostgresUrl;
@@ -25,14 +26,13 @@ use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
 use crate::log_limit::LogLimit;
 use crate::node::watch::gate::{Closures, Gate};
+use crate::node::watch::names;
 use crate::node::watch::outage_log::OutageLog;
-use crate::node::watch::pauses;
+use crate::node::watch::pauses::Pauses;
 use crate::node::watch::wall_clock::Reading;
 use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, Silence, StatusSender};
 use crate::{log_limited, telemetry};
 
-/// After a connection that lasted for less than this, there is a pause.
-const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// The time between two clean-ups in seconds, which the jitter spreads over the processes.
 const CLEAN_UP: std::ops::Range<u64> = 1800..5400;
 /// The longest time of a clean-up, which may read a large table.
@@ -58,6 +58,8 @@ pub(super) struct SharedState {
     outages: Mutex<OutageLog>,
     /// The system and the timeline of the server of the latest connection.
     last: Mutex<watch::Sender<Option<(i64, i32)>>>,
+    /// The database of the latest connection, with its system and the schema.
+    last_store: Mutex<Option<Arc<str>>>,
     last_reading: Mutex<Option<Reading>>,
     unsettled: Arc<UnsettledTokens>,
     /// The channels of released locks, for the task that notifies them.
@@ -104,6 +106,7 @@ impl SharedState {
             store_id: OnceLock::new(),
             outages: Mutex::default(),
             last: Mutex::default(),
+            last_store: Mutex::default(),
             last_reading: Mutex::default(),
             unsettled: Arc::default(),
             released,
@@ -113,7 +116,7 @@ impl SharedState {
     /// Keeps the connection with this index.
     async fn keep(self: Arc<Self>, index: usize) {
         let (slot, is_listener) = (&self.slots[index], index == self.url.connections);
-        let (mut next_pause, mut former) = (pauses::FIRST, None);
+        let (mut pauses, mut former) = (Pauses::new(), None);
         let on_event = |event| match event {
             LinkEvent::Time(reading) if index == 0 => self.compare_clock(reading),
             LinkEvent::Time(_) => {}
@@ -124,8 +127,9 @@ impl SharedState {
         loop {
             let error = match self.connect(former).await {
                 Ok(connected) => {
-                    let Findings { server, backend, .. } = connected.findings;
+                    let Findings { server, backend, ref database, .. } = connected.findings;
                     former = Some(backend);
+                    let moved = self.moved(connected.address.clone(), server, database.clone());
                     let mut last = self.last.lock().subscribe();
                     let since = Instant::now();
                     let NodeSettings { node_timeout, clock, .. } = &self.settings;
@@ -147,23 +151,34 @@ impl SharedState {
                         _ = last.wait_for(|last| is_replaced(server, *last)) => {
                             "a standby has replaced this server".into()
                         }
+                        () = moved => "the name of the server leads to another server".into(),
                     };
-                    if since.elapsed() >= SHORT_LIVED {
-                        next_pause = Duration::ZERO;
-                    }
+                    pauses.record_connection(since.elapsed());
                     NodeError::NotConnected(reason)
                 }
                 Err(error) => error,
             };
             slot.set(Err(error.clone()));
             self.update_status();
-            pauses::pause(&error, &mut next_pause, &slot.wanted).await;
+            pauses.pause(&error, &slot.callers).await;
         }
     }
 
     /// Connects to a primary server that no other one has replaced.
     async fn connect(&self, former: Option<Backend>) -> Result<Connected, NodeError> {
         connect(&self.url, &self.settings, former, |findings| self.admit(findings)).await
+    }
+
+    /// Completes when the name behind a connection leads to another server. The next connection then says which one.
+    async fn moved(&self, address: Option<NamedAddress>, server: (i64, i32), database: String) {
+        let Some(name) = address else { return pending().await };
+        let is_another = async || {
+            let connected = connect(&self.url, &self.settings, None, |_| Ok(())).await;
+            connected.is_ok_and(|Connected { findings, .. }| {
+                (findings.server, findings.database) != (server, database.clone())
+            })
+        };
+        names::moved(name.address, async || name.look_up().await, is_another).await;
     }
 
     async fn begin_listening(&self, link: Arc<ServerLink>) {
@@ -247,7 +262,9 @@ impl SharedState {
             return Err(NodeError::Server(reason.into()));
         }
         let store = format!("postgres:{system}:{}:{}", findings.database, self.url.schema);
-        self.store_id.get_or_init(|| store.into());
+        let store: Arc<str> = store.into();
+        self.store_id.get_or_init(|| Arc::clone(&store));
+        let former_store = self.last_store.lock().replace(Arc::clone(&store));
         if findings.may_block {
             log_limited!(
                 self.log_limit, "lock_timeout", &self.name, warn, node = %self.name,
@@ -257,7 +274,13 @@ impl SharedState {
         }
         last.send_replace(Some(server));
         let was_replaced = former.is_some_and(|former| former != server);
-        if was_replaced {
+        if let Some(former) = former_store.filter(|former| *former != store) {
+            log_limited!(
+                self.log_limit, "another_store", &self.name, warn, node = %self.name, %former, present = %store,
+                "the URL of a node leads to another database than before, which does not know the locks of the former one, so \
+                 two callers may hold a lock; stop the former one, and wait for the longest lease, before the URL leads to another"
+            );
+        } else if was_replaced {
             telemetry::promoted(&self.name);
             tracing::warn!(
                 node = %self.name, timeline,

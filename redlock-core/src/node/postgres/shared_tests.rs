@@ -268,3 +268,40 @@ async fn the_operations_on_a_lock_go_over_one_connection() {
     assert_eq!(slots, again);
     assert!(slots.iter().any(|slot| *slot != slots[0]), "others share the load");
 }
+
+/// A name with two servers leads each connection to one of them, and each process too.
+#[tokio::test]
+async fn another_database_is_a_warning_that_names_both() {
+    let logs = Logs::collect();
+    let fresh = node;
+    let node = fresh("connections=1");
+    let other = |system: i64, database: &str| Findings {
+        server: (system, 1),
+        database: database.to_owned(),
+        ..findings()
+    };
+    for (system, database, warnings) in
+        [(1, "shop", 0), (1, "shop", 0), (2, "shop", 1), (2, "shop", 1)]
+    {
+        node.admit(&other(system, database)).unwrap();
+        assert_eq!(logs.count("WARN", "leads to another database"), warnings, "{system}");
+    }
+    let lines = logs.lines();
+    assert!(
+        lines.iter().any(|line| line.contains("postgres:1:shop:public")
+            && line.contains("postgres:2:shop:public")),
+        "{lines:?}"
+    );
+    assert_eq!(logs.count("WARN", "another server has taken over"), 0);
+    // A pooler may lead to another database of the same server.
+    let node = fresh("connections=1");
+    node.admit(&other(1, "shop")).unwrap();
+    node.admit(&other(1, "stock")).unwrap();
+    assert_eq!(logs.count("WARN", "leads to another database"), 2);
+    // A standby has the data of its primary server.
+    let node = fresh("connections=1");
+    node.admit(&findings()).unwrap();
+    node.admit(&Findings { server: (1, 2), ..findings() }).unwrap();
+    assert_eq!(logs.count("WARN", "leads to another database"), 2);
+    assert_eq!(logs.count("WARN", "another server has taken over"), 1);
+}

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
 
 use super::link::ServerLink;
 use crate::error::NodeError;
-use crate::node::watch::pauses;
+use crate::node::watch::pauses::WaitingCallers;
 use crate::node::{NodeStatus, StatusReceiver, StatusSender};
 
 /// A place for one connection.
 pub(super) struct Slot {
     current: ArcSwap<Result<Arc<ServerLink>, NodeError>>,
     status: StatusSender,
-    /// Notified when a request finds no connection.
-    pub(super) wanted: Notify,
+    /// The callers that wait for a connection.
+    pub(super) callers: WaitingCallers,
 }
 
 impl Slot {
@@ -24,39 +23,27 @@ impl Slot {
         Self {
             current: ArcSwap::from_pointee(Err(reason)),
             status: StatusSender::new(NodeStatus::Connecting),
-            wanted: Notify::new(),
+            callers: WaitingCallers::default(),
         }
     }
 
-    /// Returns the connection, or the reason why there is none. Then the next attempt to connect is made soon.
+    /// Returns the connection, or the reason why there is none.
     pub(super) fn link(&self) -> Result<Arc<ServerLink>, NodeError> {
-        let link = Result::clone(&self.current.load()).and_then(|link| match link.ended() {
+        Result::clone(&self.current.load()).and_then(|link| match link.ended() {
             None => Ok(link),
             Some(reason) => Err(NodeError::NotConnected(reason)),
-        });
-        link.inspect_err(|_| self.wanted.notify_one())
+        })
     }
 
     pub(super) fn status(&self) -> StatusReceiver {
         self.status.subscribe()
     }
 
-    /// Makes an attempt to connect soon, and waits for its end. Returns whether there is a connection.
+    /// Waits for the end of the next attempt to connect, which is made soon. Returns whether there is a connection.
     pub(super) async fn reconnect(&self) -> bool {
-        if let Err(reason) = &**self.current.load()
-            && !pauses::ends_on_request(reason)
-        {
-            return false;
-        }
-        // The status changes at the end of a connection, or of an attempt that had begun before this call, and at the end of
-        // the wanted attempt.
-        let mut checks = 0;
-        let is_tried = |_: &NodeStatus| {
-            checks += 1;
-            checks > 2 || self.link().is_ok()
-        };
-        self.status().wait_for(is_tried).await;
-        self.link().is_ok()
+        let current = self.current.load_full();
+        let is_connected = || self.link().is_ok();
+        self.callers.wait(Result::as_ref(&*current).err(), self.status(), is_connected).await
     }
 
     /// Sets the connection, or the reason why there is none.

@@ -3,6 +3,7 @@
 //! * [`gate`]: decides whether the votes of the server count.
 //! * [`wall_clock`]: detects steps of the server's wall clock.
 //! * [`clock_step`]: closes the gate after such a step, and reports the step.
+//! * [`names`]: notices that the name of the server leads to another address.
 //! * [`pauses`]: the pauses between the attempts to connect.
 //! * [`link_state`]: the reason of the end of a connection, and the silence of its server.
 //! * [`outage_log`]: the log lines about a server that goes down and comes back.
@@ -13,6 +14,8 @@ mod clock_step;
 pub(crate) mod gate;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) mod link_state;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) mod names;
 pub(crate) mod outage_log;
 pub(crate) mod pauses;
 #[cfg(any(feature = "postgres", feature = "redis"))]

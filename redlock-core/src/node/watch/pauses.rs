@@ -1,5 +1,6 @@
-//! The pauses between the attempts to connect to a server.
+//! The attempts to connect to a server, and the pauses between them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -7,6 +8,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::error::NodeError;
 use crate::jitter::jitter;
+use crate::node::{NodeStatus, StatusReceiver};
 
 /// The first pause. Each pause is twice as long as the one before.
 pub(crate) const FIRST: Duration = Duration::from_millis(20);
@@ -18,42 +20,114 @@ const LONGEST_WITHOUT_ACCESS: Duration = Duration::from_secs(5);
 /// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
 /// the manager already uses this server.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// After a connection that lasted for less than this, the pauses go on growing.
+pub(crate) const SHORT_LIVED: Duration = Duration::from_secs(1);
+/// How many pauses callers may end at once. The first callers after an outage need one or two.
+const EARLY_ATTEMPTS: u32 = 3;
+/// The time after which callers may end one pause more. It is so long that the traffic of a service adds little to the attempts
+/// that are made without it.
+const EARLY_PERIOD: Duration = Duration::from_secs(2);
 
-/// Pauses before the next attempt to connect, for a time that is jittered by a quarter. A request may end the pause by `wanted`,
-/// so that a server that is back is used at once. There is at most one attempt in the time of the shortest pause.
+/// The pauses between the attempts to make one connection.
 ///
-/// `next` is the state of the pauses, which is [`FIRST`] in the beginning, and zero after a connection that has lasted.
-pub(crate) async fn pause(error: &NodeError, next: &mut Duration, wanted: &Notify) {
-    let pause = after(error, next);
-    let jittered = pause.mul_f64(jitter(0.75..1.25));
-    let until = Instant::now() + jittered.max(pause.min(FIRST));
-    if ends_on_request(error) {
-        sleep_until(until.min(Instant::now() + FIRST)).await;
-        // Both outcomes end the pause.
-        let _ = timeout_at(until, wanted.notified()).await;
-    } else {
-        sleep_until(until).await;
+/// A pause doubles with each attempt, until a connection has lasted, and is jittered by a quarter. A caller that waits for the
+/// server may end a pause, so that a server that is back is used at once. Callers may do that [a few times](EARLY_ATTEMPTS) only,
+/// so that the number of attempts does not grow with the traffic: a server that has just come back would get a storm of connections.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    /// The next pause after an error that may be over soon. It is zero after a connection that has lasted.
+    next: Duration,
+    /// When callers may end [`EARLY_ATTEMPTS`] pauses again.
+    early_at: Instant,
+}
+
+impl Pauses {
+    pub(crate) fn new() -> Self {
+        Self { next: FIRST, early_at: Instant::now() }
+    }
+
+    /// Records that a connection has ended, which lasted for this time.
+    pub(crate) fn record_connection(&mut self, lasted: Duration) {
+        if lasted >= SHORT_LIVED {
+            self.next = Duration::ZERO;
+        }
+    }
+
+    /// Pauses before the next attempt to connect. There is at most one attempt in the time of the shortest pause.
+    pub(crate) async fn pause(&mut self, error: &NodeError, callers: &WaitingCallers) {
+        let pause = self.after(error);
+        let jittered = pause.mul_f64(jitter(0.75..1.25));
+        let until = Instant::now() + jittered.max(pause.min(FIRST));
+        callers.is_pausing.store(true, Ordering::Release);
+        if ends_on_request(error) && self.has_early_attempt() {
+            sleep_until(until.min(Instant::now() + FIRST)).await;
+            if timeout_at(until, callers.wanted.notified()).await.is_ok() && Instant::now() < until
+            {
+                self.early_at = self.early_at.max(Instant::now()) + EARLY_PERIOD;
+            }
+        } else {
+            sleep_until(until).await;
+        }
+        callers.is_pausing.store(false, Ordering::Release);
+    }
+
+    fn has_early_attempt(&self) -> bool {
+        let spent = self.early_at.saturating_duration_since(Instant::now());
+        spent <= EARLY_PERIOD * (EARLY_ATTEMPTS - 1)
+    }
+
+    /// Returns the pause after a failed attempt to connect, or after a connection that broke.
+    fn after(&mut self, error: &NodeError) -> Duration {
+        let longest = match error {
+            NodeError::NotPermitted(_) | NodeError::SameServer(_) => return AFTER_REFUSAL,
+            NodeError::Credentials(_) | NodeError::Tls(_) => LONGEST_WITHOUT_ACCESS,
+            _ => LONGEST,
+        };
+        let pause = longest.min(self.next);
+        self.next = FIRST.max(pause * 2);
+        pause
     }
 }
 
-/// Returns the pause after a failed attempt to connect, or after a connection that broke. `next` is the pause after an
-/// error that may be over soon. It is zero after a connection that has lasted.
-fn after(error: &NodeError, next: &mut Duration) -> Duration {
-    let longest = match error {
-        NodeError::NotPermitted(_) | NodeError::SameServer(_) => return AFTER_REFUSAL,
-        NodeError::Credentials(_) | NodeError::Tls(_) => LONGEST_WITHOUT_ACCESS,
-        _ => LONGEST,
-    };
-    let pause = longest.min(*next);
-    *next = FIRST.max(pause * 2);
-    pause
-}
-
-/// Returns whether a request may end the pause after this error. A server that refuses this client would only log more
+/// Returns whether a caller may end the pause after this error. A server that refuses this client would only log more
 /// refusals.
-pub(crate) fn ends_on_request(error: &NodeError) -> bool {
+fn ends_on_request(error: &NodeError) -> bool {
     use NodeError::{Credentials, NotPermitted, SameServer, Tls};
     !matches!(error, NotPermitted(_) | SameServer(_) | Credentials(_) | Tls(_))
+}
+
+/// The callers that wait for the next attempt to connect.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingCallers {
+    /// Notified when a caller begins to wait.
+    wanted: Notify,
+    /// Whether there is no attempt at the moment.
+    is_pausing: AtomicBool,
+}
+
+impl WaitingCallers {
+    /// Waits for the end of the next attempt to connect, which is made soon. Returns at once after an `error` that a caller does
+    /// not wait for. `status` is sent at the end of each attempt, and of each connection. Returns whether the server is connected.
+    pub(crate) async fn wait(
+        &self,
+        error: Option<&NodeError>,
+        status: StatusReceiver,
+        is_connected: impl Fn() -> bool,
+    ) -> bool {
+        if error.is_some_and(|error| !ends_on_request(error)) {
+            return false;
+        }
+        // Otherwise the first status may be that of an attempt that had begun before this call.
+        let mut left = if self.is_pausing.load(Ordering::Acquire) { 1 } else { 2 };
+        self.wanted.notify_one();
+        let is_tried = |_: &NodeStatus| {
+            let is_over = left == 0;
+            left = usize::saturating_sub(left, 1);
+            is_over || is_connected()
+        };
+        status.wait_for(is_tried).await;
+        is_connected()
+    }
 }
 
 #[cfg(test)]
@@ -62,8 +136,8 @@ mod tests {
 
     /// Returns the first twelve pauses after this error.
     fn pauses(error: &NodeError) -> Vec<u128> {
-        let mut next = FIRST;
-        (0..12).map(|_| after(error, &mut next).as_millis()).collect()
+        let mut pauses = Pauses::new();
+        (0..12).map(|_| pauses.after(error).as_millis()).collect()
     }
 
     #[test]
@@ -83,15 +157,38 @@ mod tests {
 
     #[test]
     fn after_long_pauses_another_error_has_a_short_one() {
-        let mut next = FIRST;
+        let mut pauses = Pauses::new();
         for _ in 0..12 {
-            after(&NodeError::Tls("expired".into()), &mut next);
+            pauses.after(&NodeError::Tls("expired".into()));
         }
         let broke = NodeError::NotConnected("it broke".into());
-        assert_eq!(after(&broke, &mut next), LONGEST);
-        // A connection has lasted.
-        next = Duration::ZERO;
-        assert_eq!(after(&broke, &mut next), Duration::ZERO);
-        assert_eq!(after(&broke, &mut next), FIRST);
+        assert_eq!(pauses.after(&broke), LONGEST);
+        pauses.record_connection(SHORT_LIVED);
+        assert_eq!(pauses.after(&broke), Duration::ZERO);
+        assert_eq!(pauses.after(&broke), FIRST);
+    }
+
+    /// Callers wait all the time.
+    #[tokio::test(start_paused = true)]
+    async fn callers_end_a_few_pauses_and_then_one_in_two_seconds() {
+        let (error, callers) =
+            (NodeError::NotConnected("refused".into()), WaitingCallers::default());
+        let mut pauses = Pauses::new();
+        for _ in 0..12 {
+            pauses.after(&error);
+        }
+        let mut early = async |time: Duration| {
+            let (begun, mut early) = (Instant::now(), 0);
+            while begun.elapsed() < time {
+                callers.wanted.notify_one();
+                let pause = Instant::now();
+                pauses.pause(&error, &callers).await;
+                early += u32::from(pause.elapsed() == FIRST);
+            }
+            early
+        };
+        assert_eq!(early(FIRST * EARLY_ATTEMPTS).await, EARLY_ATTEMPTS);
+        let early = early(10 * EARLY_PERIOD).await;
+        assert!((9..=11).contains(&early), "{early}");
     }
 }

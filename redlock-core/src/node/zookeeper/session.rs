@@ -6,7 +6,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -20,11 +19,8 @@ use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
 use crate::node::watch::outage_log::OutageLog;
-use crate::node::watch::pauses;
+use crate::node::watch::pauses::{Pauses, WaitingCallers};
 use crate::node::{NodeSettings, NodeStatus, Silence, StatusSender};
-
-/// After a connection that lasted for less than this, there is a pause.
-const SHORT_LIVED: Duration = Duration::from_secs(1);
 
 /// The session with the ensemble, over one connection at a time.
 pub(super) struct ZookeeperSession {
@@ -34,8 +30,8 @@ pub(super) struct ZookeeperSession {
     current: ArcSwap<Result<Arc<SessionLink>, NodeError>>,
     evidence: Mutex<Evidence>,
     status: StatusSender,
-    /// Notified when a request finds no connection.
-    wanted: Notify,
+    /// The callers that wait for a connection.
+    callers: WaitingCallers,
     /// Cancelled when the node is dropped: the session is closed, and the tasks of the node end.
     pub(super) closing: CancellationToken,
 }
@@ -56,7 +52,7 @@ impl ZookeeperSession {
             current: ArcSwap::from_pointee(Err(reason)),
             evidence: Mutex::new(Evidence::new(url.session_timeout, settings.clock.now())),
             status,
-            wanted: Notify::new(),
+            callers: WaitingCallers::default(),
             settings,
             closing: CancellationToken::new(),
         });
@@ -80,9 +76,12 @@ impl ZookeeperSession {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NotConnected`] while there is no connection. Then the next attempt to connect is made soon.
+    /// [`NodeError::NotConnected`] while there is no connection.
     pub(super) fn link(&self) -> Result<Arc<SessionLink>, NodeError> {
-        self.current_link().inspect_err(|_| self.wanted.notify_one())
+        Result::clone(&self.current.load()).and_then(|link| match link.ended() {
+            None => Ok(link),
+            Some(reason) => Err(NodeError::NotConnected(reason)),
+        })
     }
 
     /// Returns the number of the session. After a session has expired, and its ephemeral nodes with it, a new session
@@ -92,7 +91,7 @@ impl ZookeeperSession {
     ///
     /// [`NodeError::NotConnected`] while there is no connection.
     pub(super) fn number(&self) -> Result<u64, NodeError> {
-        self.current_link().map(|link| link.number)
+        self.link().map(|link| link.number)
     }
 
     /// Waits until the session is connected, and returns its number.
@@ -122,54 +121,42 @@ impl ZookeeperSession {
         self.acl
     }
 
-    /// Makes an attempt to connect soon, and waits for its end. Returns whether there is a connection.
+    /// Waits for the end of the next attempt to connect, which is made soon. Returns whether there is a connection.
     pub(super) async fn reconnect(&self) -> bool {
-        if let Err(reason) = &**self.current.load()
-            && !pauses::ends_on_request(reason)
-        {
-            return false;
-        }
-        // The status changes at the end of a connection, or of an attempt that had begun before this call, and at the end of
-        // the wanted attempt.
-        let mut checks = 0;
-        let is_tried = |_: &NodeStatus| {
-            checks += 1;
-            checks > 2 || self.link().is_ok()
-        };
-        self.status.subscribe().wait_for(is_tried).await;
-        self.link().is_ok()
+        let (current, status) = (self.current.load_full(), self.status.subscribe());
+        let is_connected = || self.link().is_ok();
+        self.callers.wait(Result::as_ref(&*current).err(), status, is_connected).await
     }
 
     /// Returns whether the server owes a reply, and for how long. Without a connection, it is silent.
     pub(super) fn silence(&self, limit: Duration) -> Silence {
-        match self.current_link() {
+        match self.link() {
             Ok(link) => link.silence(limit),
             Err(_) => Silence::Silent(limit),
         }
-    }
-
-    /// Returns the connection, or the reason why there is none.
-    fn current_link(&self) -> Result<Arc<SessionLink>, NodeError> {
-        Result::clone(&self.current.load()).and_then(|link| match link.ended() {
-            None => Ok(link),
-            Some(reason) => Err(NodeError::NotConnected(reason)),
-        })
     }
 
     /// Keeps the session connected until it is to be closed.
     async fn keep(self: Arc<Self>, url: ZookeeperUrl) {
         let closing = &self.closing;
         let log_limit = LogLimit::new(Arc::clone(&self.settings.clock));
-        let (mut outages, mut next_pause) = (OutageLog::default(), pauses::FIRST);
+        let (mut outages, mut pauses) = (OutageLog::default(), Pauses::new());
         let mut connector = SessionConnector::new(url, self.settings.clone());
         let mut number = None;
         while let Some(connected) = closing.run_until_cancelled(connector.connect()).await {
             let error = match connected {
                 Ok(Established { stream, session, before }) => {
                     if number.replace(session.number).is_some_and(|one| one != session.number) {
+                        // The servers have refused the former session before this moment.
+                        let words = match self.vouch(before, Duration::ZERO) {
+                            Ok(()) => {
+                                "the servers do not know the session, which cannot have expired: the URL leads to another ensemble, \
+                                 whose locks others may hold too, or the data of the servers are lost"
+                            }
+                            Err(_) => "the session has expired, and with it its locks",
+                        };
                         log_limited!(
-                            log_limit, "session", &self.name, warn, node = %self.name,
-                            "the session has expired, and with it its locks"
+                            log_limit, "session", &self.name, warn, node = %self.name, "{words}"
                         );
                     }
                     self.evidence.lock().connected(session.began, before);
@@ -181,9 +168,7 @@ impl ZookeeperSession {
                     let driver = SessionDriver::new(&connector.url, settings, evidence, closing);
                     let reason = driver.run(requests, stream, &mut connector.last_zxid).await;
                     connector.last_connected = self.settings.clock.now();
-                    if since.elapsed() >= SHORT_LIVED {
-                        next_pause = Duration::ZERO;
-                    }
+                    pauses.record_connection(since.elapsed());
                     NodeError::NotConnected(reason)
                 }
                 Err(error) => error,
@@ -193,7 +178,7 @@ impl ZookeeperSession {
                 return;
             }
             outages.down(&self.name, &error);
-            let pause = pauses::pause(&error, &mut next_pause, &self.wanted);
+            let pause = pauses.pause(&error, &self.callers);
             closing.run_until_cancelled(pause).await;
         }
     }

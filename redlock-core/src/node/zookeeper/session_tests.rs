@@ -176,11 +176,15 @@ async fn a_session_goes_on_over_the_next_connection() {
 async fn after_an_expired_session_there_is_a_new_one_with_another_number() {
     let logs = Logs::collect();
     let ensemble = Ensemble::start().await;
-    let (session, _status) = ensemble.session(OPEN);
+    let clock = FakeClock::default();
+    let settings = NodeSettings { clock: Arc::new(clock.clone()), ..settings() };
+    let (session, _status) =
+        start(parse(&format!("zookeeper://{}{OPEN}", ensemble.address)), settings);
     drop(ensemble.accept(7).await);
     let sent = session.now();
     let mut server = ensemble.connection().await;
     assert_eq!(server.handshake().await.session, 7);
+    clock.advance(Duration::from_secs(41));
     server.accept(0, 0, &[0; 16]).await;
     let (_server, request) = ensemble.accept(8).await;
     assert_eq!(request.session, 0);
@@ -196,6 +200,25 @@ async fn after_an_expired_session_there_is_a_new_one_with_another_number() {
     let is_logged = |line: &&String| line.contains("WARN") && line.contains("has expired");
     assert_eq!(lines.iter().filter(is_logged).count(), 1, "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
+}
+
+/// Another ensemble does not know the session. A session that lives has its locks, which that ensemble grants to others.
+#[tokio::test]
+async fn a_session_that_is_gone_before_its_timeout_is_a_warning_about_the_url() {
+    let logs = Logs::collect();
+    let ensemble = Ensemble::start().await;
+    let (session, _status) = ensemble.session(OPEN);
+    drop(ensemble.accept(7).await);
+    let mut server = ensemble.connection().await;
+    assert_eq!(server.handshake().await.session, 7);
+    server.accept(0, 0, &[0; 16]).await;
+    let _server = ensemble.accept(8).await;
+    while session.number() != Ok(2) {
+        session.connected().await;
+        yield_now().await;
+    }
+    assert_eq!(logs.count("WARN", "the URL leads to another ensemble"), 1, "{:?}", logs.lines());
+    assert_eq!(logs.count("WARN", "has expired"), 0, "{:?}", logs.lines());
 }
 
 /// The server may have paused before its answer.

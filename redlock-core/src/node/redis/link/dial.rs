@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,4 +17,14 @@ pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Se
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// Opens a connection.
     fn open(&self) -> Dialing;
+
+    /// Returns the addresses of the server's name. Without any, the server has no name.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
+    /// Opens a connection to one of the addresses.
+    fn open_at(&self, _address: SocketAddr) -> Dialing {
+        self.open()
+    }
 }

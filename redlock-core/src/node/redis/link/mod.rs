@@ -17,6 +17,7 @@ mod tls;
 pub(crate) mod traffic;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Link {
     traffic: Arc<Traffic>,
     /// The login to repeat before its credentials expire, and their life.
     renewal: Option<(Login, Duration)>,
+    /// The address of the server, if it was reached by TCP.
+    pub(crate) address: Option<SocketAddr>,
 }
 
 /// The life of a link, which its handle and its driver share.
@@ -94,7 +97,7 @@ impl Link {
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
         let inbox = Inbox { life: Arc::clone(&life), commands };
         tokio::spawn(driver.run(socket.stream, inbox, end));
-        Self { commands: sender, life, traffic, renewal: None }
+        Self { commands: sender, life, traffic, renewal: None, address: None }
     }
 
     /// Sends one command, and returns the future of its reply. Commands are sent in the order of the calls.

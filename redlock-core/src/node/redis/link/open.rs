@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 #[cfg(feature = "unstable-simulation")]
 use super::dial::Dial;
-use super::socket::{Socket, connect_tcp};
+use super::socket::{Socket, connect_tcp, look_up};
 use super::{Event, Link};
 use crate::access::Credentials;
 use crate::error::{NodeError, legible};
@@ -37,6 +38,8 @@ pub(crate) struct Endpoint {
     url: RedisUrl,
     /// The server that has named this address. `None` if the address is configured.
     announcer: Option<Arc<str>>,
+    /// The only address to connect to. `None` if any address of the host will do.
+    address: Option<SocketAddr>,
     /// Replaces the operating system's network.
     #[cfg(feature = "unstable-simulation")]
     dial: Option<Arc<dyn Dial>>,
@@ -60,6 +63,7 @@ impl Endpoint {
             name: legible(&url.name()).into(),
             url,
             announcer: None,
+            address: None,
             #[cfg(feature = "unstable-simulation")]
             dial: None,
         }
@@ -68,6 +72,23 @@ impl Endpoint {
     /// Names the server that has announced this address, for errors.
     pub(crate) fn announced_by(self, announcer: impl Into<Arc<str>>) -> Self {
         Self { announcer: Some(announcer.into()), ..self }
+    }
+
+    /// Leads to one of the addresses of the host.
+    pub(crate) fn at(&self, address: SocketAddr) -> Self {
+        Self { address: Some(address), ..self.clone() }
+    }
+
+    /// Looks the addresses of the host up. Returns none if the server has no name, but an address or a unix socket.
+    pub(crate) async fn look_up(&self) -> io::Result<Vec<SocketAddr>> {
+        #[cfg(feature = "unstable-simulation")]
+        if let Some(dial) = &self.dial {
+            return Ok(dial.addresses());
+        }
+        match &self.url.servers {
+            Servers::Tcp(server) if server.host.parse::<IpAddr>().is_err() => look_up(server).await,
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Replaces the operating system's network on the way to this server.
@@ -102,7 +123,9 @@ impl Endpoint {
         let deadline = Deadline { end: Instant::now() + limit * 7 / 8, limit };
         let credentials = self.url.login.credentials(limit * 3 / 4).await?;
         let socket = self.connect(&deadline).await?;
+        let address = socket.address;
         let mut link = Link::start(socket, in_slices, on_event);
+        link.address = address;
         deadline.wait(self.greet(&link, credentials.as_ref())).await?;
         let life = credentials.and_then(|credentials| credentials.expires_in);
         link.renewal = life.map(|life| (self.url.login.clone(), life));
@@ -128,11 +151,21 @@ impl Endpoint {
     async fn connect(&self, deadline: &Deadline) -> Result<Socket, NodeError> {
         #[cfg(feature = "unstable-simulation")]
         if let Some(dial) = &self.dial {
-            return deadline.wait(dial.open().map_err(failed)).await.map(Socket::played);
+            let address = self.address.or_else(|| dial.addresses().first().copied());
+            let opened = address.map_or_else(|| dial.open(), |address| dial.open_at(address));
+            let socket = deadline.wait(opened.map_err(failed)).await.map(Socket::played)?;
+            return Ok(Socket { address, ..socket });
         }
         match &self.url.servers {
             Servers::Tcp(server) => {
-                let stream = deadline.wait(connect_tcp(server).map_err(failed)).await?;
+                let connect = async {
+                    let addresses = match self.address {
+                        Some(address) => vec![address],
+                        None => look_up(server).await?,
+                    };
+                    connect_tcp(addresses).await
+                };
+                let stream = deadline.wait(connect.map_err(failed)).await?;
                 let socket = Socket::over_tcp(stream, &server.host, self.url.tls.as_ref());
                 // Redis waits for the end of a line, which the client's first message may not contain.
                 let socket = deadline.wait(socket).await;

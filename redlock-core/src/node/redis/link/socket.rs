@@ -34,6 +34,8 @@ pub(crate) struct Socket {
     pub(super) stream: Box<dyn ByteStream>,
     /// Another descriptor of the same socket. `None` if the stream is no socket.
     pub(crate) descriptor: Option<socket2::Socket>,
+    /// The address of the server, if it was reached by TCP.
+    pub(super) address: Option<SocketAddr>,
 }
 
 impl Socket {
@@ -42,7 +44,7 @@ impl Socket {
     pub(super) async fn connect_unix(path: &Path) -> io::Result<Self> {
         let stream = tokio::net::UnixStream::connect(path).await?;
         let descriptor = SockRef::from(&stream).try_clone().ok();
-        Ok(Self { stream: Box::new(stream), descriptor })
+        Ok(Self { stream: Box::new(stream), descriptor, address: None })
     }
 
     /// Makes the TLS connection over a TCP connection, if there are options of TLS.
@@ -53,25 +55,30 @@ impl Socket {
         tls: Option<&TlsOptions>,
     ) -> Result<Self, NodeError> {
         let descriptor = SockRef::from(&stream).try_clone().ok();
+        let address = stream.peer_addr().ok();
         let stream: Box<dyn ByteStream> = match tls {
             #[cfg(feature = "tls")]
             Some(options) => Box::new(super::tls::handshake(stream, host, options).await?),
             _ => Box::new(stream),
         };
-        Ok(Self { stream, descriptor })
+        Ok(Self { stream, descriptor, address })
     }
 
     /// Returns a socket whose server is played in this process.
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn played(stream: impl ByteStream + 'static) -> Self {
-        Self { stream: Box::new(stream), descriptor: None }
+        Self { stream: Box::new(stream), descriptor: None, address: None }
     }
 }
 
-/// Connects to a server by TCP.
-pub(super) async fn connect_tcp(server: &HostPort) -> io::Result<TcpStream> {
-    let addresses = tokio::net::lookup_host((&*server.host, server.port)).await?;
-    let stream = connect_to_first(addresses).await?;
+/// Looks the addresses of a server up.
+pub(super) async fn look_up(server: &HostPort) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((&*server.host, server.port)).await?.collect())
+}
+
+/// Connects to a server by TCP, at one of its addresses.
+pub(super) async fn connect_tcp(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let stream = connect_to_first(addresses.into_iter()).await?;
     // Nagle's algorithm delays the second of two commands by a round trip.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);

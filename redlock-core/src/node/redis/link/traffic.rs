@@ -168,7 +168,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
-        let Ok(socket::Socket { stream, descriptor }) =
+        let Ok(socket::Socket { stream, descriptor, .. }) =
             socket::Socket::over_tcp(client, "", None).await
         else {
             panic!("there is no TLS");

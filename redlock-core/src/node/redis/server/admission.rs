@@ -172,7 +172,7 @@ impl Inner {
         if self.history.lock().is_restart(self.generation(identity).as_deref()) {
             log_limited!(
                 self.settings.log_limit, "restart", node, warn, %node, %server,
-                "a node was restarted and may have forgotten held locks; set restart_guard, or let the server \
+                "a node was restarted and may have forgotten held locks, or its name leads to another server; set restart_guard, or let the server \
                  write its data before it replies (appendonly yes, appendfsync always)"
             );
         }

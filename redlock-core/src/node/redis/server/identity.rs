@@ -100,6 +100,18 @@ impl Identity {
         Ok(identity)
     }
 
+    /// Returns the `run_id` of a server that is a master. Returns `None` if the server is a replica, or does not report it.
+    pub(super) async fn ask_master_run_id(link: &Link) -> Result<Option<String>, RedisError> {
+        let mut identity = Self::default();
+        for section in
+            try_join_all(["server", "replication"].map(|section| info(link, section))).await?
+        {
+            identity.read(&section);
+        }
+        let is_replica = identity.replication.is_none_or(|replication| replication.is_replica);
+        Ok(identity.run_id.filter(|_| !is_replica))
+    }
+
     /// Reads a section of `INFO`.
     fn read(&mut self, info: &InfoDict) {
         self.run_id = self.run_id.take().or_else(|| text(info, "run_id"));

@@ -8,6 +8,10 @@ mod clock_watch;
 pub(crate) mod connection;
 mod history;
 mod identity;
+mod name_watch;
+#[cfg(test)]
+#[cfg(feature = "unstable-simulation")]
+mod name_watch_tests;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
 pub(crate) mod played_redis;
@@ -29,7 +33,6 @@ use bb8_redis::bb8;
 use futures_util::future::{OptionFuture, try_join};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -40,7 +43,7 @@ use super::link::open::Endpoint;
 use crate::error::NodeError;
 use crate::node::watch::gate::Gate;
 use crate::node::watch::outage_log::OutageLog;
-use crate::node::watch::pauses;
+use crate::node::watch::pauses::{Pauses, WaitingCallers};
 use crate::node::watch::wall_clock::Reading;
 use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
 use crate::telemetry;
@@ -52,9 +55,6 @@ pub(crate) use settings::ServerSettings;
 use connection::Connection;
 use history::History;
 use identity::Identity;
-
-/// After a connection that lasted for less than this, the server pauses.
-const SHORT_LIVED: Duration = Duration::from_secs(1);
 
 /// A connection is replaced when its server has been silent for this time, or for twice the node timeout if
 /// that is longer.
@@ -95,8 +95,8 @@ pub(crate) struct Inner {
     /// end at a time on the wall clock, so a step affects them as well.
     last_reading: Mutex<Option<Reading>>,
     outages: Arc<Mutex<OutageLog>>,
-    /// Notified when a request finds no connection.
-    wanted: Notify,
+    /// The callers that wait for a connection.
+    callers: WaitingCallers,
     /// Cancelled when another server has replaced this one.
     stopped: CancellationToken,
     observer: Weak<dyn Observer>,
@@ -124,7 +124,7 @@ impl Server {
             history: Mutex::default(),
             last_reading: Mutex::default(),
             outages: former.map_or_else(Arc::default, |former| Arc::clone(&former.outages)),
-            wanted: Notify::new(),
+            callers: WaitingCallers::default(),
             stopped: CancellationToken::new(),
             observer,
         };
@@ -196,32 +196,17 @@ impl Inner {
 
     /// Returns the connection for an operation. A silent server receives only releases: other commands
     /// would pile up, and would be useless by the time the server executes them.
-    ///
-    /// Without a connection, the server makes its next attempt to connect soon.
     pub(crate) fn connection_for(&self, is_release: bool) -> Result<Arc<Connection>, NodeError> {
-        let connection = if is_release { self.connection() } else { self.responsive_connection() };
-        connection.inspect_err(|_| self.wanted.notify_one())
+        if is_release { self.connection() } else { self.responsive_connection() }
     }
 
-    /// Makes an attempt to connect soon, and waits for its end, or until the server is stopped. Returns whether the server is
-    /// connected.
+    /// Waits for the end of the next attempt to connect, which is made soon, or until the server is stopped. Returns whether the
+    /// server is connected.
     pub(crate) async fn reconnect(&self) -> bool {
-        if let Err(reason) = &**self.current.load()
-            && !pauses::ends_on_request(reason)
-        {
-            return false;
-        }
-        self.wanted.notify_one();
-        // The status is sent at the end of a connection, or of an attempt that had begun before this call, and at the end of
-        // the wanted attempt.
-        let mut checks = 0;
-        let is_tried = |_: &NodeStatus| {
-            checks += 1;
-            checks > 2 || self.connection().is_ok()
-        };
-        let status = self.status();
-        let is_ended = self.stopped.run_until_cancelled(status.wait_for(is_tried)).await.is_some();
-        is_ended && self.connection().is_ok()
+        let current = self.current.load_full();
+        let is_connected = || self.connection().is_ok();
+        let wait = self.callers.wait(Result::as_ref(&*current).err(), self.status(), is_connected);
+        self.stopped.run_until_cancelled(wait).await.unwrap_or_default()
     }
 
     /// Ends the connection if the server was stopped: grants of a former master do not count.
@@ -258,7 +243,7 @@ impl Inner {
 
     /// Keeps the server connected.
     async fn keep_connected(self: Arc<Self>) {
-        let mut next_pause = pauses::FIRST;
+        let mut pauses = Pauses::new();
         loop {
             let error = match self.connect().await {
                 Ok((pool, connection)) => {
@@ -270,16 +255,14 @@ impl Inner {
                     connection.link.stopped().await;
                     self.record_end(&connection.identity);
                     drop(pool);
-                    if since.elapsed() >= SHORT_LIVED {
-                        next_pause = Duration::ZERO;
-                    }
+                    pauses.record_connection(since.elapsed());
                     NodeError::NotConnected(reason)
                 }
                 Err(error) => error,
             };
             let error = self.explain(error);
             self.set(Err(error.clone()));
-            pauses::pause(&error, &mut next_pause, &self.wanted).await;
+            pauses.pause(&error, &self.callers).await;
         }
     }
 
@@ -326,6 +309,7 @@ impl Inner {
                     OptionFuture::from(watch_clock),
                     link.keep_authenticated(self.name(), settings.connect_timeout),
                     self.watch_role(link),
+                    self.watch_name(connection),
                 )
             } => link.ended().await,
         }
@@ -374,15 +358,20 @@ impl bb8::ManageConnection for Connector {
     }
 }
 
+/// An observer that learns nothing.
+#[cfg(test)]
+struct Nobody;
+
+#[cfg(test)]
+impl Observer for Nobody {
+    fn status_changed(&self, _: bool) {}
+    fn received(&self, _: Event) {}
+}
+
 #[cfg(test)]
 impl Server {
     /// Returns a server that is not started.
     fn for_tests(role: Role, settings: ServerSettings) -> Arc<Self> {
-        struct Nobody;
-        impl Observer for Nobody {
-            fn status_changed(&self, _: bool) {}
-            fn received(&self, _: Event) {}
-        }
         let endpoint = Endpoint::parse("redis://localhost");
         let observer = Weak::<Nobody>::new();
         Self::new(endpoint, role, &Arc::new(settings), None, observer)

@@ -15,6 +15,7 @@ use crate::clock::fake::RuntimeClock;
 use crate::clock::{Clock, Moment};
 use crate::node::NodeSettings;
 use crate::node::redis::url::HostPort;
+use crate::node::watch::pauses;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
@@ -334,22 +335,28 @@ async fn refused(name: &str) -> Played {
     played
 }
 
-/// A server that is back is used at once, and not after a pause.
+/// A server that is back is used at once, and not after a pause. The caller waits for no attempt more.
 #[tokio::test(start_paused = true)]
-async fn a_request_ends_the_pause_before_the_next_attempt() {
-    for is_release in [None, Some(false), Some(true)] {
-        let played = refused("requested").await;
+async fn a_caller_that_waits_ends_the_pause_before_the_next_attempt() {
+    let played = refused("requested").await;
+    let last = played.attempts(8).await[7].at;
+    assert!(!played.server.reconnect().await);
+    let attempts = played.attempts(9).await;
+    assert_eq!((attempts.len(), attempts[8].at - last), (9, pauses::FIRST));
+    let attempts = played.attempts(11).await;
+    let pause = attempts[10].at - attempts[9].at;
+    assert!(pause > 10 * pauses::FIRST, "without a caller the pause is long: {pause:?}");
+}
+
+/// The operation fails at once, so its caller gains nothing by an attempt. Otherwise each attempt would follow the one before,
+/// for as long as the service has traffic.
+#[tokio::test(start_paused = true)]
+async fn an_operation_without_a_connection_makes_no_attempt() {
+    for is_release in [false, true] {
+        let played = refused("asked").await;
         let last = played.attempts(8).await[7].at;
-        let reconnected = match is_release {
-            None => played.server.reconnect().await,
-            Some(is_release) => played.server.connection_for(is_release).is_ok(),
-        };
-        assert!(!reconnected);
-        let next = played.attempts(9).await[8].at - last;
-        assert_eq!(next, pauses::FIRST, "{is_release:?}");
-        // Without a request the pause is long.
-        let attempts = played.attempts(11).await;
-        let pause = attempts[10].at - attempts[9].at;
+        assert!(played.server.connection_for(is_release).is_err());
+        let pause = played.attempts(9).await[8].at - last;
         assert!(pause > 10 * pauses::FIRST, "{pause:?}");
     }
 }
@@ -391,24 +398,21 @@ async fn only_a_later_failover_at_a_later_time_is_a_promotion() {
     }
 }
 
-/// Many callers must not make a connection each.
+/// A server that has just come back must not get more connections from a service with more traffic.
 #[tokio::test(start_paused = true)]
-async fn however_many_requests_there_are_the_attempts_have_pauses() {
-    let played = refused("stormed").await;
-    let requests = async {
-        loop {
-            assert!(played.server.connection_for(false).is_err());
-            sleep(Duration::from_millis(1)).await;
-        }
+async fn callers_that_wait_all_the_time_add_one_attempt_in_two_seconds() {
+    let count_for = async |callers: usize| {
+        let played = refused("stormed").await;
+        let wait = async || loop {
+            assert!(!played.server.reconnect().await);
+        };
+        let callers = futures_util::future::join_all((0..callers).map(|_| wait()));
+        let _ = futures_util::future::join(timeout(20 * SECOND, callers), sleep(20 * SECOND)).await;
+        played.attempts(8).await.len()
     };
-    let attempts = tokio::select! {
-        () = requests => unreachable!(),
-        attempts = played.attempts(50) => attempts,
-    };
-    for pair in attempts[8..].windows(2) {
-        let pause = pair[1].at - pair[0].at;
-        assert_eq!(pause, pauses::FIRST);
-    }
+    let (without, with) = (count_for(0).await, count_for(50).await);
+    assert!((50..80).contains(&without), "{without}");
+    assert!(with <= without + 20, "{with}, without callers {without}");
 }
 
 /// A server that breaks each connection at once costs more than one that refuses connections.
@@ -424,7 +428,7 @@ async fn after_short_connections_the_pauses_grow() {
     assert!(pause > 10 * pauses::FIRST, "{pause:?}");
     // A connection has lasted.
     played.connected(9).await;
-    sleep(SHORT_LIVED).await;
+    sleep(pauses::SHORT_LIVED).await;
     let broken = Instant::now();
     played.redis.close();
     assert_eq!(played.attempts(10).await[9].at, broken);
