@@ -250,11 +250,10 @@ impl LinkDriver {
                 result.map(drop)
             }
         };
-        match result {
-            Err(reason) if error::is_read_only(&reason) => {
-                Err(format!("the server is a replica now: {}", error::message(&reason)))
-            }
-            _ => Ok(()),
-        }
+        let outdated = |reason| Some((error::outdated(&reason)?, reason));
+        result
+            .err()
+            .and_then(outdated)
+            .map_or(Ok(()), |(words, reason)| Err(format!("{words}: {}", error::message(&reason))))
     }
 }
