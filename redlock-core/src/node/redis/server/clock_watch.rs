@@ -69,7 +69,7 @@ impl Inner {
         let server = self.name();
         log_limited!(
             self.settings.log_limit, "clock", server, warn, node = %server,
-            "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
+            "the time of the server is unknown (TIME denied or renamed), so steps of its wall clock go unnoticed"
         );
     }
 }
