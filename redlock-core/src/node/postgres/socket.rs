@@ -12,6 +12,7 @@ use tokio_postgres::config::Host;
 use super::tls;
 use crate::access::TlsOptions;
 use crate::error::NodeError;
+use crate::node::watch::keepalive::keep_alive;
 
 /// A socket of any kind.
 pub(super) type ServerSocket = Box<dyn SocketStream>;
@@ -31,6 +32,7 @@ pub(super) async fn open(
         Host::Tcp(host) => {
             let socket = TcpStream::connect((host.as_str(), port)).await.map_err(failed)?;
             socket.set_nodelay(true).map_err(failed)?;
+            keep_alive(&socket).map_err(failed)?;
             match tls {
                 #[cfg(feature = "tls")]
                 Some(options) => Ok(Box::new(tls::start_tls(socket, host, options).await?)),

@@ -302,7 +302,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the password is, no letter of another word is masked, and each whole word that is the password is.
+        /// A word that is the password is masked, and no letter of another word.
         #[test]
         fn only_whole_words_are_masked(
             secret in "[a-c!é]{0,6}",
@@ -320,7 +320,7 @@ mod tests {
                 } else if !word.contains(&secret) || secret.len() < Secrets::SHORTEST {
                     proptest::prop_assert_eq!(&masked, word);
                 } else {
-                    // What is left beside a mask does not continue the word.
+                    // No mask continues the letters beside it.
                     let rests: Vec<_> = masked.split("***").collect();
                     proptest::prop_assert_eq!(rests.join(&secret), word.as_str());
                     let is_letter = |one: Option<char>| one.is_some_and(char::is_alphanumeric);
