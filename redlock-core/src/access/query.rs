@@ -9,9 +9,9 @@ const LONGEST_NAME: usize = 40;
 
 /// The parameters of a URL that were not yet used. No error repeats a value, which may be a password, nor a name that may be
 /// the rest of a password that contains a `&` or a `?` (secrets stay in).
-pub(crate) struct Query(Vec<Parameter>);
+pub(crate) struct Query(Vec<UrlParameter>);
 
-struct Parameter {
+struct UrlParameter {
     name: String,
     value: String,
     /// Whether the name cannot be the rest of a password.
@@ -36,7 +36,7 @@ impl Query {
                 may_be_shown &= !name.to_ascii_lowercase().contains("pass");
                 before && is_name && name.len() <= LONGEST_NAME
             };
-            Ok(Parameter { name: decoded(name)?, value: decoded(value)?, may_be_shown })
+            Ok(UrlParameter { name: decoded(name)?, value: decoded(value)?, may_be_shown })
         });
         Ok(Self(pairs.collect::<Result<_, &str>>()?))
     }
@@ -74,12 +74,12 @@ impl Query {
     pub(crate) fn check_end(&self, known: &str) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
-            Some(Parameter { name, .. }) if known.split(", ").any(|known| known == name) => {
+            Some(UrlParameter { name, .. }) if known.split(", ").any(|known| known == name) => {
                 Err(format!(
                     "its parameter {name:?} occurs twice, or does not belong to this kind of URL"
                 ))
             }
-            Some(Parameter { name, may_be_shown: true, .. }) => {
+            Some(UrlParameter { name, may_be_shown: true, .. }) => {
                 Err(format!("its parameter {name:?} is unknown; known are {known}"))
             }
             Some(_) => Err(format!(
