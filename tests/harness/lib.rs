@@ -83,7 +83,7 @@ pub use history::{
     overlapping_readers, overlaps, too_many,
 };
 pub use java::java;
-pub use keepalive::is_probed;
+pub use keepalive::keepalive_timer;
 pub use manager::{builder, connect};
 pub use measured::best_of_five;
 pub use nodes::Nodes;
