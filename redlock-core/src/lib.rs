@@ -58,7 +58,7 @@
 //! * the clocks of the nodes and of this process drift apart by no more than 1 % of the lease plus 2 ms,
 //!   and nobody steps a node's wall clock forward: Redis measures the time to live of a key by its wall
 //!   clock. The manager logs a step when it next reads the server's time: within about half a second
-//!   while locks are acquired or renewed. With a [`restart_guard`](LockManagerBuilder::restart_guard),
+//!   of the next acquisition, renewal or release. With a [`restart_guard`](LockManagerBuilder::restart_guard),
 //!   the server then grants no locks for the longest lease;
 //! * no node forgets a lock before its lease ends. A server that is restarted without its data, or that
 //!   evicts keys, forgets locks. The [`restart_guard`](LockManagerBuilder::restart_guard) helps against

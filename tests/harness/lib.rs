@@ -44,6 +44,7 @@ mod example;
 mod held_briefly;
 mod history;
 mod java;
+mod keepalive;
 mod manager;
 mod measured;
 mod nodes;
@@ -82,6 +83,7 @@ pub use history::{
     overlapping_readers, overlaps, too_many,
 };
 pub use java::java;
+pub use keepalive::keepalive_timer;
 pub use manager::{builder, connect};
 pub use measured::best_of_five;
 pub use nodes::Nodes;

@@ -24,6 +24,30 @@ async fn a_missing_password_is_an_error_of_the_credentials() {
     assert!(!error.contains("is PostgreSQL running"), "{error}");
 }
 
+/// The server was reached, and answers again when connections have ended.
+#[tokio::test]
+async fn a_server_with_too_many_connections_is_not_asked_whether_it_runs() {
+    let Some(server) = start(PostgresServer::options()).await else { return };
+    let admin = server.admin().await;
+    admin.batch_execute("alter role app connection limit 0").await.unwrap();
+    let error = refused(&server.url()).await;
+    assert!(error.contains("too many connections for role"), "{error}");
+    assert!(!error.contains("is PostgreSQL running"), "{error}");
+    admin.batch_execute("alter role app connection limit -1").await.unwrap();
+    let manager = impatient(&server.url()).connect().await.unwrap();
+    serves(&manager, KEY).await;
+    // A running manager connects again by itself, too.
+    admin.batch_execute("alter role app connection limit 0").await.unwrap();
+    server.terminate_backends("app").await;
+    eventually("the cause is in the error", SOON, async || {
+        let error = manager.lock(KEY).try_acquire().await.err()?;
+        error.diagnostics().to_string().contains("too many connections").then_some(())
+    })
+    .await;
+    admin.batch_execute("alter role app connection limit -1").await.unwrap();
+    serves(&manager, KEY).await;
+}
+
 /// A process accepts the connection, and says nothing.
 #[tokio::test]
 async fn a_server_that_says_nothing_at_the_login_is_not_connected() {

@@ -5,6 +5,7 @@
 mod access;
 mod clock;
 mod failover;
+mod idle;
 mod killed_and_frozen;
 mod load;
 mod network;

@@ -9,6 +9,7 @@ mod connect;
 mod foreign_keys;
 mod hostile;
 mod hostile_texts;
+mod idle;
 mod kind;
 mod lost_keys;
 mod measured;

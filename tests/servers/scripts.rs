@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_core::{Dialect, LockError};
-use redlock_tests::{Moment, drop_after, eventually};
+use redlock_tests::{Logs, Moment, RedisServer, drop_after, eventually};
 
 use super::kind::ALL;
 use super::{LONG, SOON, connect, start};
@@ -29,6 +29,22 @@ async fn every_operation_of_every_lock_succeeds_after_its_script_was_forgotten()
             let stays = probe.command::<bool>(["EXISTS", kind.keys()[0]]).await;
             assert_eq!(stays, !min_hold.is_zero(), "{kind:?}");
             probe.command::<()>(["FLUSHALL"]).await;
+        }
+    }
+}
+
+/// The words of the server do not name the command.
+#[tokio::test]
+async fn a_server_without_time_says_which_command_is_missing() {
+    let logs = Logs::collect();
+    let server = RedisServer::options().rename("TIME", "").start().await;
+    let locks = connect([server.url()]).await;
+    assert_eq!(logs.count("WARN", "TIME denied or renamed"), 1);
+    locks.lock("order:42").try_acquire().await.unwrap().release().await.unwrap();
+    for request in [locks.lock("order:42").fenced(true), locks.lock("order:42").shared(true)] {
+        let diagnostics = request.try_acquire().await.unwrap_err().diagnostics().to_string();
+        for words in [" time, ", "rename-command has renamed or disabled one of them"] {
+            assert!(diagnostics.contains(words), "{diagnostics}");
         }
     }
 }

@@ -86,7 +86,10 @@ impl Provider {
                 let file = path.clone();
                 let read = move || std::fs::read_to_string(file);
                 let text = read_files(vec![path.clone()], read).await??;
-                Ok(Credentials::new(text.trim_end_matches(['\r', '\n'])))
+                match text.trim_end_matches(['\r', '\n']) {
+                    "" => Err("it is empty".into()),
+                    password => Ok(Credentials::new(password)),
+                }
             }
             Self::Function(function, node) => {
                 // A panic must not end the task that keeps the node connected.
@@ -120,11 +123,17 @@ mod tests {
     async fn a_file_has_the_password_and_perhaps_the_end_of_a_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let provider = Provider::File(file.path().to_owned());
-        for (text, password) in [("a b ", "a b "), ("a\n", "a"), ("a\r\n", "a"), ("", "")] {
+        for (text, password) in [("a b ", "a b "), ("a\n", "a"), ("a\r\n", "a")] {
             std::fs::write(file.path(), text).unwrap();
             assert_eq!(provider.credentials(LIMIT).await, Ok(Credentials::new(password)));
         }
         let path = file.path().display().to_string();
+        // The server would only say that the password is wrong.
+        for text in ["", "\n", "\r\n"] {
+            std::fs::write(file.path(), text).unwrap();
+            let reason = provider.credentials(LIMIT).await.unwrap_err();
+            assert_eq!(reason, format!("cannot read {path}: it is empty"));
+        }
         drop(file);
         let reason = provider.credentials(LIMIT).await.unwrap_err();
         assert!(reason.starts_with(&format!("cannot read {path}: ")), "{reason}");

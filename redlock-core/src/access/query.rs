@@ -4,9 +4,19 @@ use percent_encoding::percent_decode_str;
 
 use super::{Pem, TlsOptions};
 
-/// The parameters of a URL that were not yet used. No error repeats a value, which may be a password, nor an unknown name,
-/// which may be the rest of a password that contains a `&` (secrets stay in).
-pub(crate) struct Query(Vec<(String, String)>);
+/// The length of the longest name that an error repeats.
+const LONGEST_NAME: usize = 40;
+
+/// The parameters of a URL that were not yet used. No error repeats a value, which may be a password, nor a name that may be
+/// the rest of a password that contains a `&` or a `?` (secrets stay in).
+pub(crate) struct Query(Vec<UrlParameter>);
+
+struct UrlParameter {
+    name: String,
+    value: String,
+    /// Whether the name cannot be the rest of a password.
+    may_be_shown: bool,
+}
 
 impl Query {
     /// Reads the part of a URL after the `?`.
@@ -16,17 +26,25 @@ impl Query {
             let decoded = percent_decode_str(&text).decode_utf8();
             decoded.map(Into::into).map_err(|_| "its parameters contain bytes that are not UTF-8")
         };
+        let mut may_be_shown = !query.contains('@');
         let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decoded(name)?, decoded(value)?))
+            let is_name =
+                name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+            let may_be_shown = {
+                let before = may_be_shown;
+                may_be_shown &= !name.to_ascii_lowercase().contains("pass");
+                before && is_name && name.len() <= LONGEST_NAME
+            };
+            Ok(UrlParameter { name: decoded(name)?, value: decoded(value)?, may_be_shown })
         });
         Ok(Self(pairs.collect::<Result<_, &str>>()?))
     }
 
     /// Removes and returns the first parameter with one of these names.
     pub(crate) fn take(&mut self, names: &[&str]) -> Option<String> {
-        let index = self.0.iter().position(|(name, _)| names.contains(&name.as_str()))?;
-        Some(self.0.remove(index).1)
+        let index = self.0.iter().position(|one| names.contains(&one.name.as_str()))?;
+        Some(self.0.remove(index).value)
     }
 
     /// Removes the parameters of TLS. `how` is how the URL asks for TLS.
@@ -56,9 +74,14 @@ impl Query {
     pub(crate) fn check_end(&self, known: &str) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
-            Some((name, _)) if known.split(", ").any(|known| known == name) => Err(format!(
-                "its parameter {name:?} occurs twice, or does not belong to this kind of URL"
-            )),
+            Some(UrlParameter { name, .. }) if known.split(", ").any(|known| known == name) => {
+                Err(format!(
+                    "its parameter {name:?} occurs twice, or does not belong to this kind of URL"
+                ))
+            }
+            Some(UrlParameter { name, may_be_shown: true, .. }) => {
+                Err(format!("its parameter {name:?} is unknown; known are {known}"))
+            }
             Some(_) => Err(format!(
                 "one of its parameters is unknown; known are {known}; in a value write %26 for &"
             )),

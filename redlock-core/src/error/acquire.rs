@@ -17,7 +17,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`Split`](Self::Split) | several callers asked at once, and none of them got a quorum of nodes | yes |
 /// | [`Unavailable`](Self::Unavailable) | no quorum of nodes replied | when the nodes are back |
 /// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted the lock, because the nodes, the network or this process were slow | with a longer lease |
-/// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect | after the key was removed |
+/// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect | when a lock of the other dialect is released, or a key that is no lock was removed |
 /// | [`InvalidKey`](Self::InvalidKey) | the key is invalid | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is invalid | no |
 /// | [`AlreadyHeld`](Self::AlreadyHeld) | the same scope, such as the same web request, holds the lock | no |

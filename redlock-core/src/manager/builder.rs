@@ -251,7 +251,8 @@ impl LockManagerBuilder {
     /// * A step before the first connect is not noticed, nor is a step of a server whose user has no
     ///   right to `TIME`: the manager logs a warning about such a server.
     /// * A backward step is only logged and counted: the server keeps locks for longer, which admits no
-    ///   second holder. Without the `restart_guard`, a forward step is only logged and counted too.
+    ///   second holder. Without the `restart_guard`, a forward step is only logged and counted too, after
+    ///   the next use of the server.
     /// * If this machine is suspended, or moved to another host, and its clocks stand still meanwhile,
     ///   all servers seem to be stepped forward. They grant no locks to this manager for
     ///   `longest_lease`.

@@ -140,7 +140,8 @@ impl LockManager {
     }
 
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
-    /// readiness probe. Sends nothing to the nodes.
+    /// readiness probe. Sends nothing to the nodes. An idle manager sends nothing either, so it notices a server that keeps its
+    /// connection and does not answer only at its next use.
     ///
     /// Available nodes extend and release locks. For up to the
     /// [`restart_guard`](LockManagerBuilder::restart_guard) after a restart, they may grant none: see

@@ -82,9 +82,16 @@ impl NodeUrl {
             #[cfg(not(feature = "zookeeper"))]
             url if has_scheme(url, ZOOKEEPER) => Err(without_feature("zookeeper")),
             #[cfg(feature = "redis")]
-            url => RedisUrl::parse(url).map(Box::new).map(ParsedUrl::Redis),
+            url if has_scheme(url, REDIS) => {
+                RedisUrl::parse(url).map(Box::new).map(ParsedUrl::Redis)
+            }
             #[cfg(not(feature = "redis"))]
-            _ => Err(without_feature("redis")),
+            url if has_scheme(url, REDIS) => Err(without_feature("redis")),
+            url => {
+                let words =
+                    if url.contains("://") { "its scheme is unknown" } else { "it has no scheme" };
+                Err(format!("{words}; known are {}memory: alone", SCHEMES.concat()))
+            }
         }
     }
 
@@ -141,12 +148,24 @@ impl ParsedUrl {
     }
 }
 
-const POSTGRES: [&str; 2] = ["postgres", "postgresql"];
-const ZOOKEEPER: [&str; 2] = ["zookeeper", "zookeepers"];
+const POSTGRES: &[&str] = &["postgres", "postgresql"];
+const ZOOKEEPER: &[&str] = &["zookeeper", "zookeepers"];
+/// Without the kind behind a `+` or a `-`, such as `+sentinel`.
+const REDIS: &[&str] = &["redis", "rediss", "valkey", "valkeys", "unix"];
+/// The schemes of the stores that this build has, for errors.
+const SCHEMES: &[&str] = &[
+    #[cfg(feature = "redis")]
+    "redis://, rediss://, unix://, redis+sentinel://, redis-cluster://, ",
+    #[cfg(feature = "postgres")]
+    "postgres://, ",
+    #[cfg(feature = "zookeeper")]
+    "zookeeper://, zookeepers://, ",
+];
 
-fn has_scheme(url: &str, schemes: [&str; 2]) -> bool {
+fn has_scheme(url: &str, schemes: &[&str]) -> bool {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-    scheme.is_some_and(|scheme| schemes.contains(&scheme.as_str()))
+    let base = |scheme: &str| scheme.split(['+', '-']).next().map(str::to_owned);
+    scheme.as_deref().and_then(base).is_some_and(|scheme| schemes.contains(&scheme.as_str()))
 }
 
 #[cfg(not(all(feature = "postgres", feature = "redis", feature = "zookeeper")))]

@@ -46,7 +46,6 @@ fn urls_are_split_where_a_url_begins() {
 #[test]
 fn a_wrong_url_is_an_error_with_its_position_and_without_the_url() {
     for (value, position, words) in [
-        ("http://:s3cret@a", 1, "scheme is unknown"),
         ("redis://a,redis://:s3cret@h/x,redis://b", 2, "atabase"),
         ("redis://:s3cret@a,", 2, "empty"),
         ("redis://:s3cret@a,b", 1, "comma"),
@@ -99,6 +98,28 @@ fn the_url_of_a_store_names_the_feature_that_it_needs() {
         let names_it = text.as_ref().is_some_and(|text| text.contains(feature));
         assert_eq!(names_it, !is_there, "{text:?}");
         assert!(!format!("{text:?}").contains("s3cret"), "{text:?}");
+    }
+}
+
+#[test]
+fn an_unknown_scheme_is_answered_by_those_of_all_stores() {
+    for (url, words) in [
+        ("http://:s3cret@a", "its scheme is unknown"),
+        ("redisx://:s3cret@a", "its scheme is unknown"),
+        ("mysql://app:s3cret@db/shop", "its scheme is unknown"),
+        ("10.0.0.1:6379", "it has no scheme"),
+        ("s3cret", "it has no scheme"),
+    ] {
+        let text = from_variable("LOCKS_URLS", url).unwrap_err().to_string();
+        assert!(text.contains(words) && !text.contains("s3cret"), "{text}");
+        for (scheme, is_there) in [
+            (" redis://", cfg!(feature = "redis")),
+            (" postgres://", cfg!(feature = "postgres")),
+            (" zookeeper://", cfg!(feature = "zookeeper")),
+            (" memory: alone", true),
+        ] {
+            assert_eq!(text.contains(scheme), is_there, "{scheme}: {text}");
+        }
     }
 }
 

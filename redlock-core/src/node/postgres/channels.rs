@@ -112,6 +112,11 @@ impl Channels {
         }
     }
 
+    /// Returns whether no channel has a subscriber.
+    pub(super) fn are_unused(&self) -> bool {
+        self.state.lock().channels.is_empty()
+    }
+
     /// Notifies the subscribers of a channel.
     pub(super) fn notify(&self, channel: &str) {
         let state = self.state.lock();

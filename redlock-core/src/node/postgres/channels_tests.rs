@@ -14,11 +14,14 @@ async fn connect(channels: &Arc<Channels>) -> (PlayedServer, Arc<ServerLink>) {
     let clock = Arc::new(RuntimeClock::new());
     let (link, driver) = LinkDriver::new(connected, Duration::from_secs(60), clock);
     let channels = Arc::clone(channels);
-    tokio::spawn(driver.run(move |event| {
-        if let LinkEvent::Notified(channel) = event {
-            channels.notify(&channel);
-        }
-    }));
+    tokio::spawn(driver.run(
+        move |event| {
+            if let LinkEvent::Notified(channel) = event {
+                channels.notify(&channel);
+            }
+        },
+        || true,
+    ));
     (server, Arc::new(link))
 }
 

@@ -32,10 +32,9 @@ pub(super) fn of_operation(error: &Error) -> NodeError {
 
 /// Converts the error of an attempt to connect.
 pub(super) fn of_connect(error: &Error) -> NodeError {
-    // Operator intervention, such as a server that starts or stops; too many connections.
-    let is_soon_over = |code: &str| code.starts_with("57P") || code.starts_with("53");
     match error.as_db_error() {
-        Some(reason) if !is_soon_over(reason.code().code()) => of_server(reason, message(error)),
+        // The server runs, although it may have too many connections, start or stop.
+        Some(reason) => of_server(reason, message(error)),
         // The client has no password, or does not know the method.
         None if ["invalid configuration", "authentication error"]
             .contains(&&*error.to_string()) =>
@@ -62,7 +61,22 @@ fn of_server(reason: &DbError, message: String) -> NodeError {
     }
 }
 
-/// Returns whether the session is one of a replica, or has become one.
-pub(super) fn is_read_only(error: &Error) -> bool {
-    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+/// Returns why no statement of the session can succeed any more, although the session goes on: the next connection checks
+/// the server and the table.
+pub(super) fn outdated(error: &Error) -> Option<&'static str> {
+    use SqlState as S;
+    let reason = error.as_db_error()?;
+    let code = reason.code();
+    if *code == S::READ_ONLY_SQL_TRANSACTION {
+        Some("the server is a replica now")
+    } else if [S::UNDEFINED_TABLE, S::UNDEFINED_COLUMN, S::DATATYPE_MISMATCH].contains(code)
+        // A further column needs a value; there is no unique index.
+        || [S::NOT_NULL_VIOLATION, S::INVALID_COLUMN_REFERENCE].contains(code)
+        // The type of a column was changed. The prepared statements never succeed again.
+        || reason.routine() == Some("RevalidateCachedQuery")
+    {
+        Some("the table was changed")
+    } else {
+        None
+    }
 }

@@ -126,10 +126,15 @@ impl LinkDriver {
         (link, Self { connected, requests, state, node_timeout, clock })
     }
 
-    /// Drives the connection until it ends, and returns the reason.
-    pub(super) async fn run(mut self, on_event: impl FnMut(LinkEvent)) -> Arc<str> {
+    /// Drives the connection until it ends, and returns the reason. Pings the server after each use, and while `is_needed`
+    /// returns true. Otherwise nothing is sent.
+    pub(super) async fn run(
+        mut self,
+        on_event: impl FnMut(LinkEvent),
+        is_needed: impl Fn() -> bool,
+    ) -> Arc<str> {
         let mut pending = Pending::new();
-        let reason = self.drive(&mut pending, on_event).await;
+        let reason = self.drive(&mut pending, on_event, is_needed).await;
         // Before the requests without a reply are dropped, whose callers read it.
         self.state.end(reason)
     }
@@ -138,6 +143,7 @@ impl LinkDriver {
         &mut self,
         pending: &mut Pending,
         mut on_event: impl FnMut(LinkEvent),
+        is_needed: impl Fn() -> bool,
     ) -> String {
         let limit = SILENCE_LIMIT.max(self.node_timeout);
         let check = (self.node_timeout / 8).max(Duration::from_millis(1));
@@ -147,6 +153,7 @@ impl LinkDriver {
         let mut batch = Vec::with_capacity(batch_size);
         let (mut owed_since, mut last_check) = (Instant::now(), Instant::now());
         let mut next_ping = Instant::now() + READING_INTERVAL;
+        let mut is_used = false;
         let mut timer = pin!(sleep_until(next_ping));
         loop {
             tokio::select! {
@@ -155,6 +162,7 @@ impl LinkDriver {
                     if count == 0 {
                         return "the lock manager was dropped".to_owned();
                     }
+                    is_used = true;
                     if pending.is_empty() {
                         owed_since = Instant::now();
                         timer.as_mut().reset(next_ping.min(owed_since + check));
@@ -202,7 +210,9 @@ impl LinkDriver {
                     last_check = now;
                     if now >= next_ping && (pipelined || pending.is_empty()) {
                         next_ping = now + READING_INTERVAL;
-                        pending.push(self.ping());
+                        if std::mem::take(&mut is_used) || is_needed() {
+                            pending.push(self.ping());
+                        }
                     }
                     // A ping that waits for the end of the pending request needs no timer.
                     let next = match next_ping {
@@ -250,11 +260,10 @@ impl LinkDriver {
                 result.map(drop)
             }
         };
-        match result {
-            Err(reason) if error::is_read_only(&reason) => {
-                Err(format!("the server is a replica now: {}", error::message(&reason)))
-            }
-            _ => Ok(()),
-        }
+        let outdated = |reason| Some((error::outdated(&reason)?, reason));
+        result
+            .err()
+            .and_then(outdated)
+            .map_or(Ok(()), |(words, reason)| Err(format!("{words}: {}", error::message(&reason))))
     }
 }

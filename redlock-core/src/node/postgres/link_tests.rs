@@ -28,7 +28,7 @@ async fn connect(has_pooler: bool) -> (PlayedServer, ServerLink, LinkDriver) {
 /// Connects, and drives the connection in a task.
 async fn driven(has_pooler: bool) -> (PlayedServer, ServerLink) {
     let (server, link, driver) = connect(has_pooler).await;
-    tokio::spawn(driver.run(|_| {}));
+    tokio::spawn(driver.run(|_| {}, || true));
     (server, link)
 }
 
@@ -103,7 +103,7 @@ async fn behind_a_pooler_pings_go_between_the_requests_of_a_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
     let (mut server, link, driver) = connect(false).await;
-    let mut run = pin!(driver.run(|_| {}));
+    let mut run = pin!(driver.run(|_| {}, || true));
     let mut answer = pin!(link.send(acquire(), RequestContext::default()));
     assert!(poll!(&mut run).is_pending() && poll!(&mut answer).is_pending());
     let request = server.operation().await;
@@ -194,17 +194,39 @@ async fn a_server_that_has_become_a_replica_loses_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_pinged_once_after_each_use() {
+    for has_pooler in [false, true] {
+        let (mut server, link, driver) = connect(has_pooler).await;
+        tokio::spawn(driver.run(|_| {}, || false));
+        for _ in 0..2 {
+            let request = timeout(10 * LIMIT, server.request()).await;
+            assert!(request.is_err(), "{request:?}");
+            let acquired = link.send(acquire(), RequestContext::default());
+            for statement in [Statement::Acquire, Statement::Time] {
+                let request = server.request().await;
+                assert!(request.is(statement), "{request:?}");
+                server.answer(&request, GRANTED).await;
+            }
+            assert!(acquired.await.is_ok());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_reads_the_clock_of_the_server_and_passes_notifications_and_releases_on() {
     let (mut server, link, driver) = connect(false).await;
     let events = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&events);
-    tokio::spawn(driver.run(move |event| {
-        seen.lock().push(match event {
-            LinkEvent::Time(_) => "time".to_owned(),
-            LinkEvent::Notified(channel) => channel,
-            LinkEvent::Released(channel) => channel.into(),
-        });
-    }));
+    tokio::spawn(driver.run(
+        move |event| {
+            seen.lock().push(match event {
+                LinkEvent::Time(_) => "time".to_owned(),
+                LinkEvent::Notified(channel) => channel,
+                LinkEvent::Released(channel) => channel.into(),
+            });
+        },
+        || true,
+    ));
     server.notify("channel").await;
     for row in [GRANTED, None] {
         let done = link.send(release(), released());

@@ -102,25 +102,26 @@ impl Findings {
         if row.try_get("may_use").unwrap_or(None) == Some(false) {
             return missing("usage", &format!("schema {}", quoted(schema)));
         }
-        let repair = || {
-            format!(
-                "{} (redlock_core::postgres_schema has all statements)",
+        if !row.try_get("has_table").unwrap_or(false) {
+            return wrong(format!(
+                "the table {table} does not exist: {} (redlock_core::postgres_schema has all statements)",
                 create_table(schema).replace('\n', "")
-            )
-        };
-        match text("columns") {
-            "" => return wrong(format!("the table {table} does not exist: {}", repair())),
-            "expires timestamp with time zone, name text C, number bigint, token text" => {}
-            columns => {
-                return wrong(format!(
-                    "the table {table} has other columns ({columns}): drop table {table}; {}",
-                    repair()
-                ));
-            }
+            ));
+        }
+        let columns = row.try_get::<_, Vec<&str>>("columns").unwrap_or_default();
+        if let Err(reason) = check_columns(&table, &columns) {
+            return wrong(reason);
+        }
+        if !text("needy").is_empty() {
+            let needy = text("needy");
+            return wrong(format!(
+                "the table {table} has a further column {needy} that is not null and has no default: \
+                 alter table {table} alter column {needy} drop not null"
+            ));
         }
         if !row.try_get("is_unique").unwrap_or(false) {
             return wrong(format!(
-                "the table {table} has no primary key: alter table {table} add primary key (name)"
+                "the column name of the table {table} is not unique: alter table {table} add unique (name)"
             ));
         }
         if !row.try_get("is_logged").unwrap_or(false) {
@@ -148,6 +149,46 @@ impl Findings {
             may_block: text("lock_timeout") == "0",
         })
     }
+}
+
+/// The columns of the table: the name, the type as the server reports it, and the statements that add the column. The
+/// values that they add mean that no lock is held.
+const COLUMNS: [(&str, &str, &str); 4] = [
+    (
+        "name",
+        "text collate \"C\"",
+        "delete from {table}; alter table {table} add column name text collate \"C\" primary key",
+    ),
+    ("token", "text", "alter table {table} add column token text not null default ''"),
+    (
+        "expires",
+        "timestamp with time zone",
+        "alter table {table} add column expires timestamptz not null default now()",
+    ),
+    ("number", "bigint", "alter table {table} add column number bigint not null default 0"),
+];
+/// Precedes statements that end locks.
+const WHEN_UNUSED: &str = "this ends all locks, so stop the services that lock there, and wait until their longest lease is over; then run";
+
+/// Compares the columns of the table, each with its type, with those of a lock. The error names the difference, and the
+/// statement that repairs it.
+fn check_columns(table: &str, columns: &[&str]) -> Result<(), String> {
+    for (name, wanted, add) in COLUMNS {
+        let kind = columns.iter().find_map(|column| column.strip_prefix(name)?.strip_prefix(' '));
+        let Some(kind) = kind else {
+            let add = add.replace("{table}", table);
+            return Err(format!("the table {table} has no column {name}; {WHEN_UNUSED}: {add}"));
+        };
+        if kind != wanted {
+            // The conversion of a time may depend on the time zone of the session.
+            let when = if name == "expires" { format!("; {WHEN_UNUSED}") } else { String::new() };
+            return Err(format!(
+                "the column {name} of the table {table} is {kind}, but must be {wanted}{when}: \
+                 alter table {table} alter column {name} type {wanted}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns a time of so many microseconds. A clock that was stepped may report a negative one.

@@ -124,6 +124,10 @@ impl SharedState {
             // The task ends with the node.
             LinkEvent::Released(channel) => drop(self.released.send(channel)),
         };
+        // The guard compares the clock of the server. Without a ping, nobody would notice that no notification arrives.
+        let has_guard = self.settings.restart_guard.is_some();
+        let is_needed =
+            || (has_guard && index == 0) || (is_listener && !self.channels.are_unused());
         loop {
             let error = match self.connect(former).await {
                 Ok(connected) => {
@@ -145,7 +149,7 @@ impl SharedState {
                         pending().await
                     };
                     let reason = tokio::select! {
-                        reason = driver.run(on_event) => reason,
+                        reason = driver.run(on_event, is_needed) => reason,
                         never = listen => never,
                         // Another connection leads to the standby.
                         _ = last.wait_for(|last| is_replaced(server, *last)) => {

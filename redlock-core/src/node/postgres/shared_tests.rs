@@ -40,7 +40,7 @@ async fn connect(node: &SharedState) -> PlayedServer {
     let (server, connected) = PlayedServer::connect(node.url.has_pooler).await;
     let NodeSettings { node_timeout, clock, .. } = &node.settings;
     let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
-    tokio::spawn(driver.run(|_| {}));
+    tokio::spawn(driver.run(|_| {}, || true));
     node.slot("order:42").set(Ok(Arc::new(link)));
     server
 }

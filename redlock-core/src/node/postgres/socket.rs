@@ -13,6 +13,7 @@ use tokio_postgres::config::Host;
 use super::tls;
 use crate::access::TlsOptions;
 use crate::error::NodeError;
+use crate::node::watch::keepalive::keep_alive;
 
 /// A socket of any kind.
 pub(super) type ServerSocket = Box<dyn SocketStream>;
@@ -47,6 +48,7 @@ pub(super) async fn open(
         Host::Tcp(host) => {
             let socket = TcpStream::connect((host.as_str(), port)).await.map_err(failed)?;
             socket.set_nodelay(true).map_err(failed)?;
+            keep_alive(&socket).map_err(failed)?;
             let is_name = host.parse::<IpAddr>().is_err();
             let address = socket.peer_addr().ok().filter(|_| is_name);
             let address = address.map(|address| NamedAddress { host: host.clone(), port, address });

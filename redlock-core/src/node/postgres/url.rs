@@ -121,6 +121,11 @@ impl PostgresUrl {
             }
             self.has_pooler = true;
         }
+        if query.take(&["pgbouncer"]).is_some() {
+            return Err(
+                "its parameter pgbouncer is unknown; for a pooler in transaction mode write pooler=transaction".into(),
+            );
+        }
         query.check_end(PARAMETERS)
     }
 
@@ -231,7 +236,11 @@ mod tests {
             ("postgres://app:s3cret@db/sh%00op", "cannot be read"),
             ("postgres://app:s3cret@db/%ff", "cannot be read"),
             ("postgres://app:s3cret@a,b:5432,a:5432/shop", "occurs twice"),
-            ("postgres://app:s3cret@db/shop?s3cret=1", "known are schema"),
+            (
+                "postgres://app:s3cret@db/shop?search_path=s3cret",
+                "its parameter \"search_path\" is unknown; known are schema, connections, pooler,",
+            ),
+            ("postgres://app:s3cret@db/shop?pgbouncer=true", "write pooler=transaction"),
             ("postgres://app:s3cret@db/shop?schema=a&schema=b", "\"schema\" occurs twice"),
             ("postgres://app:s3cret@db/shop?schema=", "1 to 63 bytes"),
             ("postgres://app:s3cret@db/shop?schema=a%0a", "1 to 63 bytes"),

@@ -43,11 +43,20 @@ fn is_denied_in_script(message: &str) -> bool {
     message.contains("ACL failure in script") || message.contains("user executing the script can't")
 }
 
-/// Adds the names of the script's commands to an error about a missing permission. Up to Redis 7.0, the
-/// server does not name the denied command.
+/// Adds the names of the script's commands to an error about a missing permission, or about a command that the server does
+/// not know. Up to Redis 7.0, the server does not name the denied command, and no server names the unknown one.
 pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisError {
     const DENIED: &str = "The user executing the script can't";
+    const UNKNOWN: &str = "Unknown Redis command called from";
     let message = server_message(&error);
+    if message.contains(UNKNOWN) {
+        let commands = commands.join(", ");
+        let message = format!(
+            "{UNKNOWN} a script; it calls {commands}: rename-command has renamed or disabled one of them"
+        );
+        return (ErrorKind::Server(ServerErrorKind::ResponseError), "unknown command", message)
+            .into();
+    }
     let Some(at) = message.find(DENIED) else { return error };
     let denied = message[at..].split(" script: ").next().unwrap_or(DENIED);
     let message = format!("{denied}; it calls {}", commands.join(", "));
@@ -112,11 +121,14 @@ pub(super) struct Secrets(Mutex<VecDeque<String>>);
 impl Secrets {
     /// The number of passwords to remember: the current password, and the latest refused passwords.
     const REMEMBERED: usize = 8;
+    /// The length in bytes from which a password is masked wherever it is a word. The masks of a shorter one would show it:
+    /// it is a word of the server by chance.
+    const SHORTEST: usize = 4;
 
     /// Masks this password from now on.
     pub(super) fn add(&self, password: &str) {
         let mut secrets = self.0.lock();
-        if !password.is_empty() && !secrets.iter().any(|known| known == password) {
+        if password.len() >= Self::SHORTEST && !secrets.iter().any(|known| known == password) {
             secrets.push_front(password.to_owned());
             secrets.truncate(Self::REMEMBERED);
         }
@@ -131,7 +143,8 @@ impl Secrets {
         // A short password may be a part of a longer one.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         let mask = |text: &str| {
-            secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+            let text = mask_urls(text);
+            secrets.iter().fold(text, |text, secret| mask_word(&text, secret))
         };
         match (error.kind(), error.code(), error.detail().map(mask)) {
             (ErrorKind::Extension, Some(code), detail) => make_extension_error(mask(code), detail),
@@ -139,6 +152,49 @@ impl Secrets {
             (_, _, None) => error,
         }
     }
+}
+
+/// Masks a password where it is a whole word, also several times in a row. A part of another word is no password, and its
+/// mask would show the password.
+fn mask_word(text: &str, secret: &str) -> String {
+    let is_inside_word = |one: Option<char>, next: Option<char>| {
+        one.zip(next).is_some_and(|(one, next)| one.is_alphanumeric() && next.is_alphanumeric())
+    };
+    let (first, last) = (secret.chars().next(), secret.chars().next_back());
+    let (mut masked, mut copied, mut from) = (String::new(), 0, 0);
+    while let Some(begin) = text[from..].find(secret).map(|at| from + at) {
+        let rest = text[begin..].trim_start_matches(secret);
+        let end = text.len() - rest.len();
+        if !is_inside_word(text[..begin].chars().next_back(), first)
+            && !is_inside_word(last, rest.chars().next())
+        {
+            masked.push_str(&text[copied..begin]);
+            masked.push_str(&"***".repeat((end - begin) / secret.len()));
+            copied = end;
+        }
+        from = end;
+    }
+    masked + &text[copied..]
+}
+
+/// Masks the password of each URL in a text, of any length.
+fn mask_urls(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut masked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|one: char| one.is_whitespace() || "/?#'\"`".contains(one));
+        let (authority, rest) = part.split_at(end.unwrap_or(part.len()));
+        masked.push_str("://");
+        match authority
+            .rsplit_once('@')
+            .and_then(|(login, host)| Some((login.split_once(':')?, host)))
+        {
+            Some(((user, _), host)) => masked.extend([user, ":***@", host]),
+            None => masked.push_str(authority),
+        }
+        masked.push_str(rest);
+    }
+    masked
 }
 
 /// Returns whether the error is only a slot and an address. A short password may occur in them by chance, and the redirect
@@ -202,7 +258,7 @@ mod tests {
     #[test]
     fn a_server_that_repeats_a_password_does_not_show_it() {
         let secrets = Secrets::default();
-        for secret in ["s3cret", "s3cret-of-the-app", "6381", ""] {
+        for secret in ["s3cret", "s3cret-of-the-app", "6381", "pa-ss w", ""] {
             secrets.add(secret);
         }
         for (text, shown) in [
@@ -210,6 +266,8 @@ mod tests {
             ("ERR s3cret s3cret-of-the-app", "ERR *** ***"),
             ("UNKNOWN s3cret", "UNKNOWN ***"),
             ("S3CRET no", "S3CRET no"),
+            ("ERR as3cret s3crets s3cret_ 's3crets3cret'", "ERR as3cret s3crets ***_ '******'"),
+            ("ERR user pa-ss w.", "ERR user ***."),
             ("s3cret no", "*** no"),
             ("s3cret", "***"),
             // A redirect that is followed has to lead to its address.
@@ -220,6 +278,59 @@ mod tests {
             let (error, masked) = (sent(text), secrets.mask(sent(text)));
             assert_eq!(server_message(&masked), shown);
             assert_eq!(masked.kind(), error.kind(), "{text}");
+        }
+    }
+
+    /// The words around a password of one letter would show it.
+    #[test]
+    fn a_short_password_is_masked_only_in_a_url() {
+        let secrets = Secrets::default();
+        for secret in ["s", "abc", "user"] {
+            secrets.add(secret);
+        }
+        for (text, shown) in [
+            ("NOPERM this user has no access", "NOPERM this *** has no access"),
+            ("NOPERM users of superuser abc", "NOPERM users of superuser abc"),
+            (
+                "ERR see redis://:s@h/s and redis://app:abc@h",
+                "ERR see redis://:***@h/s and redis://app:***@h",
+            ),
+            ("ERR redis://h:6379/s user@h", "ERR redis://h:6379/s ***@h"),
+        ] {
+            assert_eq!(server_message(&secrets.mask(sent(text))), shown);
+        }
+    }
+
+    proptest::proptest! {
+        /// A word that is the password is masked, and no letter of another word.
+        #[test]
+        fn only_whole_words_are_masked(
+            secret in "[a-c!é]{0,6}",
+            words in proptest::collection::vec("[a-c!é]{1,8}", 1..8),
+        ) {
+            let secrets = Secrets::default();
+            secrets.add(&secret);
+            let text = words.join(" ");
+            let masked = server_message(&secrets.mask(sent(&format!("ERR {text}"))));
+            let masked: Vec<_> = masked.split(' ').skip(1).map(str::to_owned).collect();
+            proptest::prop_assert_eq!(masked.len(), words.len());
+            for (word, masked) in words.iter().zip(masked) {
+                if *word == secret && secret.len() >= Secrets::SHORTEST {
+                    proptest::prop_assert_eq!(&masked, "***");
+                } else if !word.contains(&secret) || secret.len() < Secrets::SHORTEST {
+                    proptest::prop_assert_eq!(&masked, word);
+                } else {
+                    // No mask continues the letters beside it.
+                    let rests: Vec<_> = masked.split("***").collect();
+                    proptest::prop_assert_eq!(rests.join(&secret), word.as_str());
+                    let is_letter = |one: Option<char>| one.is_some_and(char::is_alphanumeric);
+                    let (first, last) = (secret.chars().next(), secret.chars().next_back());
+                    for pair in rests.windows(2) {
+                        proptest::prop_assert!(!(is_letter(first) && is_letter(pair[0].chars().next_back())));
+                        proptest::prop_assert!(!(is_letter(last) && is_letter(pair[1].chars().next())));
+                    }
+                }
+            }
         }
     }
 
@@ -254,6 +365,19 @@ mod tests {
         let named =
             server_message(&name_commands(&["get".to_owned(), "del".to_owned()], sent(denied)));
         assert!(named.contains(r"can't\nrun this command; it calls get, del"), "{named}");
+    }
+
+    /// No server names the command: these are the words of Redis 6.2 and 7.0.
+    #[test]
+    fn an_unknown_command_in_a_script_is_one_of_its_commands() {
+        for text in [
+            "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: Unknown Redis command called from Lua script",
+            "ERR Unknown Redis command called from script script: 1a8c, on @user_script:1.",
+        ] {
+            let error = name_commands(&["get".to_owned(), "time".to_owned()], sent(text));
+            let words = "ERR Unknown Redis command called from a script; it calls get, time: rename-command has renamed or disabled one of them";
+            assert_eq!(node_error(&error), NodeError::Server(words.into()), "{text}");
+        }
     }
 
     #[test]

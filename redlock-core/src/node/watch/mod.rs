@@ -6,12 +6,15 @@
 //! * [`names`]: notices that the name of the server leads to another address.
 //! * [`pauses`]: the pauses between the attempts to connect.
 //! * [`link_state`]: the reason of the end of a connection, and the silence of its server.
+//! * [`keepalive`]: lets the kernel notice that the machine of a server has disappeared.
 //! * [`outage_log`]: the log lines about a server that goes down and comes back.
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod clock_step;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod gate;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) mod keepalive;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) mod link_state;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -32,8 +32,8 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::validity;
 
-/// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
-/// time the server may grant a lock that is held.
+/// The pause between two readings, with a `restart_guard` or after a use of the server. With the guard, a step can go
+/// unnoticed for this long plus one round trip, and in that time the server may grant a lock that is held.
 pub(crate) const READING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Steps up to this size are not detected. A lease of 5 s has a margin of this size for clock drift (1 %).

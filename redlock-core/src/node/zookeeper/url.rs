@@ -292,7 +292,12 @@ mod tests {
             ("zookeeper://a/s3cret%EE%80%80", "not a path"),
             ("zookeeper://a/s3cret%F0%9F%94%92", "not a path"),
             ("zookeeper://a/s3cret%ff", "not a path"),
-            ("zookeeper://a?s3cret=1", "known are session_timeout"),
+            ("zookeeper://a?1&s3cret=c@a", "known are session_timeout"),
+            ("zookeeper://a?%73%33cret=1", "known are session_timeout"),
+            (
+                "zookeeper://a?timeout=s3cret",
+                "its parameter \"timeout\" is unknown; known are session_timeout",
+            ),
             ("zookeeper://a?acl=open&acl=open", "\"acl\" occurs twice"),
             ("zookeeper://a?acl=s3cret", "its acl must be `open`"),
             ("zookeeper://a?session_timeout=s3cret", "a time such as"),

@@ -17,7 +17,7 @@ const FOLDERS: usize = 8;
 /// The pause before a znode is removed again that the servers did not remove.
 const PAUSE: Duration = Duration::from_secs(1);
 
-const OVERFLOW: &str = "the folder of the lock has numbered 2147483648 children, and cannot number more in order: delete the folder when it is empty; the servers delete an empty container by themselves";
+const OVERFLOW: &str = "the folder of the lock has numbered 2147483648 children, and cannot number more in order: when it is empty, remove it by delete, not by deleteall, which ends locks; the servers delete an empty container by themselves";
 
 /// Makes, lists and removes znodes.
 pub(super) struct Znodes {

@@ -11,13 +11,20 @@ select pg_is_in_recovery() as is_replica,
   current_setting('client_min_messages') as client_min_messages,
   current_database() as database,
   has_schema_privilege(n.oid, 'usage') as may_use,
-  (select string_agg(attname || ' ' || format_type(atttypid, atttypmod) || case attname
-      when 'name' then (select ' ' || collname from pg_collation where oid = attcollation) else '' end,
-      ', ' order by attname)
+  c.oid is not null as has_table,
+  -- The name of each column with its type, and with its collation if that matters.
+  (select array_agg(quote_ident(attname) || ' ' || format_type(atttypid, atttypmod) || case attname
+      when 'name' then coalesce((select ' collate ' || quote_ident(collname) from pg_collation where oid = attcollation), '')
+      else '' end)
     from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped) as columns,
+  -- A further column that needs a value, which no lock has.
+  (select quote_ident(attname) from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped
+      and attname not in ('name', 'token', 'expires', 'number')
+      and attnotnull and not atthasdef and attidentity = '' limit 1) as needy,
   c.relpersistence = 'p' as is_logged,
   exists (select from pg_index join pg_attribute on attrelid = indrelid and attnum = indkey[0]
-    where indrelid = c.oid and indisunique and indpred is null and indnkeyatts = 1 and attname = 'name') as is_unique,
+    where indrelid = c.oid and indisunique and indisvalid and indimmediate and indpred is null and indnkeyatts = 1
+      and attname = 'name') as is_unique,
   (select string_agg(p, ', ') from unnest('{select,insert,update,delete}'::text[]) p
     where not has_table_privilege(c.oid, p)) as missing,
   (select system_identifier from pg_control_system()) as system,

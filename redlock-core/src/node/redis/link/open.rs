@@ -29,6 +29,9 @@ const SHORTEST_LIFE: Duration = Duration::from_millis(500);
 /// The first pause after a failure. The pause doubles after each failure, and is jittered by a quarter.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The probable causes if a server closes a connection without TLS at the first command.
+const CLOSED_AT_HELLO: &str = "the server may expect TLS: use rediss://; or a proxy that does not know HELLO, such as twemproxy, \
+                               is in between: connect to the server itself";
 
 /// The address of a server, with the credentials. `Debug` shows only the name.
 #[derive(Clone)]
@@ -195,8 +198,7 @@ impl Endpoint {
         if let Err(error) = hello.await {
             let is_plain = matches!(self.url.servers, Servers::Tcp(_)) && self.url.tls.is_none();
             let error = error::not_connected(&error);
-            let words = "the server may expect TLS: use rediss://";
-            return Err(if is_plain { hint(error, words) } else { error });
+            return Err(if is_plain { hint(error, CLOSED_AT_HELLO) } else { error });
         }
         if let Some(select) = select {
             select.await.map_err(|error| error::not_connected(&error))?;
@@ -516,7 +518,7 @@ mod tests {
         for reply in [&b""[..], b"\x15\x03\x01\x00\x02\x02\x46"] {
             let error = refused_by(reply, endpoint("redis"), HOUR).await;
             let NodeError::NotConnected(reason) = &error else { panic!("{error:?}") };
-            assert!(reason.ends_with("; the server may expect TLS: use rediss://"), "{reason}");
+            assert!(reason.ends_with("; the server may expect TLS: use rediss://; or a proxy that does not know HELLO, such as twemproxy, is in between: connect to the server itself"), "{reason}");
         }
         let error = refused_by(b"-ERR max number of clients reached\r\n", endpoint("redis"), HOUR);
         assert_eq!(error.await, NodeError::Server("ERR max number of clients reached".into()));

@@ -4,9 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 #[cfg(unix)]
 use std::path::Path;
-use std::time::Duration;
 
-use bb8_redis::redis::io::tcp::socket2::{self, SockRef, TcpKeepalive};
+use bb8_redis::redis::io::tcp::socket2::{self, SockRef};
 use futures_util::future::select_ok;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -14,15 +13,7 @@ use tokio::net::TcpStream;
 use crate::access::TlsOptions;
 use crate::error::NodeError;
 use crate::node::redis::url::HostPort;
-
-/// The idle time after which the kernel sends keepalive probes. With the kernel's default, the disappearance
-/// of a server's machine would be noticed only after two hours.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// The time between two keepalive probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// The longest time for which sent data may stay unacknowledged, on systems with this option.
-#[cfg(any(target_os = "android", target_os = "linux"))]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+use crate::node::watch::keepalive::keep_alive;
 
 /// The bytes of a connection in both directions.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -81,11 +72,7 @@ pub(super) async fn connect_tcp(addresses: Vec<SocketAddr>) -> io::Result<TcpStr
     let stream = connect_to_first(addresses.into_iter()).await?;
     // Nagle's algorithm delays the second of two commands by a round trip.
     stream.set_nodelay(true)?;
-    let socket = SockRef::from(&stream);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    keep_alive(&stream)?;
     Ok(stream)
 }
 

@@ -1,5 +1,6 @@
 //! Watches a server's wall clock.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bb8_redis::redis::{ErrorKind, FromRedisValue, RedisError, Value, cmd};
@@ -37,14 +38,20 @@ impl Inner {
         }
     }
 
-    /// Reads the server's time periodically, also while no locks are requested: otherwise the first vote after an idle
-    /// time would count before a step is detected. Ends when the server denies its time.
+    /// Reads the server's time twice a second while it is needed: with a `restart_guard` always, because otherwise the first
+    /// vote after an idle time would count before a step is detected; without one after each use of the connection, so that
+    /// a step is logged. A caller that waits or renews a lease uses it, too. Without a use nothing is sent. Ends when the
+    /// server denies its time.
     ///
     /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
     /// counts as silent, as after every other command.
     pub(super) async fn watch_clock(&self, link: &Link) {
         loop {
             sleep(READING_INTERVAL).await;
+            let is_used = self.is_used.swap(false, Ordering::Relaxed);
+            if !is_used && self.settings.node.restart_guard.is_none() {
+                continue;
+            }
             match read_clock(&*self.settings.node.clock, link).await {
                 Ok(reading) => self.compare_clock(reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
@@ -69,7 +76,7 @@ impl Inner {
         let server = self.name();
         log_limited!(
             self.settings.log_limit, "clock", server, warn, node = %server,
-            "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
+            "the time of the server is unknown (TIME denied or renamed), so steps of its wall clock go unnoticed"
         );
     }
 }
@@ -131,15 +138,28 @@ mod tests {
         count.into_inner().unwrap()
     }
 
-    /// Without readings in idle times, the first vote afterwards would count before a step is
-    /// noticed.
+    /// With the guard, the first vote after an idle time would otherwise count before a step is noticed.
     #[tokio::test(start_paused = true)]
-    async fn the_time_is_read_also_while_no_lock_is_requested() {
-        for guard in [None, Some(LEASE)] {
+    async fn the_time_of_an_idle_server_is_read_only_for_the_guard() {
+        for (guard, expected) in [(None, 0), (Some(LEASE), 20)] {
             let mut watched = watched(guard).await;
             let readings = count(&mut watched, &time(0), 10 * SECOND + READING_INTERVAL / 2).await;
-            assert_eq!(readings, 20);
+            assert_eq!(readings, expected);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_is_read_once_after_each_use() {
+        let logs = Logs::collect();
+        let mut watched = watched(None).await;
+        for ahead in [0, 60] {
+            // A request without a connection counts, too: it is about to be repeated.
+            for _ in 0..3 {
+                assert!(watched.0.connection_for(false).is_err());
+            }
+            assert_eq!(count(&mut watched, &time(ahead), 10 * SECOND).await, 1);
+        }
+        assert_eq!(logs.count("WARN", "stepped forward"), 1, "in the idle time");
     }
 
     #[test]
@@ -188,6 +208,7 @@ mod tests {
     async fn a_step_back_and_a_step_without_the_guard_are_only_logged() {
         for (guard, ahead) in [(Some(LEASE), None), (None, Some(60))] {
             let mut watched = watched(guard).await;
+            watched.0.is_used.store(true, Ordering::Relaxed);
             let reply = ahead.map_or_else(|| time(0).replace("179", "178"), time);
             assert!(count(&mut watched, &reply, READING_INTERVAL + READING_INTERVAL / 2).await > 0);
             assert_eq!(watched.0.gate.check_grants(), Ok(()), "{guard:?}");

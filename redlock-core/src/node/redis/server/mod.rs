@@ -25,6 +25,7 @@ mod server_tests;
 mod settings;
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -95,6 +96,8 @@ pub(crate) struct Inner {
     /// end at a time on the wall clock, so a step affects them as well.
     last_reading: Mutex<Option<Reading>>,
     outages: Arc<Mutex<OutageLog>>,
+    /// Whether an operation has used the connection since the last reading of the wall clock.
+    is_used: AtomicBool,
     /// The callers that wait for a connection.
     callers: WaitingCallers,
     /// Cancelled when another server has replaced this one.
@@ -124,6 +127,7 @@ impl Server {
             history: Mutex::default(),
             last_reading: Mutex::default(),
             outages: former.map_or_else(Arc::default, |former| Arc::clone(&former.outages)),
+            is_used: AtomicBool::new(false),
             callers: WaitingCallers::default(),
             stopped: CancellationToken::new(),
             observer,
@@ -197,6 +201,10 @@ impl Inner {
     /// Returns the connection for an operation. A silent server receives only releases: other commands
     /// would pile up, and would be useless by the time the server executes them.
     pub(crate) fn connection_for(&self, is_release: bool) -> Result<Arc<Connection>, NodeError> {
+        // Mostly it is set, and many threads read it.
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
         if is_release { self.connection() } else { self.responsive_connection() }
     }
 

@@ -306,6 +306,8 @@ async fn a_connection_whose_server_is_silent_is_replaced() {
     sleep(10 * SILENCE_LIMIT).await;
     assert_eq!(played.attempts(1).await.len(), 1, "it has replied");
     played.redis.change(|fields| fields.is_silent = true);
+    // The use makes the node ask for the time, also if its caller has given up.
+    played.server.connection_for(false).unwrap();
     let down = |status: &NodeStatus| matches!(status, NodeStatus::Down(_));
     let silent = timeout(2 * SILENCE_LIMIT, played.change(1, down)).await.unwrap().status;
     let words = format!("no reply for {SILENCE_LIMIT:?}").into();
@@ -322,6 +324,7 @@ async fn a_silent_connection_outlasts_the_rounds_that_wait_for_it() {
     let played = Played::start_node("patient", Role::Alone, node, |_| {});
     played.connected(1).await;
     played.redis.change(|fields| fields.is_silent = true);
+    played.server.connection_for(false).unwrap();
     sleep(NODE_TIMEOUT * 19 / 10).await;
     assert!(played.server.connection().is_ok());
     let down = |status: &NodeStatus| matches!(status, NodeStatus::Down(_));
