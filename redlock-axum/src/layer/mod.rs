@@ -43,8 +43,8 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 /// an extractor that loads an order loads it under the lock. With the attribute, read it again in the body, or extract it
 /// by [`UnderLock`](crate::UnderLock).
 ///
-/// What runs outside of the layer is older than its lock: the `Extension` of an outer auth layer, and the snapshot of a
-/// transaction that an outer middleware has begun. A middleware that commits after the handler must be inside of the
+/// A middleware outside of the layer runs before the lock is acquired. So the `Extension` of an outer auth layer, and the
+/// snapshot of a transaction that an outer middleware has begun, may be out of date, too. A middleware that commits after the handler must be inside of the
 /// lock: `.layer(transaction).layer(lock)`, see
 /// [the recipe](crate::guide::recipes#a-transaction-that-a-middleware-commits).
 ///

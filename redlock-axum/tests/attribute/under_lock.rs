@@ -12,7 +12,9 @@ use axum::routing::{get as on_get, post as on_post};
 use axum::{Json, RequestPartsExt, Router, debug_handler};
 use http::Method;
 use redlock_axum::test_util::TestLocks;
-use redlock_axum::{HeldLock, LockManager, LockPolicy, MemoryNode, UnderLock, redis_lock};
+use redlock_axum::{
+    HeldLock, LockManager, LockPolicy, LockRejection, MemoryNode, UnderLock, redis_lock,
+};
 use redlock_logs::Logs;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -178,12 +180,12 @@ async fn behind_a_layer_every_extractor_runs_under_the_lock() {
 
 #[tokio::test]
 async fn a_rejection_releases_the_lock_and_is_the_response() {
-    #[redis_lock(key = "order:{id}", hold_until = end_of_body, on_reject = refused)]
+    #[redis_lock(key = "order:{id}", hold_until = end_of_body, on_reject = |rejection| refused(&rejection))]
     async fn pay(Path(id): Path<u64>, first: UnderLock<Order>, second: UnderLock<Order>) {
         unreachable!("order {id}: {} {}", first.id, second.id);
     }
 
-    fn refused(rejection: redlock_axum::LockRejection) -> StatusCode {
+    fn refused(rejection: &LockRejection) -> StatusCode {
         unreachable!("{rejection:?}");
     }
 
@@ -201,6 +203,11 @@ async fn a_rejection_releases_the_lock_and_is_the_response() {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::unused_async,
+    clippy::diverging_sub_expression,
+    reason = "in the functions that debug_handler adds"
+)]
 async fn a_parameter_has_any_form_and_place() {
     #[redis_lock(key = "{id}", hold_until = end_of_body)]
     async fn forms(
