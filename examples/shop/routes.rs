@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Json, RequestPartsExt, Router};
 use futures_util::{StreamExt, stream};
-use redlock_axum::{HeldLock, LockLayer, LockPolicy, SetupError, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockPolicy, SetupError, UnderLock, redis_lock};
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
@@ -37,17 +38,16 @@ pub(crate) fn app(shop: Shop, policies: Vec<LockPolicy>) -> Result<Router, Setup
 }
 
 /// Shows an article. Reading needs no lock.
-async fn show(
-    State(stock): State<Stock>,
-    Path(sku): Path<String>,
-) -> Result<Json<Article>, ShopError> {
-    let left = stock.read(&sku).ok_or(ShopError::UnknownArticle)?;
-    Ok(Json(Article { sku, left }))
+async fn show(article: Article) -> Json<Article> {
+    Json(article)
 }
 
 /// Sells an article, to one customer at a time in all copies of the service. The others wait for
 /// up to half a second, and are then refused with `ShopError::Lock`, because of its
 /// `From<LockRejection>`.
+///
+/// The article is loaded `UnderLock`. As `article: Article` it would be loaded before the lock is acquired, so that two
+/// customers at the same time would buy the same last article.
 ///
 /// If the customer leaves in the middle of the payment, the order goes on to its end, because it is `detached`. If the lock
 /// is lost, another customer may be buying, so the handler is stopped before it writes.
@@ -55,10 +55,10 @@ async fn show(
 async fn order(
     State(stock): State<Stock>,
     Path(sku): Path<String>,
+    UnderLock(article): UnderLock<Article>,
     Query(work): Query<Work>,
 ) -> Result<Json<Article>, ShopError> {
-    let left = stock.read(&sku).ok_or(ShopError::UnknownArticle)?;
-    let left = left.checked_sub(1).ok_or(ShopError::SoldOut)?;
+    let left = article.left.checked_sub(1).ok_or(ShopError::SoldOut)?;
     info!("order: {sku}");
     work.run().await; // the payment
     stock.write(&sku, left);
@@ -118,6 +118,18 @@ async fn report(Path(name): Path<String>) -> String {
 pub(crate) struct Article {
     pub(crate) sku: String,
     pub(crate) left: u32,
+}
+
+/// Loads the article that the path names.
+impl FromRequestParts<Shop> for Article {
+    type Rejection = ShopError;
+
+    async fn from_request_parts(parts: &mut Parts, shop: &Shop) -> Result<Self, ShopError> {
+        let path = parts.extract::<Path<String>>().await;
+        let Path(sku) = path.map_err(|_| ShopError::UnknownArticle)?;
+        let left = shop.stock.read(&sku).ok_or(ShopError::UnknownArticle)?;
+        Ok(Self { sku, left })
+    }
 }
 
 /// `?left=`

@@ -109,6 +109,20 @@ async fn a_refused_request_has_the_body_of_the_service() {
     }
 }
 
+/// The second customer comes while the first one pays, and waits for the lock. It must not see the article that is being
+/// sold.
+#[tokio::test]
+async fn the_last_article_is_sold_to_one_of_two_customers() {
+    let (test, stock) = (TestLocks::new(1), Stock::new());
+    stock.write("shoe", 1);
+    let app = app(test.manager(), &stock);
+    let order = || send(&app, "POST", "/articles/shoe/orders?hold_ms=200");
+    let (first, second) = tokio::join!(order(), order());
+    assert_eq!(first.status(), 200);
+    assert!(text(second).await.contains(r#""code":"sold_out""#));
+    assert_eq!(stock.read("shoe"), Some(0));
+}
+
 #[tokio::test]
 async fn an_article_has_one_stock_in_upper_and_lower_case() {
     let stock = Stock::new();

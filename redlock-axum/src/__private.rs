@@ -3,6 +3,7 @@
 use redlock_core::KeyError;
 
 pub use crate::attribute::argument::{Argument, Word};
+pub use crate::attribute::deferred::{Deferred, Extracted, ExtractedUnderTheLock};
 pub use crate::attribute::function::{LockedResult, SkippedResult, request, run, run_detached};
 pub use crate::attribute::handler::HandlerLock;
 pub use crate::attribute::options::{Form, Options, assert_valid, options};

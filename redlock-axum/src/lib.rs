@@ -143,11 +143,16 @@
 //! # How long the lock is held
 //!
 //! A layer acquires the lock before it calls the handler; the attribute acquires it after the arguments
-//! have been extracted. The lock is held until the handler has returned or, with
-//! [`HoldUntil::EndOfBody`], until the response's body has been sent. The release is awaited before
+//! have been extracted, so [a value that an extractor has read may be out of
+//! date](redis_lock#values-older-than-the-lock), unless it is an [`UnderLock`]. The lock is held until the handler has
+//! returned or, with [`HoldUntil::EndOfBody`], until the response's body has been sent. The release is awaited before
 //! the response is sent, so that the client's next request does not meet its own lock. With `EndOfBody`
 //! it is awaited before the last frame, if the body knows that the frame is its last. The wait is
 //! bounded by the manager's `node_timeout`, and a failed release does not change the response.
+//!
+//! **When a middleware commits after the handler**, the lock of the attribute has ended before. Commit in the handler, or
+//! lock by a layer outside of the middleware: see
+//! [the recipe](guide::recipes#a-transaction-that-a-middleware-commits).
 //!
 //! **When the client disconnects**, hyper drops the handler, and the lock is released in the
 //! background. The same holds for a handler that panics.
@@ -202,7 +207,7 @@ pub mod test_util;
 mod value_source;
 
 pub use error::SetupError;
-pub use extract::{FencedLock, HeldLock};
+pub use extract::{FencedLock, HeldLock, UnderLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
 pub use options::HoldUntil;

@@ -103,8 +103,8 @@ impl Context {
         if fair || fenced {
             self.ballot.nodes.iter().try_for_each(|node| node.check_prefix(&self.prefix))?;
         }
-        if spec.has_several_keys() {
-            self.check_several_keys(spec, fair)?;
+        if spec.has_list_of_keys() {
+            self.check_list_of_keys(spec, fair)?;
         }
         Ok(())
     }
@@ -142,9 +142,9 @@ impl Context {
         self.require(option, &value, "unset", "shared locks", |node| node.shared)
     }
 
-    /// Refuses locks of several keys if a node, another option or the dialect has no such locks,
-    /// or if a node can never hold these keys together.
-    fn check_several_keys(&self, spec: &LockSpec, fair: bool) -> Result<(), InvalidOption> {
+    /// Refuses a list of keys if a node, another option or the dialect has no locks of several keys, or if a node can never
+    /// hold these keys together. Refuses a list of one key, too: the next list of the caller may have two.
+    fn check_list_of_keys(&self, spec: &LockSpec, fair: bool) -> Result<(), InvalidOption> {
         let conflicting = match spec.mode() {
             Mode::Shared { permits: None } => Some("shared"),
             Mode::Shared { permits: Some(_) } => Some("permits"),
@@ -152,12 +152,15 @@ impl Context {
             Mode::Exclusive => fair.then_some("fair"),
         };
         if let Some(option) = conflicting {
-            let message = format!("{option} cannot be combined with several keys");
+            let message = format!(
+                "{option} cannot be combined with a list of keys, even if it has one key; lock one key by `lock`, or by \
+                 `key` in the attribute"
+            );
             return Err(InvalidOption::conflict(option, message));
         }
-        self.require("keys", "several", "one", "several keys", |node| node.several_keys)?;
+        self.require("keys", "a list", "one key", "several keys", |node| node.several_keys)?;
         if spec.dialect() == Dialect::Redisson {
-            let message = "dialect is redisson, but a lock of several keys must be plain, \
+            let message = "dialect is redisson, but the lock of a list of keys must be plain, \
                            because an RLock of Redisson has one key";
             return Err(InvalidOption::conflict("dialect", message));
         }

@@ -89,6 +89,12 @@ impl<'a> Expansion<'a> {
             ));
         }
         if arguments.manager.is_some() {
+            if let Some(parameter) = self.parameters.under_lock().next() {
+                return Err(syn::Error::new_spanned(
+                    parameter.ty,
+                    "`UnderLock` is for handlers without `manager`; leave out `manager`, or read the value in the body",
+                ));
+            }
             return match signature.output {
                 ReturnType::Type(..) => Ok(()),
                 ReturnType::Default => Err(syn::Error::new_spanned(
@@ -167,7 +173,7 @@ impl<'a> Expansion<'a> {
             .parameters
             .iter()
             .map(|parameter| {
-                let (name, ty) = (&parameter.name, parameter.ty);
+                let (name, ty) = (&parameter.name, parameter.extractor(path));
                 parse_quote!(#name: #ty)
             })
             .collect();
@@ -179,7 +185,7 @@ impl<'a> Expansion<'a> {
             let extractor = quote!(#path::HandlerLock<#extractor>);
             let with_lock = match self.parameters.iter().next() {
                 Some(first) => {
-                    let (name, ty) = (&first.name, first.ty);
+                    let (name, ty) = (&first.name, first.extractor(path));
                     parse_quote!((#lock, #name): (#extractor, #ty))
                 }
                 None => parse_quote!(#lock: #extractor),
@@ -196,12 +202,12 @@ impl<'a> Expansion<'a> {
     fn handler(&self) -> syn::Result<TokenStream> {
         let Self { private, arguments, .. } = self;
         let [lock, key] = ["lock", "key"].map(local);
-        let (moved, references) = (self.parameters.moved(), self.parameters.references());
+        let (moved, references) = (self.parameters.moved(), self.parameters.references(private));
         let made = self.key.code(private, &self.parameters)?;
         let (output_type, refuse) = (self.output_type(), self.refuse());
         let (statements, options) = self.options();
         let respond = with_span(self.output_span(), quote!(#private::IntoResponse::into_response));
-        let work = self.work();
+        let (extracted, work) = (self.extracted_later(), self.work());
         let span = arguments
             .detached
             .map_or(self.output_span(), |detached| mixed_span().located_at(detached));
@@ -209,6 +215,7 @@ impl<'a> Expansion<'a> {
             Ident::new(if arguments.detached.is_some() { "serve_detached" } else { "serve" }, span);
         Ok(quote_spanned! {mixed_span()=>
             #moved
+            #extracted
             #output_type
             let #key = {
                 #references
@@ -219,11 +226,23 @@ impl<'a> Expansion<'a> {
         })
     }
 
+    /// Returns statements that leave the extraction of some parameters to the lock. Each then has the value after it.
+    fn extracted_later(&self) -> Option<TokenStream> {
+        let lock = local("lock");
+        let names: Vec<_> = self.parameters.under_lock().map(|parameter| &parameter.name).collect();
+        (!names.is_empty()).then(|| {
+            quote_spanned!(mixed_span()=>
+                let mut #lock = #lock;
+                #(let #names = #lock.extract_later(#names);)*
+            )
+        })
+    }
+
     /// Returns the code whose value is the future of a function with `manager`.
     fn function_of_manager(&self) -> syn::Result<TokenStream> {
         let Self { private, arguments, .. } = self;
         let [request, error] = ["request", "error"].map(local);
-        let (moved, references) = (self.parameters.moved(), self.parameters.references());
+        let (moved, references) = (self.parameters.moved(), self.parameters.references(private));
         let (manager, key) = (&arguments.manager, self.key.code(private, &self.parameters)?);
         let made = quote_spanned!(span_at(manager)=> #private::request(&#manager, { #key }));
         let (statements, options) = self.options();
@@ -260,7 +279,7 @@ impl<'a> Expansion<'a> {
     /// evaluated before the acquisition.
     fn skip(&self) -> TokenStream {
         let Self { private, arguments, .. } = self;
-        let references = self.parameters.references();
+        let references = self.parameters.references(private);
         let (value, span) = match &arguments.skip {
             None => {
                 return quote_spanned!(mixed_span()=> ::core::option::Option::None::<fn() -> _>);
@@ -575,6 +594,21 @@ mod tests {
                 HANDLER,
                 "async fn f(A(b): A, c: C, D((_, b)): D) {}",
                 "`b` is bound by two parameters",
+            ),
+            (
+                "key = \"{b}\"",
+                "async fn f(UnderLock(b): UnderLock<B>) {}",
+                "`b` is extracted under the lock, but the key is made before",
+            ),
+            (
+                HANDLER,
+                "async fn f(b: Option<UnderLock<B>>) {}",
+                "`UnderLock` must be the outermost type of a parameter",
+            ),
+            (
+                FUNCTION,
+                "async fn f(b: UnderLock<B>) -> R {}",
+                "`UnderLock` is for handlers without `manager`",
             ),
             ("key = \"'a' + #b\"", "async fn f() {}", "`'a' + #b` is an expression of Spring"),
         ] {

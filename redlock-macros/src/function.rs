@@ -181,7 +181,7 @@ fn output(bounds: &Punctuated<TypeParamBound, Token![+]>) -> Option<Type> {
 }
 
 /// Returns the first type among the arguments of a generic type.
-fn argument(segment: &PathSegment) -> Option<&Type> {
+pub(crate) fn argument(segment: &PathSegment) -> Option<&Type> {
     let PathArguments::AngleBracketed(of) = &segment.arguments else { return None };
     of.args.iter().find_map(|argument| match argument {
         GenericArgument::Type(ty) => Some(ty),

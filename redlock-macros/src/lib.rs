@@ -14,6 +14,7 @@ mod parameters;
 mod template;
 #[cfg(test)]
 mod template_tests;
+mod under_lock;
 
 use proc_macro::TokenStream;
 

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote_spanned;
+use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Pat, PatIdent, PatType, Type};
 
 use crate::hygiene::{local, mixed_span};
+use crate::under_lock;
 
 /// The parameters of a function, without `self`.
 pub(crate) struct Parameters<'a> {
@@ -30,6 +32,8 @@ pub(crate) struct Parameter<'a> {
     attributes: &'a [Attribute],
     pattern: &'a Pat,
     pub(crate) ty: &'a Type,
+    /// The `T` of a parameter `UnderLock<T>`, which is extracted under the lock.
+    under_lock: Option<&'a Type>,
     /// The name of the parameter in the generated function: its own, if the pattern is a plain name, so that the
     /// documentation has it.
     pub(crate) name: Ident,
@@ -61,12 +65,28 @@ impl<'a> Parameters<'a> {
                 return Err(syn::Error::new(second.span(), message));
             }
             seen.extend(names.iter().map(text));
+            under_lock::check(parameter.ty)?;
         }
         Ok(())
     }
 
+    /// Returns the parameters that are extracted under the lock.
+    pub(crate) fn under_lock(&self) -> impl Iterator<Item = &Parameter<'a>> {
+        self.all.iter().filter(|parameter| parameter.under_lock.is_some())
+    }
+
     /// Returns the meaning of a name in the template at `span`.
     pub(crate) fn captured(&self, name: &str, span: Span) -> syn::Result<Captured<'_>> {
+        let mut extracted_later = self.under_lock().flat_map(|parameter| &parameter.binds.names);
+        if extracted_later.any(|bound| text(bound) == name) {
+            return Err(syn::Error::new(
+                span,
+                format!(
+                    "`{name}` is extracted under the lock, but the key is made before; make the key of another parameter, \
+                     such as `Path(id): Path<u64>`"
+                ),
+            ));
+        }
         let mut bound = self.all.iter().flat_map(|parameter| &parameter.binds.names);
         if let Some(parameter) = bound.clone().find(|bound| text(bound) == name) {
             return Ok(Captured::Parameter(parameter));
@@ -105,14 +125,22 @@ impl<'a> Parameters<'a> {
         quote_spanned!(mixed_span()=> #(let #names = #names;)*)
     }
 
-    /// Returns statements that bind references to the parameters, under the parameters' names.
-    pub(crate) fn references(&self) -> TokenStream {
+    /// Returns statements that bind references to the parameters, under the parameters' names. A name of a parameter that
+    /// is extracted under the lock gets a value that the code of the key cannot use.
+    pub(crate) fn references(&self, private: &TokenStream) -> TokenStream {
         let is_used = |parameter: &&Parameter<'_>| self.used(parameter).next().is_some();
         self.all
             .iter()
             .filter(is_used)
             .map(|parameter| {
                 let (name, mut pattern) = (&parameter.name, parameter.pattern.clone());
+                if parameter.under_lock.is_some() {
+                    let names: Vec<_> = self.used(parameter).collect();
+                    let used = use_of(names.iter().copied());
+                    return quote_spanned!(mixed_span()=>
+                        #(let (#names,) = (&#private::ExtractedUnderTheLock,);)* #used
+                    );
+                }
                 ByReference.visit_pat_mut(&mut pattern);
                 let bound = bound(&pattern, &quote_spanned!(mixed_span()=> &#name));
                 // The use prevents a warning. `#[allow]` would be an error under a `#[forbid]`.
@@ -125,11 +153,13 @@ impl<'a> Parameters<'a> {
     /// Returns statements that move the parameters into the block around them and bind the user's patterns, as the
     /// beginning of an `async fn` does. The names to which the attribute's arguments refer count as used.
     pub(crate) fn bound(&self) -> TokenStream {
-        let bound = self.all.iter().map(|Parameter { attributes, pattern, name, .. }| {
+        let bound = self.all.iter().map(|parameter| {
+            let Parameter { attributes, pattern, under_lock, name, .. } = parameter;
             // A block captures single fields, unless the whole parameter moves first.
             let whole = (plain_name(pattern) != Some(name))
                 .then(|| quote_spanned!(mixed_span()=> let #name = #name;));
-            let bound = bound(pattern, &quote_spanned!(mixed_span()=> #name));
+            let taken = under_lock.map(|_| quote_spanned!(mixed_span()=> .take()));
+            let bound = bound(pattern, &quote_spanned!(mixed_span()=> #name #taken));
             quote_spanned!(mixed_span()=> #whole #(#attributes)* #bound)
         });
         let used = use_of(self.all.iter().flat_map(|parameter| self.used(parameter)));
@@ -143,13 +173,23 @@ impl<'a> Parameters<'a> {
 }
 
 impl<'a> Parameter<'a> {
+    /// Returns the type in the generated function, where `path` is `redlock_axum::__private`: its own, or the hidden
+    /// extractor of a parameter that is extracted under the lock.
+    pub(crate) fn extractor(&self, path: &TokenStream) -> TokenStream {
+        match self.under_lock {
+            Some(value) => quote_spanned!(self.ty.span()=> #path::Deferred<#value>),
+            None => self.ty.to_token_stream(),
+        }
+    }
+
     fn new(index: usize, written: &'a PatType) -> Self {
         let pattern = &*written.pat;
         let name =
             plain_name(pattern).cloned().unwrap_or_else(|| local(format_args!("arg{index}")));
         let mut binds = Names::default();
         binds.visit_pat_mut(&mut pattern.clone());
-        Self { attributes: &written.attrs, pattern, ty: &written.ty, name, binds }
+        let under_lock = under_lock::value_type(&written.ty);
+        Self { attributes: &written.attrs, pattern, ty: &written.ty, under_lock, name, binds }
     }
 }
 
@@ -224,7 +264,6 @@ impl VisitMut for Names {
 
 #[cfg(test)]
 mod tests {
-    use quote::ToTokens;
     use syn::parse::Parser;
     use syn::parse_quote;
 

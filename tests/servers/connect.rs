@@ -253,3 +253,13 @@ async fn an_idle_connection_is_kept_alive_by_the_kernel() {
         eventually("the keepalive timer runs", SOON, async || keepalive_timer(server.port())).await;
     assert!(left <= Duration::from_secs(5), "{left:?}");
 }
+
+/// A paused clock moves to the end of a time limit as soon as all tasks wait, also for a server.
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_test_with_paused_time_names_it() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let error = LockManager::connect([format!("redis://{address}")]).await.unwrap_err().to_string();
+    assert!(error.contains("no connection within"), "{error}");
+    assert!(error.contains("the time of this Tokio runtime is paused"), "{error}");
+}

@@ -11,10 +11,12 @@ use http::Method;
 use redlock_core::__private::{Keys, request_of};
 use redlock_core::{KeyError, LockManager, scope};
 
+use super::deferred::{Deferred, Extracted};
 use super::options::Options;
 use crate::extract::lock_slot::LockSlot;
 use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
+use crate::serve::extraction::Extractions;
 use crate::serve::locked::{RequestLock, locked, locked_detached};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
@@ -25,6 +27,7 @@ use crate::serve::locked::{RequestLock, locked, locked_detached};
 pub struct HandlerLock<const FENCED: bool, const INSTALLED: bool = false> {
     manager: LockManager,
     slot: LockSlot,
+    extractions: Extractions,
     is_head: bool,
 }
 
@@ -53,7 +56,15 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     fn new(parts: &mut Parts, manager: LockManager) -> Self {
         let slot = LockSlot::pending(FENCED);
         parts.extensions.insert(slot.clone());
-        Self { manager, slot, is_head: parts.method == Method::HEAD }
+        let extractions = Extractions::default();
+        Self { manager, slot, extractions, is_head: parts.method == Method::HEAD }
+    }
+
+    /// Extracts a parameter when the lock is held, after the parameters before it.
+    pub fn extract_later<T>(&mut self, parameter: Deferred<T>) -> Extracted<T> {
+        let (extraction, extracted) = parameter.into_parts();
+        self.extractions.push(extraction);
+        extracted
     }
 
     /// Runs the handler under its lock. `respond` makes the response of the handler's output, and `refuse` that of a
@@ -85,7 +96,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     }
 
     fn lock(self, keys: Result<Keys, KeyError>, options: Options) -> RequestLock {
-        let Self { manager, slot, is_head } = self;
+        let Self { manager, slot, extractions, is_head } = self;
         RequestLock {
             on_lost: options.lock.on_lost.unwrap_or_default(),
             log_limit: Arc::clone(manager.log_limit()),
@@ -93,6 +104,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
             http: options.http,
             is_head,
             slot,
+            extractions,
         }
     }
 }

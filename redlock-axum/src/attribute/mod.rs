@@ -1,6 +1,7 @@
 //! The parts of a function with `#[redis_lock]` that need no generated code.
 
 pub(crate) mod argument;
+pub(crate) mod deferred;
 pub(crate) mod function;
 pub(crate) mod handler;
 pub(crate) mod options;

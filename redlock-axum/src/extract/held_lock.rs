@@ -44,8 +44,8 @@ use crate::rejection::LockRejection;
 ///
 /// # Before the lock is taken
 ///
-/// The attribute acquires its lock after extraction, so a custom extractor, or the expression of
-/// a `key`, can see a `HeldLock` whose lock is not acquired yet. Until then
+/// The attribute acquires its lock after extraction, so a custom extractor outside of an [`UnderLock`](crate::UnderLock),
+/// or the expression of a `key`, can see a `HeldLock` whose lock is not acquired yet. Until then
 /// [`is_valid`](Self::is_valid) and [`is_shared`](Self::is_shared) return `false`,
 /// [`remaining`](Self::remaining) returns zero, [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready
 /// at once, [`fencing_token`](Self::fencing_token) returns `None`, and [`keys`](Self::keys) returns `not-locked-yet`.

@@ -35,6 +35,19 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 /// [`new`](Self::new) makes a layer with one policy, and [`table`](Self::table) a layer with a policy for each of many
 /// routes. Both check the policies, also with the manager, so that a mistake is found when the service starts.
 ///
+/// # Values older than the lock
+///
+/// A layer and the attribute [`redis_lock`](crate::redis_lock) have opposite orders. A layer acquires the lock, then the
+/// parameters of the handler are extracted. The attribute extracts them first, so **a value that an extractor has read may
+/// be out of date when the handler begins**: another request may have changed it while this one waited. Behind a layer,
+/// an extractor that loads an order loads it under the lock. With the attribute, read it again in the body, or extract it
+/// by [`UnderLock`](crate::UnderLock).
+///
+/// A middleware outside of the layer runs before the lock is acquired. So the `Extension` of an outer auth layer, and the
+/// snapshot of a transaction that an outer middleware has begun, may be out of date, too. A middleware that commits after the handler must be inside of the
+/// lock: `.layer(transaction).layer(lock)`, see
+/// [the recipe](crate::guide::recipes#a-transaction-that-a-middleware-commits).
+///
 /// # Where it goes
 ///
 /// | place | locks |

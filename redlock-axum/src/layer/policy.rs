@@ -203,7 +203,8 @@ impl LockPolicy {
         self
     }
 
-    /// Sets when the lock is released. Defaults to [`HoldUntil::Response`].
+    /// Sets when the lock is released. Defaults to [`HoldUntil::Response`]: before a middleware around the layer
+    /// [commits](crate::guide::recipes#a-transaction-that-a-middleware-commits).
     pub fn hold_until(mut self, hold_until: HoldUntil) -> Self {
         self.http.hold_until = hold_until;
         self

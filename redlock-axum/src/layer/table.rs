@@ -13,6 +13,7 @@ use super::policy::LockPolicy;
 use crate::error::{PolicyMistake, SetupError};
 use crate::extract::lock_slot::LockSlot;
 use crate::rejection::{LockPlace, LockRejection};
+use crate::serve::extraction::Extractions;
 use crate::serve::locked::RequestLock;
 
 /// The policies of a layer.
@@ -191,6 +192,8 @@ impl CheckedPolicy {
             http: *http,
             is_head: parts.method == Method::HEAD,
             slot,
+            // Behind a layer, every extractor runs under the lock.
+            extractions: Extractions::default(),
             log_limit: Arc::clone(locks.log_limit()),
         })
     }

@@ -9,6 +9,7 @@ use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher, detach};
 use redlock_core::{LockError, LockGuard, LockRequest, OnLost};
 
 use super::body::{self, HeldResponse};
+use super::extraction::{Extractions, NotExtracted};
 use crate::extract::lock_slot::LockSlot;
 use crate::options::{HoldUntil, HttpOptions};
 use crate::rejection::LockRejection;
@@ -23,6 +24,8 @@ pub(crate) struct RequestLock {
     pub(crate) is_head: bool,
     /// The slot of the extractors, which is filled when the lock is held.
     pub(crate) slot: LockSlot,
+    /// The parameters of the handler that are extracted when the lock is held.
+    pub(crate) extractions: Extractions,
     /// The limit of the manager for logging similar events.
     pub(crate) log_limit: Arc<LogLimit>,
 }
@@ -86,7 +89,7 @@ where
     W: Future,
 {
     async move {
-        let RequestLock { request, on_lost, http, is_head, slot, log_limit } = lock;
+        let RequestLock { request, on_lost, http, is_head, slot, extractions, log_limit } = lock;
         let refuse = |rejection: LockRejection| {
             finish(refuse(rejection.with_http_options(http).with_log_limit(&log_limit)))
         };
@@ -95,6 +98,14 @@ where
             Err(error) => return refuse(error.into()),
         };
         slot.fill(guard.handle());
+        match extractions.run_under(&guard).await {
+            Ok(()) => {}
+            Err(NotExtracted::Lost(error)) => return refuse(error.into()),
+            Err(NotExtracted::Rejected(response)) => {
+                guard.release_or_log().await;
+                return finish(*response);
+            }
+        }
         let watch = LossWatcher::new(&guard, on_lost);
         let result = match AbortOnLoss::new(watch, work()).await {
             Ok(output) => respond(output),

@@ -22,3 +22,5 @@ mod refusals;
 mod returned_futures;
 mod several_keys;
 mod skip;
+#[cfg(feature = "test-util")]
+mod under_lock;

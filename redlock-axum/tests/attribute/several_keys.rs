@@ -6,7 +6,9 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::routing::{get as on_get, post};
 use axum::{Json, Router};
-use redlock_axum::{FencedLock, HeldLock, LockError, LockKey, LockManager, redis_lock};
+use redlock_axum::{
+    Dialect, FencedLock, HeldLock, LockError, LockKey, LockManager, MemoryNode, redis_lock,
+};
 use serde::Deserialize;
 
 use crate::support::{app, get, held_by_another, hold, is_held_by_caller, memory, post_json};
@@ -188,4 +190,20 @@ async fn a_value_that_all_keys_share_is_evaluated_once() {
 
     let (locks, _) = memory().await;
     assert_eq!(reserve(&locks, &Cell::new(0)).await.unwrap(), 1);
+}
+
+/// The manager decides the dialect, so the compiler cannot refuse it. A list of one key must not work in a test, and fail
+/// with the first list of two.
+#[tokio::test]
+async fn a_list_of_one_key_is_refused_in_the_dialect_of_redisson_as_a_list_of_two_is() {
+    let builder = LockManager::builder().memory_node(&MemoryNode::new());
+    let locks = builder.dialect(Dialect::Redisson).connect().await.unwrap();
+    let app = app(router(), &locks);
+    for json in [
+        r#"{"items":[{"sku":"hat"}]}"#,
+        r#"{"items":[{"sku":"hat"},{"sku":"hat"}]}"#,
+        r#"{"items":[{"sku":"hat"},{"sku":"shoe"}]}"#,
+    ] {
+        assert_eq!(post_json(&app, "/items", json).await.status, 500, "{json}");
+    }
 }

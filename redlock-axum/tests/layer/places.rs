@@ -14,6 +14,34 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{OnlyWhenReady, hold, layer, memory, post, request, send};
 
+/// The layer's own table, and the page about readers, say so.
+#[tokio::test]
+async fn a_request_for_another_method_is_locked_by_a_layer_of_the_router_and_not_of_the_route() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "order:7").await;
+    let layer = || layer(&locks, "order:{id:u64}");
+    let route = on_post(async || {});
+    let path = "/orders/{id}";
+    for (place, app, status) in [
+        (
+            "route_layer of the route",
+            Router::new().route(path, route.clone().route_layer(layer())),
+            405,
+        ),
+        ("layer of the route", Router::new().route(path, route.clone().layer(layer())), 409),
+        (
+            "route_layer of the router",
+            Router::new().route(path, route.clone()).route_layer(layer()),
+            409,
+        ),
+        ("layer of the router", Router::new().route(path, route).layer(layer()), 409),
+    ] {
+        assert_eq!(post(&app, "/orders/7").await, 409, "{place}");
+        assert_eq!(send(&app, Method::PUT, "/orders/7").await.status(), status, "{place}");
+        assert_eq!(send(&app, Method::PUT, "/orders/8").await.status(), 405, "{place}");
+    }
+}
+
 #[tokio::test]
 async fn every_place_that_axum_has_for_a_layer_works() {
     let (locks, _node) = memory().await;

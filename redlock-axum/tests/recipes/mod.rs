@@ -8,17 +8,19 @@ mod job;
 mod middleware;
 mod readiness;
 mod several_locks;
+mod transaction;
 mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
 /// In the order of the page.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     include_str!("idempotent_payment.rs"),
     include_str!("demanded_lock.rs"),
     include_str!("job.rs"),
     include_str!("several_locks.rs"),
     include_str!("cached_catalogue.rs"),
     include_str!("middleware.rs"),
+    include_str!("transaction.rs"),
     include_str!("two_managers.rs"),
     include_str!("at_most_n_holders.rs"),
     include_str!("readiness.rs"),

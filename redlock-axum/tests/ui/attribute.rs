@@ -3,7 +3,7 @@
 #![allow(dead_code, unused_imports)]
 
 use axum::extract::{Json, Path};
-use redlock_axum::{FencedLock, HeldLock, LockError, LockManager, RunError, redis_lock};
+use redlock_axum::{FencedLock, HeldLock, LockError, LockManager, RunError, UnderLock, redis_lock};
 
 // Arguments.
 #[redis_lock] async fn no_arguments() {}
@@ -57,6 +57,11 @@ use redlock_axum::{FencedLock, HeldLock, LockError, LockManager, RunError, redis
 #[redis_lock(key = "a")] #[redis_lock(key = "b")] async fn two_handlers() {}
 #[redis_lock(key = "a")] async fn parameter_under_cfg(#[cfg(unix)] _id: u8) {}
 #[redis_lock(key = "a")] fn handler_that_returns_a_future() -> impl Future<Output = ()> { async {} }
+
+// Parameters that are extracted under the lock.
+#[redis_lock(key = "order:{_id}")] async fn value_in_key(UnderLock(Path(_id)): UnderLock<Path<u64>>) {}
+#[redis_lock(key = "a")] async fn value_in_another_type(_id: Option<UnderLock<Path<u64>>>) {}
+#[redis_lock(key = "a", manager = _m)] async fn value_of_a_function(_m: LockManager, _id: UnderLock<u8>) -> Result<(), LockError> { Ok(()) }
 
 trait Reserve {
     #[redis_lock(key = "a", manager = self.locks())] async fn reserve(&self) -> Result<(), LockError>;

@@ -2,7 +2,7 @@
 #![allow(non_snake_case, unused)]
 
 use axum::extract::Path;
-use redlock_axum::{LockError, LockManager, redis_lock};
+use redlock_axum::{LockError, LockManager, UnderLock, redis_lock};
 
 const TEXT: &str = "5s";
 const OTHER: char = '5';
@@ -55,6 +55,12 @@ impl Shop {
 
 #[redis_lock(key = "order:{ID}")]
 async fn no_constant(the!(ID): Path<u64>) {}
+
+#[redis_lock(key("order:{}", other.0.id))]
+async fn value_under_the_lock(other: UnderLock<Path<u64>>) {}
+
+#[redis_lock(key("order:{}", id))]
+async fn text_under_the_lock(UnderLock(Path(id)): UnderLock<Path<u64>>) {}
 
 // The manager and the result.
 

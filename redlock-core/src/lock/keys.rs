@@ -13,8 +13,8 @@ use crate::validity::MAX_KEYS;
 pub enum Keys {
     /// One key.
     One(LockKey),
-    /// At least two keys.
-    Several(Arc<[LockKey]>),
+    /// A list of at least one key. The number of its keys is that of one request, so a list of one key is a list, too.
+    List(Arc<[LockKey]>),
 }
 
 impl Keys {
@@ -37,19 +37,15 @@ impl Keys {
             }
             all.insert(place, key);
         }
-        match <[LockKey; 1]>::try_from(all) {
-            Ok([key]) => Ok(Self::One(key)),
-            Err(none) if none.is_empty() => Err(KeyError::NoKeys),
-            Err(several) => Ok(Self::Several(several.into())),
-        }
+        if all.is_empty() { Err(KeyError::NoKeys) } else { Ok(Self::List(all.into())) }
     }
 
     /// Returns the keys with the prefix of the manager that locks them.
     pub(crate) fn with_prefix(&self, prefix: &str) -> Self {
         match self {
             Self::One(key) => Self::One(key.with_prefix(prefix)),
-            Self::Several(keys) => {
-                Self::Several(keys.iter().map(|key| key.with_prefix(prefix)).collect())
+            Self::List(keys) => {
+                Self::List(keys.iter().map(|key| key.with_prefix(prefix)).collect())
             }
         }
     }
@@ -57,7 +53,7 @@ impl Keys {
     pub(crate) fn as_slice(&self) -> &[LockKey] {
         match self {
             Self::One(key) => slice::from_ref(key),
-            Self::Several(keys) => keys,
+            Self::List(keys) => keys,
         }
     }
 
@@ -98,7 +94,7 @@ mod tests {
         let texts: Vec<_> = keys.as_slice().iter().map(LockKey::as_str).collect();
         assert_eq!(texts, ["a", "b", "c"]);
         assert_eq!(keys.first().as_str(), "a");
-        assert_eq!(collect(["a", "a"]).unwrap(), Keys::One(LockKey::new("a").unwrap()));
+        assert_eq!(collect(["a", "a"]).unwrap(), collect(["a"]).unwrap());
     }
 
     #[test]

@@ -69,7 +69,12 @@ impl LockSpec {
 
     /// Returns whether the lock has several keys.
     pub(crate) fn has_several_keys(&self) -> bool {
-        matches!(self.keys, Keys::Several(_))
+        self.keys().len() > 1
+    }
+
+    /// Returns whether the caller has given a list of keys, of any length.
+    pub(crate) fn has_list_of_keys(&self) -> bool {
+        matches!(self.keys, Keys::List(_))
     }
 
     /// Returns the key at this index, or the first key if there is none.
@@ -117,7 +122,7 @@ mod tests {
     #[test]
     fn the_place_for_one_key_is_not_larger_because_there_may_be_several() {
         assert_eq!(size_of::<Keys>(), size_of::<LockKey>());
-        assert!(!spec(&["a"]).has_several_keys());
+        assert!(!spec(&["a"]).has_several_keys() && spec(&["a"]).has_list_of_keys());
         assert!(spec(&["a", "b"]).has_several_keys());
     }
 

@@ -113,7 +113,10 @@ impl LockManager {
     /// * [`LockError::InvalidKey`](crate::LockError::InvalidKey) if the list is empty, has more than 64
     ///   different keys, or contains an invalid key;
     /// * [`LockError::InvalidOption`](crate::LockError::InvalidOption) with
-    ///   [`Dialect::Redisson`](crate::Dialect::Redisson), and if a [node](crate::node) cannot hold several keys.
+    ///   [`Dialect::Redisson`](crate::Dialect::Redisson), with [`shared`](LockRequest::shared),
+    ///   [`permits`](LockRequest::permits) or [`fair`](LockRequest::fair), and if a [node](crate::node) cannot hold
+    ///   several keys. That also holds for a list of one key, so that code which was tested with one key does not fail
+    ///   with the first list of two.
     ///
     /// In Redis Cluster the keys must be in one slot: give them a common hash tag, such as `{shop}:sku:7`.
     ///

@@ -12,6 +12,7 @@ use crate::lock::Dialect;
 use crate::node::deferring::DeferringNode;
 use crate::node::memory::MemoryNode;
 use crate::node::{Action, Fencing, Node, NodeStatus};
+use crate::request::scope::scope;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -364,6 +365,24 @@ async fn a_release_waits_for_an_extension_that_was_dropped() {
     assert!(release.is_release());
     release.execute();
     assert!(store.time_to_live("order:42").unwrap() <= min_hold);
+}
+
+/// The page about production warns of it: a request that locks one key by two managers waits for itself.
+#[tokio::test(start_paused = true)]
+async fn a_scope_does_not_know_the_locks_of_another_manager() {
+    let node = MemoryNode::new();
+    let manager = async || LockManager::builder().memory_node(&node).connect().await.unwrap();
+    let (one, other) = (manager().await, manager().await);
+    scope(async {
+        let guard = one.lock("a").try_acquire().await.unwrap();
+        let again = one.lock("a").wait_forever().acquire().await.unwrap_err();
+        assert!(matches!(again, LockError::AlreadyHeld { .. }), "{again:?}");
+        let (begun, wait_time) = (Instant::now(), Duration::from_secs(3));
+        let refused = other.lock("a").wait_time(wait_time).acquire().await.unwrap_err();
+        assert!(refused.is_contended() && begun.elapsed() >= wait_time, "{refused:?}");
+        guard.release().await.unwrap();
+    })
+    .await;
 }
 
 /// A node finds its locks by their names, and a manager by their keys.

@@ -33,7 +33,7 @@
 //! | [`shortest_lease`](Capabilities::shortest_lease), [`longest_lease`](Capabilities::longest_lease) | leases outside of this range; at `connect`, the manager's default lease |
 //! | [`fencing`](Capabilities::fencing) | `fenced`; with [`Fencing::Alone`], `fenced` if the manager has several nodes |
 //! | [`shared`](Capabilities::shared) | `shared`, `permits` |
-//! | [`several_keys`](Capabilities::several_keys) | `lock_all` with several keys |
+//! | [`several_keys`](Capabilities::several_keys) | `lock_all`, also with one key |
 //! | [`fair`](Capabilities::fair) | `fair` |
 //! | [`redisson`](Capabilities::redisson) | the dialect `Redisson`; at `connect`, the manager's dialect |
 //! | [`min_hold`](Capabilities::min_hold) | `min_hold`, `keep` |

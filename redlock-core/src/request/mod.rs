@@ -364,7 +364,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SystemClock;
-    use crate::{LockKey, LockManager, LockManagerBuilder, MemoryNode};
+    use crate::{Dialect, HoldError, LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
     #[tokio::test]
     async fn a_max_hold_of_zero_is_an_invalid_option() {
@@ -398,6 +398,33 @@ mod tests {
         let request = locks.lock("a");
         request.check().unwrap();
         drop(request.try_acquire().await.unwrap());
+    }
+
+    /// Code that was tested with a list of one key must not fail with the first list of two.
+    #[tokio::test]
+    async fn a_list_of_one_key_is_refused_as_a_list_of_two_is() {
+        let locks = LockManager::in_memory();
+        let options: [fn(LockRequest) -> LockRequest; 4] = [
+            |request| request.fair(true).wait_forever(),
+            |request| request.shared(true),
+            |request| request.permits(2),
+            |request| request.dialect(Dialect::Redisson),
+        ];
+        for with in options {
+            with(locks.lock("a")).check().unwrap();
+            let refusal = |keys: &[&str]| with(locks.lock_all(keys)).check().unwrap_err();
+            let of_two = refusal(&["a", "b"]).to_string();
+            assert!(of_two.contains("list of keys"), "{of_two}");
+            for one in [&["a"][..], &["a", "a"]] {
+                let refusal = refusal(one);
+                assert!(matches!(refusal, LockError::InvalidOption(_)), "{refusal:?}");
+                assert_eq!(refusal.to_string(), of_two);
+            }
+        }
+        let guard = locks.lock_all(["a"]).try_acquire().await.unwrap();
+        let refusal = guard.downgrade().await.unwrap_err();
+        assert!(matches!(refusal, HoldError::InvalidOption(_)), "{refusal:?}");
+        guard.release().await.unwrap();
     }
 
     /// Of many routes, the key shows which one has the option.

@@ -21,6 +21,7 @@ use super::sql::{END, FINDINGS, Statement};
 use super::url::{PostgresUrl, address};
 use crate::error::NodeError;
 use crate::node::NodeSettings;
+use crate::node::watch::connect_time::ConnectTime;
 
 pub(super) type ServerConnection = tokio_postgres::Connection<ServerSocket, NoTlsStream>;
 
@@ -71,9 +72,8 @@ pub(super) async fn connect(
         let share = deadline.saturating_duration_since(now) / u32::try_from(rest).unwrap_or(1);
         let former = former.map(|backend| (backend, now + share * 3 / 4));
         let attempt = open(url, &config, host, port, former);
-        let late =
-            |_| Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()));
-        let connected = timeout_at(now + share, attempt).await.unwrap_or_else(late);
+        let time = ConnectTime::begin(limit);
+        let connected = timeout_at(now + share, attempt).await.unwrap_or_else(|_| Err(time.late()));
         let checked =
             connected.and_then(|connected| check(&connected.findings).map(|()| connected));
         match checked {

@@ -3,6 +3,7 @@
 //! * [`gate`]: decides whether the votes of the server count.
 //! * [`wall_clock`]: detects steps of the server's wall clock.
 //! * [`clock_step`]: closes the gate after such a step, and reports the step.
+//! * [`connect_time`]: the error of an attempt to connect that takes too long.
 //! * [`names`]: notices that the name of the server leads to another address.
 //! * [`pauses`]: the pauses between the attempts to connect.
 //! * [`link_state`]: the reason of the end of a connection, and the silence of its server.
@@ -11,6 +12,7 @@
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod clock_step;
+pub(crate) mod connect_time;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod gate;
 #[cfg(any(feature = "postgres", feature = "redis"))]

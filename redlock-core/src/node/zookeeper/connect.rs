@@ -19,6 +19,7 @@ use crate::access::{Credentials, Provider};
 use crate::clock::Moment;
 use crate::error::NodeError;
 use crate::node::NodeSettings;
+use crate::node::watch::connect_time::ConnectTime;
 use crate::random::with_random;
 
 const PROTOCOL_VERSION: i32 = 0;
@@ -95,10 +96,9 @@ impl SessionConnector {
             let now = Instant::now();
             let rest = u32::try_from(servers.len() - index).unwrap_or(u32::MAX);
             let share = deadline.saturating_duration_since(now) / rest;
-            let late =
-                |_| Err(NodeError::NotConnected(format!("no connection within {limit:?}").into()));
+            let time = ConnectTime::begin(limit);
             let opened = timeout_at(now + share, self.open(server, login.as_deref())).await;
-            match opened.unwrap_or_else(late) {
+            match opened.unwrap_or_else(|_| Err(time.late())) {
                 Ok(established) => return Ok(established),
                 Err(error) if servers.len() == 1 => return Err(error),
                 // A server that can be reached knows more about a mistake.

@@ -20,6 +20,7 @@ use crate::error::{NodeError, legible};
 use crate::jitter::jitter;
 use crate::node::redis::error;
 use crate::node::redis::url::{HostPort, Login, RedisUrl, Servers};
+use crate::node::watch::connect_time::ConnectTime;
 use crate::telemetry;
 
 /// The part of the life of credentials after which a connection logs in again.
@@ -123,7 +124,7 @@ impl Endpoint {
         in_slices: bool,
         on_event: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<Link, NodeError> {
-        let deadline = Deadline { end: Instant::now() + limit * 7 / 8, limit };
+        let deadline = Deadline::after(limit * 7 / 8, limit);
         let credentials = self.url.login.credentials(limit * 3 / 4).await?;
         let socket = self.connect(&deadline).await?;
         let address = socket.address;
@@ -212,19 +213,21 @@ impl Endpoint {
 /// The time at which an attempt to connect ends.
 struct Deadline {
     end: Instant,
-    /// The time that the caller has set.
-    limit: Duration,
+    time: ConnectTime,
 }
 
 impl Deadline {
+    /// Begins an attempt of at most this duration. `limit` is the time that the caller has set.
+    fn after(duration: Duration, limit: Duration) -> Self {
+        Self { end: Instant::now() + duration, time: ConnectTime::begin(limit) }
+    }
+
     /// Returns the result of a step, or an error if it takes too long.
     async fn wait<T>(
         &self,
         step: impl Future<Output = Result<T, NodeError>>,
     ) -> Result<T, NodeError> {
-        let late =
-            |_| NodeError::NotConnected(format!("no connection within {:?}", self.limit).into());
-        timeout_at(self.end, step).await.map_err(late)?
+        timeout_at(self.end, step).await.map_err(|_| self.time.late())?
     }
 }
 
@@ -338,7 +341,7 @@ impl Endpoint {
     /// Connects the socket alone, without the Redis handshake.
     pub(crate) async fn socket(&self) -> Result<Socket, NodeError> {
         let limit = Duration::from_secs(60);
-        self.connect(&Deadline { end: Instant::now() + limit, limit }).await
+        self.connect(&Deadline::after(limit, limit)).await
     }
 }
 

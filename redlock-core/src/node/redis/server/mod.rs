@@ -42,6 +42,7 @@ use super::error;
 use super::link::Event;
 use super::link::open::Endpoint;
 use crate::error::NodeError;
+use crate::node::watch::connect_time::ConnectTime;
 use crate::node::watch::gate::Gate;
 use crate::node::watch::outage_log::OutageLog;
 use crate::node::watch::pauses::{Pauses, WaitingCallers};
@@ -351,8 +352,8 @@ impl bb8::ManageConnection for Connector {
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
             Ok(Arc::new(Connection { link, shas, identity }))
         };
-        let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
-        timeout(limit, connect).await.map_err(late)?
+        let time = ConnectTime::begin(limit);
+        timeout(limit, connect).await.map_err(|_| time.late())?
     }
 
     /// The commands themselves, and the check for silence, detect a broken connection.

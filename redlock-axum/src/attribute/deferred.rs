@@ -1,0 +1,72 @@
+//! The parameters of a handler that are extracted under its lock.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::response::IntoResponse;
+
+use crate::extract::UnderLock;
+use crate::serve::extraction::Extraction;
+
+/// The hidden extractor in place of an [`UnderLock`]. It keeps a copy of the request's head and of the state, and
+/// extracts the value when its extraction is run.
+pub struct Deferred<T> {
+    extraction: Extraction,
+    value: Extracted<T>,
+}
+
+/// The value of an [`UnderLock`], once its extraction has ended.
+#[derive(Debug)]
+pub struct Extracted<T>(Arc<Mutex<Option<T>>>);
+
+/// Stands for an [`UnderLock`] in the code of the key, which is made before the lock is acquired.
+#[derive(Debug)]
+pub struct ExtractedUnderTheLock;
+
+impl<S, T> FromRequestParts<S> for Deferred<T>
+where
+    S: Clone + Send + Sync + 'static,
+    T: FromRequestParts<S> + Send + 'static,
+{
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let (mut parts, state) = (parts.clone(), state.clone());
+        let value = Extracted(Arc::default());
+        let place = Arc::clone(&value.0);
+        let extraction = Box::pin(async move {
+            let value = T::from_request_parts(&mut parts, &state).await;
+            let value = value.map_err(|rejection| Box::new(rejection.into_response()))?;
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            Ok(())
+        });
+        Ok(Self { extraction, value })
+    }
+}
+
+impl<T> Deferred<T> {
+    pub(super) fn into_parts(self) -> (Extraction, Extracted<T>) {
+        (self.extraction, self.value)
+    }
+}
+
+impl<T> Extracted<T> {
+    /// Returns the value.
+    ///
+    /// # Panics
+    ///
+    /// If the extraction has not ended. The handler's body begins after all of them.
+    pub fn take(self) -> UnderLock<T> {
+        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        #[expect(clippy::expect_used, reason = "`serve` runs the extractions before the body")]
+        UnderLock(value.expect("the body runs after the extractions"))
+    }
+}
+
+impl<T> fmt::Debug for Deferred<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deferred")
+    }
+}
