@@ -259,7 +259,7 @@ async fn every_node_names_the_same_holder(nodes: Nodes) {
             }
             let error = other.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
             let votes = error.votes().unwrap().iter().filter_map(|(_, vote)| vote);
-            ids.extend(votes.map(|vote| vote.holder().expect("the holder")));
+            ids.extend(votes.map(|vote| vote.holder().unwrap()));
         }
         guard.release().await.unwrap();
         nodes.become_empty().await;
