@@ -74,7 +74,7 @@ async fn the_connection_for_notifications_is_pinged_while_a_caller_waits() {
         }
     }
     guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// The kernel of a frozen server answers its probes.

@@ -73,7 +73,7 @@ async fn the_time_is_read_while_a_caller_waits() {
     .await;
     wait_for_readings(&mut probe).await;
     guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
