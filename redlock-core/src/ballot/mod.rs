@@ -9,6 +9,7 @@
 mod acquire;
 pub(crate) mod attempt;
 mod cleanup;
+pub(crate) mod last_extension;
 mod round;
 mod tally;
 
@@ -195,7 +196,7 @@ impl Ballot {
         &self,
         attempt: &Arc<Attempt>,
         until: Moment,
-        on_gone: impl FnOnce() + Send + 'static,
+        on_gone: impl FnOnce(&Votes) + Send + 'static,
     ) {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
@@ -252,7 +253,7 @@ impl Drop for ReleaseGuard<'_> {
                 (None, Some(_)) => {}
             }
         }
-        ballot.complete_release(&self.attempt, self.until, nodes, || {});
+        ballot.complete_release(&self.attempt, self.until, nodes, |_| {});
     }
 }
 

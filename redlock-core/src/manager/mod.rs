@@ -217,7 +217,7 @@ impl LockManager {
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
             held.lose("shutdown", "the manager was shut down");
             keeper.remove(&held);
-            ballot.release_in_background(held.attempt(), held.latest_expiry(), || {});
+            ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
         }
         ballot.home.finish_tasks(*connect_timeout).await;
     }
