@@ -9,6 +9,7 @@ mod foreign_keys;
 mod hostile;
 mod hostile_texts;
 mod kind;
+mod losses;
 mod lost_keys;
 mod measured;
 mod old_protocol;

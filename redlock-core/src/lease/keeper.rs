@@ -27,7 +27,8 @@ const SHORTEST_RETRY: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 const NOT_RENEWED: &str = "the lease could not be renewed in time";
-const SUSPENDED: &str = "the lease ended while the timers of the process stood still; the machine was suspended";
+const SUSPENDED: &str =
+    "the lease ended while the timers of the process stood still; the machine was suspended";
 
 /// Renews all leases of a manager, and detects leases that have run out, in one task. Has every held lock, ordered by the
 /// time at which the task has to handle it.

@@ -13,7 +13,9 @@ use crate::ballot::attempt::tests::attempt;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
-use crate::{HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError, Votes};
+use crate::{
+    HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError, Votes,
+};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const UP: FakeMode = FakeMode::Up(Duration::ZERO);

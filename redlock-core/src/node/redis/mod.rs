@@ -59,6 +59,7 @@ use crate::log_limit::LogLimit;
 pub use link::dial::{Dial, Dialing, Stream};
 pub(crate) use link::open::Endpoint;
 pub(crate) use server::ServerRegistry;
+pub(crate) use server::rights::CheckedLocks;
 pub(crate) use url::{RedisUrl, Servers};
 
 use fencing::{hash_tag, slot};
@@ -84,6 +85,7 @@ pub(crate) struct RedisOptions {
     /// The endpoint, if the URL is that of one server.
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) registry: Arc<ServerRegistry>,
+    pub(crate) locks: CheckedLocks,
     /// The time between two readings of the slots of a cluster.
     pub(crate) cluster_refresh: Duration,
     /// Whether the manager has no other node.
@@ -163,7 +165,8 @@ impl Node for RedisNode {
 
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(options) = self.options.lock().take() else { return };
-        let RedisOptions { url, endpoint, registry, cluster_refresh, is_only_node } = options;
+        let RedisOptions { url, endpoint, registry, locks, cluster_refresh, is_only_node } =
+            options;
         if self.is_cluster {
             tracing::info!(
                 node = %self.name,
@@ -176,6 +179,7 @@ impl Node for RedisNode {
             node: settings.clone(),
             log_limit: LogLimit::new(Arc::clone(&settings.clock)),
             registry,
+            locks,
             refresh: cluster_refresh,
             in_slices: is_only_node && !self.is_cluster,
         };

@@ -20,9 +20,14 @@ use crate::validity;
 
 /// Returns the channel on which the releases of a lock are published.
 pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
-    match spec.dialect() {
-        Dialect::Plain => spec.name().into(),
-        Dialect::Redisson => redisson_channel(spec.name()),
+    channel_of(spec.dialect(), spec.name())
+}
+
+/// Returns the channel on which the releases of the lock with this name are published.
+pub(super) fn channel_of(dialect: Dialect, name: &str) -> Arc<str> {
+    match dialect {
+        Dialect::Plain => name.into(),
+        Dialect::Redisson => redisson_channel(name),
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod played_redis;
 pub(crate) mod played_server;
 pub(crate) mod promotions;
 mod registry;
+pub(crate) mod rights;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
 mod server_tests;
@@ -37,6 +38,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::error;
 use super::link::Event;
 use super::link::open::Endpoint;
+use super::script::Script;
 use crate::error::NodeError;
 use crate::node::watch::gate::Gate;
 use crate::node::watch::outage_log::OutageLog;
@@ -357,6 +359,7 @@ impl bb8::ManageConnection for Connector {
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
             let prepared = try_join(identity, connection::load_scripts(&link)).await;
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
+            self.0.check_rights(&link, &shas[Script::Rights as usize]).await?;
             Ok(Arc::new(Connection { link, shas, identity }))
         };
         let late = |_| NodeError::NotConnected(format!("no connection within {limit:?}").into());
