@@ -93,11 +93,10 @@ async fn a_user_who_may_write_keys_and_not_read_them_cannot_connect() {
 async fn a_server_that_refuses_writes_for_now_is_connected() {
     let without_replicas = RedisServer::options().directive("min-replicas-to-write", "1");
     let full = RedisServer::options().directive("maxmemory", "1");
-    let read_only = RedisServer::options().directive("replicaof", "127.0.0.1 1");
-    let broken = RedisServer::start().await;
+    let [replica, broken] = [RedisServer::start().await, RedisServer::start().await];
+    replica.probe().await.command::<()>(["REPLICAOF", "127.0.0.1", "1"]).await;
     broken.break_snapshots().await;
-    let servers =
-        [without_replicas.start().await, full.start().await, read_only.start().await, broken];
+    let servers = [without_replicas.start().await, full.start().await, replica, broken];
     for server in &servers {
         for dialect in DIALECTS {
             let locks = builder([server.url()]).dialect(dialect).connect().await.unwrap();
