@@ -285,6 +285,7 @@ impl Restricted {
             lacking.insert(Announce);
         }
         if self.has_warned("run_id of the server is unknown") {
+            assert!(self.has_warned("'info'"), "the words of the server: {:?}", self.logs.lines());
             lacking.insert(Identify);
         }
         if self.has_warned("time of the server is unknown") {
@@ -392,6 +393,7 @@ impl Restricted {
         let waiting = tokio::spawn(stranger.lock(KEY).wait_forever().acquire());
         let listens = eventually("the waiter listens, or cannot", SOON, async || {
             let refused = self.has_warned("cannot subscribe to releases");
+            assert!(!refused || self.has_warned("channel="), "{:?}", self.logs.lines());
             if self.channels().await.is_empty() { refused.then_some(false) } else { Some(true) }
         });
         if !listens.await {

@@ -145,6 +145,17 @@ impl Ballot {
         Round::new(self, false).send(|_, node| node.call(withdraw.clone()));
     }
 
+    /// Returns the name and the status of each node, for the log.
+    pub(crate) fn states(&self) -> String {
+        let nodes = self.nodes.iter().zip(&*self.statuses);
+        let states = nodes.map(|(node, status)| match status.get() {
+            NodeStatus::Up => format!("{} up", node.name()),
+            NodeStatus::Down(reason) => format!("{} down: {reason}", node.name()),
+            NodeStatus::Connecting => format!("{} connecting", node.name()),
+        });
+        states.collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns whether the nodes' statuses report a quorum of nodes as up.
     pub(crate) fn has_quorum(&self) -> bool {
         let up = self.statuses.iter().filter(|status| status.get().is_up()).count();

@@ -219,7 +219,13 @@ impl LockManager {
             keeper.remove(&held);
             ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
         }
-        ballot.home.finish_tasks(*connect_timeout).await;
+        let abandoned = ballot.home.finish_tasks(*connect_timeout).await;
+        if abandoned > 0 {
+            tracing::warn!(
+                tasks = abandoned, nodes = %ballot.states(),
+                "abandoned work that nodes did not confirm; locks end with their leases, tickets of fair queues within seconds"
+            );
+        }
     }
 }
 
