@@ -1,5 +1,6 @@
 //! The last extension of a lease, until a quorum has confirmed it.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,11 +11,11 @@ use crate::error::Votes;
 /// The last extension of a lease, until a quorum has confirmed it in time. It has the causes of a loss, and most locks have
 /// none.
 #[derive(Debug, Default)]
-pub(crate) struct LastExtension(Mutex<Option<Box<Unconfirmed>>>);
+pub(crate) struct LastExtension(Mutex<Option<Box<UnconfirmedExtension>>>);
 
 /// An extension that no quorum has confirmed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Unconfirmed {
+pub(crate) struct UnconfirmedExtension {
     /// When the nodes were asked, if the question has no result yet.
     asked: Option<Moment>,
     /// The votes of the last question with a result.
@@ -25,7 +26,7 @@ pub(crate) struct Unconfirmed {
 
 impl LastExtension {
     /// Returns the last extension if no quorum has confirmed it.
-    pub(crate) fn unconfirmed(&self) -> Option<Unconfirmed> {
+    pub(crate) fn unconfirmed(&self) -> Option<UnconfirmedExtension> {
         self.0.lock().as_deref().cloned()
     }
 
@@ -65,19 +66,22 @@ impl LastExtension {
     }
 }
 
-impl Unconfirmed {
+impl UnconfirmedExtension {
     /// Returns the reason of a loss, followed by what has delayed the extension.
     pub(crate) fn explain(&self, reason: &str, now: Moment) -> String {
         let Self { asked, votes, late } = self;
         let mut reason = reason.to_owned();
+        // Writing into a text cannot fail.
         if !late.is_zero() {
-            reason += &format!(
+            let _ = write!(
+                reason,
                 "; the renewal was due {late:.1?} before it ran, so the process was late: code that blocks its threads, or too \
                  little CPU time"
             );
         }
         if let (Some(asked), None) = (asked, votes) {
-            reason += &format!("; no reply to the last extension for {:.1?}", now.since(*asked));
+            let _ =
+                write!(reason, "; no reply to the last extension for {:.1?}", now.since(*asked));
         }
         reason
     }

@@ -4,11 +4,12 @@
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
 //! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.
-//! * [`subscriptions`]: the channels on which releases are published.
+//! * [`channel`], [`subscriptions`]: the channels on which releases are published.
 //! * [`map`]: which server owns which slot.
 //! * [`server`]: one server with its connection.
 //! * [`link`]: one connection, which pairs commands and replies.
 
+mod channel;
 mod encode;
 mod error;
 mod fair;
@@ -199,11 +200,11 @@ impl Node for RedisNode {
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         let is_shared = spec.mode().is_shared();
-        self.subscribe_to(spec, &operation::channel(spec), is_shared, notify)
+        self.subscribe_to(spec, &channel::of(spec), is_shared, notify)
     }
 
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        self.subscribe_to(spec, &operation::turn_channel(spec), true, Arc::new(|| {}))
+        self.subscribe_to(spec, &channel::of_turns(spec), true, Arc::new(|| {}))
     }
 
     fn queue(&self, op: QueueOp) -> QueueFuture {

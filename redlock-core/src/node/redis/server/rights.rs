@@ -9,10 +9,10 @@ use super::Inner;
 use crate::error::{NodeError, legible};
 use crate::lock::Dialect;
 use crate::log_limited;
+use crate::node::redis::channel;
 use crate::node::redis::error::{is_denied, not_connected, server_message};
 use crate::node::redis::fencing::hash_tag;
 use crate::node::redis::link::Link;
-use crate::node::redis::operation::channel_of;
 
 /// The commands that every lock needs, on a key that does not exist. The server refuses the arguments of `HSET`, after it has
 /// checked the permission.
@@ -54,7 +54,7 @@ impl CheckedLocks {
         sha: &str,
     ) -> Result<Vec<MissingRight>, RedisError> {
         let name = format!("{}redlock:rights", self.prefix);
-        let channel = channel_of(self.dialect, &name);
+        let channel = channel::of_name(self.dialect, &name);
         let key = if hash_tag(&name).is_some() { name } else { name + ":{0}" };
         let mut check = Cmd::new();
         check.arg("EVALSHA").arg(sha).arg(0).arg(&*channel);
