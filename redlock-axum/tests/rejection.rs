@@ -211,7 +211,11 @@ fn a_rejection_gives_access_to_its_error() {
     assert_eq!(error.votes().unwrap().len(), 1);
     assert_eq!(rejection.to_string(), rejection.detail());
     assert_eq!(rejection.source().unwrap().to_string(), error.to_string());
-    assert!(LockRejection::from(LostError::new(LockKey::new("k").unwrap())).lock_error().is_none());
+    assert!(
+        LockRejection::from(LostError::new(LockKey::new("k").unwrap(), Votes::default()))
+            .lock_error()
+            .is_none()
+    );
 }
 
 /// Two layers with one key, or a layer and the attribute with one key, are a mistake in the program.
@@ -239,13 +243,15 @@ async fn a_second_acquisition_by_the_same_request_is_a_500_and_the_log_says_what
 #[tokio::test]
 async fn a_lost_lock_is_a_503_that_says_that_the_handler_was_stopped() {
     let logs = Logs::collect();
-    let rejection = LockRejection::from(LostError::new(key()));
+    let votes: Votes = [("10.0.0.1:6379".into(), Some(Vote::Granted))].into_iter().collect();
+    let error = LostError::new(key(), votes);
+    let rejection = LockRejection::from(error.clone());
     assert_eq!(rejection.kind(), RejectionKind::Lost);
     assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
-    let line = "a request was stopped: the lock was lost, and the work under it was stopped; lock order:4711";
+    let line = "a request was stopped: the lock was lost, and the work under it was stopped; lock order:4711; 10.0.0.1:6379 granted";
     until_logged(&logs, "WARN", line, async || {
         assert_eq!(
-            problem(LostError::new(key()).into()).await,
+            problem(error.clone().into()).await,
             json!({
                 "type": "about:blank",
                 "title": "Service Unavailable",

@@ -181,16 +181,15 @@ impl Home {
     }
 
     /// Waits up to `time_limit` for the tasks, then abandons them. Locks and tickets of fair queues that they did not remove
-    /// run out on the servers.
-    pub(crate) async fn finish_tasks(&self, time_limit: Duration) {
+    /// run out on the servers. Returns the number of abandoned tasks.
+    pub(crate) async fn finish_tasks(&self, time_limit: Duration) -> usize {
         self.close();
-        if tokio::time::timeout(time_limit, self.tasks.wait()).await.is_err() {
-            tracing::warn!(
-                tasks = self.tasks.len(),
-                "abandoned work that nodes did not confirm; locks end with their leases, tickets of fair queues within seconds"
-            );
-            self.abandon_all.cancel();
+        if tokio::time::timeout(time_limit, self.tasks.wait()).await.is_ok() {
+            return 0;
         }
+        let abandoned = self.tasks.len();
+        self.abandon_all.cancel();
+        abandoned
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -24,7 +24,8 @@ const PAGE: &str = include_str!("../../redlock-axum/docs/production.md");
 /// An operation on a lock. Each variant documents the result for a caller without permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ability {
-    /// `ConnectError::Unavailable`, with `NotPermitted`.
+    /// `ConnectError::Unavailable`, with `NotPermitted`. The other abilities of the row are missing if the right is revoked
+    /// after the connection was made.
     Connect,
     /// A warning in the log. A server that is listed twice or that evicts keys is not detected. For the
     /// effect on the restart guard see its documentation.
@@ -58,7 +59,8 @@ enum Ability {
     StopSharing,
     /// A warning in the log. This user's waiters are not woken by releases, and poll instead.
     Listen,
-    /// No waiter of any user is woken by this user's releases; the waiters notice them by polling.
+    /// No waiter of any user is woken by this user's releases; the waiters notice them by polling. A warning in the log, except
+    /// on Redis 6.2.
     Announce,
     /// No effect on callers: the server continues to send messages without a subscriber.
     StopListening,
@@ -76,12 +78,15 @@ type Right = (&'static str, &'static [Ability]);
 const PLAIN: &[Right] = &[
     ("~lock:*", &[Acquire]),
     ("&lock:*", &[Listen, Announce]),
-    ("+set", &[Acquire]),
+    ("+set", &[Connect, Acquire]),
     ("+time", &[Fence, Share, WatchClock]),
-    ("+get", &[Fence, TellRemaining, NameHolder, Extend, Release, ReleaseLater, RefuseReader]),
-    ("+del", &[Release, StopSharing]),
-    ("+pexpire", &[Extend, ReleaseLater]),
-    ("+pttl", &[TellRemaining, NameHolder, Extend, ReleaseLater, RefuseReader]),
+    (
+        "+get",
+        &[Connect, Fence, TellRemaining, NameHolder, Extend, Release, ReleaseLater, RefuseReader],
+    ),
+    ("+del", &[Connect, Release, StopSharing]),
+    ("+pexpire", &[Connect, Extend, ReleaseLater]),
+    ("+pttl", &[Connect, TellRemaining, NameHolder, Extend, ReleaseLater, RefuseReader]),
     ("+zadd", &[Share]),
     ("+zrem", &[StopSharing]),
     ("+zscore", &[ExtendShared, StopSharing]),
@@ -89,7 +94,10 @@ const PLAIN: &[Right] = &[
     ("+zremrangebyscore", &[ExtendShared]),
     ("+pexpireat", &[Share]),
     ("+publish", &[Announce]),
-    ("+evalsha", &[Fence, Share, TellRemaining, NameHolder, Extend, Release, ReleaseLater]),
+    (
+        "+evalsha",
+        &[Connect, Fence, Share, TellRemaining, NameHolder, Extend, Release, ReleaseLater],
+    ),
     ("+script|load", &[Connect]),
     ("+subscribe", &[Listen]),
     ("+unsubscribe", &[StopListening]),
@@ -102,15 +110,15 @@ const REDISSON: &[Right] = &[
     ("+get", &[Fence]),
     ("+set", &[Fence]),
     ("+time", &[Fence, WatchClock]),
-    ("+hset", &[Acquire]),
+    ("+hset", &[Connect, Acquire]),
     ("+hkeys", &[NameHolder]),
-    ("+hexists", &[Refuse, Extend, Release, ReleaseLater]),
-    ("+exists", &[Acquire]),
-    ("+del", &[Release]),
-    ("+pexpire", &[Acquire]),
-    ("+pttl", &[Refuse, Extend, ReleaseLater]),
+    ("+hexists", &[Connect, Refuse, Extend, Release, ReleaseLater]),
+    ("+exists", &[Connect, Acquire]),
+    ("+del", &[Connect, Release]),
+    ("+pexpire", &[Connect, Acquire]),
+    ("+pttl", &[Connect, Refuse, Extend, ReleaseLater]),
     ("+publish", &[Announce]),
-    ("+evalsha", &[Acquire]),
+    ("+evalsha", &[Connect, Acquire]),
     ("+script|load", &[Connect]),
     ("+subscribe", &[Listen]),
     ("+unsubscribe", &[StopListening]),
@@ -134,6 +142,7 @@ fn listed(line: usize) -> BTreeSet<&'static str> {
 /// A server whose user `app` has all rights that a dialect needs, except the missing ones.
 struct Restricted {
     dialect: Dialect,
+    rules: BTreeSet<&'static str>,
     /// The name of the first command that is not permitted.
     missing: &'static str,
     server: RedisServer,
@@ -175,15 +184,32 @@ impl Restricted {
         let logs = Logs::collect();
         redlock_logs::remember_password("s3cret");
         let server = RedisServer::start().await;
-        let mut probe = server.probe().await;
+        let probe = server.probe().await;
+        let mut restricted = Self { dialect, rules, missing: "", server, probe, logs };
+        restricted.revoke(missing).await;
+        restricted
+    }
+
+    /// Starts a server, and connects its user. Then revokes these rights.
+    async fn start_and_revoke(
+        dialect: Dialect,
+        missing: &[&'static str],
+    ) -> (Self, LockManager, LockManager) {
+        let mut restricted = Self::start(dialect, &[]).await;
+        let (locks, stranger) = (restricted.manager().await, restricted.manager().await);
+        restricted.revoke(missing).await;
+        (restricted, locks, stranger)
+    }
+
+    /// Gives the user all rights except these.
+    async fn revoke(&mut self, missing: &[&'static str]) {
         // Redis 6.2 permits all channels by default.
         let mut user = vec!["ACL", "SETUSER", "app", "reset", "resetchannels", "on", ">s3cret"];
-        user.extend(rules.iter().filter(|rule| !missing.contains(rule)));
-        probe.command::<()>(&user).await;
+        user.extend(self.rules.iter().filter(|rule| !missing.contains(rule)));
+        self.probe.command::<()>(&user).await;
         let missing = missing.first().and_then(|rule| rule.strip_prefix('+')).unwrap_or_default();
         // The errors of Redis 6.2 do not name the subcommand.
-        let missing = missing.split('|').next().unwrap_or_default();
-        Self { dialect, missing, server, probe, logs }
+        self.missing = missing.split('|').next().unwrap_or_default();
     }
 
     fn builder(&self) -> LockManagerBuilder {
@@ -250,14 +276,25 @@ impl Restricted {
         locks
     }
 
-    /// Tries every operation, and returns the operations that fail.
-    async fn lacks(&mut self) -> BTreeSet<Ability> {
+    /// Tries every operation, and returns the operations that fail without this right.
+    async fn lacks(&mut self, rule: &'static str) -> BTreeSet<Ability> {
         let mut lacking = BTreeSet::new();
         let connected = self.builder().connect().await;
-        let Some(locks) = permitted!(self, ConnectError, connected) else {
-            return BTreeSet::from([Connect]);
+        let (locks, stranger) = match permitted!(self, ConnectError, connected) {
+            Some(locks) => (locks, self.manager().await),
+            None => {
+                lacking.insert(Connect);
+                self.revoke(&[]).await;
+                let connected = (self.manager().await, self.manager().await);
+                self.revoke(&[rule]).await;
+                connected
+            }
         };
+        if self.has_warned("may not publish releases") {
+            lacking.insert(Announce);
+        }
         if self.has_warned("run_id of the server is unknown") {
+            assert!(self.has_warned("'info'"), "the words of the server: {:?}", self.logs.lines());
             lacking.insert(Identify);
         }
         if self.has_warned("time of the server is unknown") {
@@ -281,7 +318,6 @@ impl Restricted {
         self.clear().await;
 
         let guard = request(&locks).try_acquire().await.unwrap();
-        let stranger = self.manager().await;
         match request(&stranger).try_acquire().await.unwrap_err() {
             LockError::Contended { remaining, votes, .. } => {
                 if remaining.is_none() {
@@ -370,6 +406,7 @@ impl Restricted {
         let waiting = tokio::spawn(stranger.lock(KEY).wait_forever().acquire());
         let listens = eventually("the waiter listens, or cannot", SOON, async || {
             let refused = self.has_warned("cannot subscribe to releases");
+            assert!(!refused || self.has_warned("channel="), "{:?}", self.logs.lines());
             if self.channels().await.is_empty() { refused.then_some(false) } else { Some(true) }
         });
         if !listens.await {
@@ -402,9 +439,9 @@ impl Restricted {
 /// With all rights every operation succeeds. Without one right, exactly the operations in its row fail, so
 /// no right in the table is superfluous.
 async fn removing_a_right_disables_only_what_needs_it(dialect: Dialect) {
-    assert_eq!(Restricted::start(dialect, &[]).await.lacks().await, BTreeSet::new());
+    assert_eq!(Restricted::start(dialect, &[]).await.lacks("").await, BTreeSet::new());
     for (rule, lacking) in rights(dialect) {
-        let found = Restricted::start(dialect, &[rule]).await.lacks().await;
+        let found = Restricted::start(dialect, &[rule]).await.lacks(rule).await;
         assert_eq!(found, lacking.iter().copied().collect(), "without {rule}");
     }
 }
@@ -467,11 +504,11 @@ async fn the_listed_rights_are_enough_for_fair_locks_and_the_channel_is_not_need
 #[tokio::test]
 async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
     for dialect in DIALECTS {
-        let mut restricted = Restricted::start(dialect, &["+pexpire", "+del"]).await;
+        let revoked = ["+pexpire", "+del"];
+        let (mut restricted, locks, _) = Restricted::start_and_revoke(dialect, &revoked).await;
         if restricted.is_older_than("7.0").await && dialect == Dialect::Redisson {
             return skip("this server cannot say beforehand what is not permitted");
         }
-        let locks = restricted.manager().await;
         let request = || locks.lock(KEY).expire(SOON);
         for is_fenced in [false, true] {
             let attempt = request().fenced(is_fenced).try_acquire().await;
@@ -508,8 +545,9 @@ async fn a_lock_of_several_keys_needs_the_rights_of_a_plain_lock() {
 
     for missing in ["+set", "+get", "+evalsha"] {
         drop(restricted);
-        restricted = Restricted::start(Dialect::Plain, &[missing]).await;
-        let error = set(&restricted.manager().await).acquire().await.unwrap_err();
+        let locks;
+        (restricted, locks, _) = Restricted::start_and_revoke(Dialect::Plain, &[missing]).await;
+        let error = set(&locks).acquire().await.unwrap_err();
         restricted.assert_not_permitted(error.votes().unwrap());
         assert_eq!(restricted.locks().await, [""; 0], "{missing}");
     }

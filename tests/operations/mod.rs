@@ -5,6 +5,7 @@ mod credentials;
 mod groups;
 mod least_privilege;
 mod postgres;
+mod rights;
 mod secrets;
 mod tls;
 

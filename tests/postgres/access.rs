@@ -1,7 +1,7 @@
 //! Passwords, certificates, and connections that are refused.
 
 use redlock_core::{ConnectError, NodeError};
-use redlock_tests::{PostgresOptions, PostgresServer, eventually, skip};
+use redlock_tests::{Logs, PostgresOptions, PostgresServer, eventually, skip};
 
 use crate::{KEY, SOON, failure, impatient, serves};
 
@@ -97,4 +97,22 @@ async fn each_right_on_the_table_is_needed() {
     let page = include_str!("../../redlock-axum/docs/postgres.md");
     let listed = "grant select, insert, update, delete on \"locks\".redlock_lease to app;";
     assert!(page.contains(listed));
+}
+
+/// Waiters poll instead.
+#[tokio::test]
+async fn a_role_that_may_not_notify_is_named() {
+    let Some(server) = start(PostgresServer::options()).await else { return };
+    let admin = server.admin().await;
+    let revoke = "revoke execute on function pg_notify(text, text) from public";
+    admin.batch_execute(revoke).await.unwrap();
+    let logs = Logs::collect();
+    let manager = impatient(&server.url()).connect().await.unwrap();
+    eventually("the log names the function", SOON, async || {
+        let words = "reason=not permitted: permission denied for function pg_notify";
+        (logs.count("WARN", "releases are not notified") > 0 && logs.count("WARN", words) > 0)
+            .then_some(())
+    })
+    .await;
+    serves(&manager, KEY).await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_core::LockError;
-use redlock_tests::eventually;
+use redlock_tests::{Logs, eventually};
 
 use crate::{KEY, LONG, SOON, connect_patient, impatient, no_lock_is_left, serves, start};
 
@@ -49,4 +49,26 @@ async fn a_caller_that_loses_a_race_at_the_row_is_refused() {
     first.batch_execute("commit").await.unwrap();
     let error = second.await.unwrap().expect_err("the first caller has the lock");
     assert!(error.is_contended(), "{error:?}");
+}
+
+/// The client of a service gets its response, so that only the log can say why the lock was lost.
+#[tokio::test]
+async fn a_loss_has_the_words_of_the_server_whose_table_is_locked() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let Some(server) = start().await else { return };
+    let logs = Logs::collect();
+    let manager = impatient(&server.url()).connect().await.unwrap();
+    let guard = manager.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
+    let admin = server.admin().await;
+    let lock = "begin; lock table locks.redlock_lease in access exclusive mode";
+    admin.batch_execute(lock).await.unwrap();
+    guard.lost().await;
+    let warning = eventually("the loss is logged", SOON, async || {
+        logs.lines().into_iter().find(|line| line.contains("a lock was lost"))
+    });
+    let warning = warning.await;
+    assert!(warning.contains("lock timeout") || warning.contains("no reply within"), "{warning}");
+    admin.batch_execute("rollback").await.unwrap();
+    drop(guard);
+    no_lock_is_left(&server).await;
 }

@@ -11,6 +11,7 @@ mod hostile;
 mod hostile_texts;
 mod idle;
 mod kind;
+mod losses;
 mod lost_keys;
 mod measured;
 mod old_protocol;

@@ -109,8 +109,8 @@ async fn names(probe: &mut Probe, words: &[String]) -> Vec<Name> {
         let channels = channels.iter().cloned();
         return channels.map(|text| Name { is_channel: true, text }).collect();
     }
-    // A word alone has no keys, and the server takes no question about one.
-    if words.len() == 1 {
+    // A word alone has no keys, and the server takes no question about one. Redis 6.2 takes none about a script without keys.
+    if words.len() == 1 || (words[0].eq_ignore_ascii_case("evalsha") && words[2] == "0") {
         return Vec::new();
     }
     let question = ["COMMAND", "GETKEYS"].into_iter().chain(words.iter().map(String::as_str));

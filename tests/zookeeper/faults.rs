@@ -1,7 +1,7 @@
 //! Servers that are killed or frozen, and connections that break.
 
 use redlock_core::LockError;
-use redlock_tests::{Direction, Proxy, Traffic, ZookeeperServer, eventually};
+use redlock_tests::{Direction, Logs, Proxy, Traffic, ZookeeperServer, eventually};
 
 use crate::{
     KEY, LONG, SESSION, SOON, are_queued, connect, no_lock_is_left, patient, serves, start,
@@ -101,6 +101,7 @@ async fn an_acquisition_whose_reply_is_lost_leaves_no_lock_behind() {
 async fn a_session_that_expires_ends_a_hold_a_release_and_no_wait() {
     let options = ZookeeperServer::options().session_timeout(SESSION);
     let Some(server) = start(options).await else { return };
+    let logs = Logs::collect();
     let other = connect(&server.url()).await;
     let proxy = Proxy::to_port(server.port()).await;
     let manager = patient(&server.url_at(proxy.port())).connect().await.unwrap();
@@ -124,6 +125,10 @@ async fn a_session_that_expires_ends_a_hold_a_release_and_no_wait() {
     eventually("the manager is connected", SOON, async || manager.is_available().then_some(()))
         .await;
     held.release().await.unwrap_err();
+    let lines = logs.lines().into_iter();
+    let lost: Vec<_> = lines.filter(|line| line.contains("lock=held found=\"expiry\"")).collect();
+    assert!(lost.len() == 1 && lost[0].contains(" votes=127.0.0.1:"), "{lost:?}");
+    assert!(lost[0].contains(" failed: no"), "{lost:?}");
     assert!(next.is_valid() && server.queue("held").await.len() == 1);
     // The waiter has a place in the new session.
     are_queued(&server, KEY, 2).await;

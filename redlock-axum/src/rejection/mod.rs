@@ -410,7 +410,7 @@ mod tests {
             LockError::contended(key.clone(), Some(second), votes.clone()),
             LockError::unavailable(key.clone(), votes.clone()),
             LockError::timed_out(key.clone(), second, second, votes.clone()),
-            LockError::foreign_key(key.clone(), votes),
+            LockError::foreign_key(key.clone(), votes.clone()),
             LockError::already_held(key.clone()),
             LockError::too_many_waiters(key.clone(), 9),
             LockError::ShutDown,
@@ -424,7 +424,7 @@ mod tests {
         .map(RejectionCause::Lock)
         .into();
         causes.extend([
-            RejectionCause::Lost(LostError::new(key)),
+            RejectionCause::Lost(LostError::new(key, votes)),
             RejectionCause::UnusableValue {
                 detail: "the header x-user is missing".to_owned(),
                 diagnostics: "order:4711".to_owned(),

@@ -177,7 +177,7 @@ impl Drop for CleanupGuard<'_> {
         // A node's lease begins when the command arrives there. If the reply is still pending, the
         // command may arrive later than now.
         let until = ballot.clock.now().plus(self.expire);
-        ballot.complete_release(self.attempt, until, nodes, || {});
+        ballot.complete_release(self.attempt, until, nodes, |_| {});
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use super::last_extension::LastExtension;
 use crate::clock::{Clock, Moment};
+use crate::error::Votes;
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lock::{LockSpec, Mark, Mode, Token};
@@ -23,6 +25,7 @@ pub(crate) struct Attempt {
     pub(crate) clock: Arc<dyn Clock>,
     /// The lease, from the moment at which the nodes granted it.
     lease: Mutex<Lease>,
+    pub(crate) last_extension: LastExtension,
     /// Notifies the futures of [`Held::lost`](crate::lease::Held::lost) that the deadline has changed, or that a
     /// holder has lost the lock.
     pub(crate) changed: Notify,
@@ -89,8 +92,6 @@ pub(crate) struct Lease {
     pub(crate) hand_overs: u32,
     /// When the last requested lease runs out on the nodes, whether they granted it or not.
     pub(crate) latest_expiry: Moment,
-    /// Whether the last extension was not confirmed.
-    pub(crate) is_unconfirmed: bool,
 }
 
 impl Lease {
@@ -98,7 +99,7 @@ impl Lease {
     pub(crate) fn new(since: Moment, granted: Moment, expire: Duration) -> Self {
         // A node may have set the lock, and so started its lease, at any time until the decision.
         let latest_expiry = granted.plus(expire);
-        Self { since, expire, granted, latest_expiry, hand_overs: 0, is_unconfirmed: false }
+        Self { since, expire, granted, latest_expiry, hand_overs: 0 }
     }
 
     /// Returns how long a holder may rely on the lock.
@@ -119,7 +120,6 @@ impl Lease {
     /// Records that a quorum has extended the lease to `expire` from `since`. Returns whether this prolongs the lease: of two
     /// concurrent extensions, the later deadline wins.
     pub(crate) fn extend(&mut self, now: Moment, since: Moment, expire: Duration) -> bool {
-        self.is_unconfirmed = false;
         let is_longer = Self { since, expire, ..*self }.remaining(now) > self.remaining(now);
         if is_longer {
             (self.since, self.expire) = (since, expire);
@@ -141,6 +141,7 @@ impl Attempt {
             token: Token::random(spec.dialect()),
             clock: Arc::clone(clock),
             lease: Mutex::default(),
+            last_extension: LastExtension::default(),
             changed: Notify::new(),
             kept_until: Mutex::default(),
             abandoned: AtomicBool::new(false),
@@ -286,7 +287,8 @@ impl Attempt {
     }
 
     /// Records that a quorum of nodes has denied that the attempt holds the lock: no holder has it any more.
-    pub(crate) fn deny(&self) {
+    pub(crate) fn deny(&self, votes: &Votes) {
+        self.last_extension.fail(votes);
         self.abandon();
         self.lease().expire = Duration::ZERO;
         self.changed.notify_waiters();

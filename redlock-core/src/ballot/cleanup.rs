@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::round::{PendingReplies, Round};
 use super::{Attempt, Ballot};
 use crate::clock::{Clock, Moment};
-use crate::error::{NodeError, Vote};
+use crate::error::{NodeError, Vote, Votes};
 use crate::node::{Action, Node, NodeStatus, ReplyFuture};
 use crate::quorum::quorum;
 
@@ -71,31 +71,33 @@ impl Ballot {
     /// The commands are sent at once, in the caller's thread, even in a `Drop` outside of a runtime; a task only waits for
     /// the replies. A command whose reply future is dropped may not be sent.
     ///
-    /// `on_gone` is called if so many nodes reply that they do not hold the lock that no quorum can have held it.
+    /// `on_gone` is called with the votes of the nodes that do not hold the lock, if they are so many that no quorum can have
+    /// held it.
     pub(super) fn complete_release(
         &self,
         attempt: &Arc<Attempt>,
         until: Moment,
         mut nodes: Vec<NodeRelease>,
-        on_gone: impl FnOnce() + Send + 'static,
+        on_gone: impl FnOnce(&Votes) + Send + 'static,
     ) {
         // The first poll sends the commands, whatever happens to the runtime.
         let mut cx = Context::from_waker(Waker::noop());
         // A node that was not asked to set the lock does not hold it.
-        let mut without = self.nodes.len() - nodes.len();
+        let (asked, quorum, mut gone) = (nodes.len(), quorum(self.nodes.len()), Vec::new());
         nodes.retain_mut(|node| match node.poll(&mut cx) {
             Poll::Pending | Poll::Ready(Vote::Failed(_)) => true,
             Poll::Ready(vote) => {
-                without += usize::from(vote == Vote::NotHeld);
+                gone.extend((vote == Vote::NotHeld).then(|| Arc::clone(node.node.name())));
                 false
             }
         });
-        let (count, quorum) = (self.nodes.len(), quorum(self.nodes.len()));
-        if nodes.is_empty() {
-            if count - without < quorum {
-                on_gone();
+        let report_gone = move |gone: Vec<Arc<str>>| {
+            if asked - gone.len() < quorum {
+                on_gone(&gone.into_iter().map(|node| (node, Some(Vote::NotHeld))).collect());
             }
-            return;
+        };
+        if nodes.is_empty() {
+            return report_gone(gone);
         }
         if self.home.has_ended() {
             tracing::warn!(
@@ -107,10 +109,8 @@ impl Ballot {
         let release = Unconfirmed { attempt: Arc::clone(attempt), has_ended: false };
         let clock = Arc::clone(&self.clock);
         self.home.spawn(async move {
-            let late = release.finish(nodes, until, clock).await;
-            if count - (without + late) < quorum {
-                on_gone();
-            }
+            gone.extend(release.finish(nodes, until, clock).await);
+            report_gone(gone);
         });
     }
 }
@@ -146,7 +146,7 @@ async fn restore_on(ballot: &Ballot, attempt: &Arc<Attempt>, index: usize, expir
     // The release may have overtaken the acquisition.
     if attempt.is_abandoned() {
         let release = NodeRelease::pending(node, node.call(attempt.release_op()));
-        ballot.complete_release(attempt, ballot.clock.now().plus(expire), vec![release], || {});
+        ballot.complete_release(attempt, ballot.clock.now().plus(expire), vec![release], |_| {});
     }
 }
 
@@ -157,20 +157,25 @@ struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    /// Waits until every node has confirmed the release, or the lease has run out there. Returns the number of nodes that
-    /// did not hold the lock when the release arrived, as far as it is known.
+    /// Waits until every node has confirmed the release, or the lease has run out there. Returns the names of the nodes that
+    /// did not hold the lock when the release arrived, as far as they are known.
     async fn finish(
         mut self,
         nodes: Vec<NodeRelease>,
         until: Moment,
         clock: Arc<dyn Clock>,
-    ) -> usize {
+    ) -> Vec<Arc<str>> {
         let left = clock.now().time_until(until);
-        let nodes = nodes.into_iter().map(|node| node.finish(&self.attempt, until, &*clock));
+        let attempt = &self.attempt;
+        let finish = async |node: NodeRelease| {
+            let name = Arc::clone(node.node.name());
+            node.finish(attempt, until, &*clock).await.then_some(name)
+        };
+        let nodes = nodes.into_iter().map(finish);
         // A command that was sent by then takes effect even if the node receives it later.
         let found_gone = tokio::time::timeout(left, join_all(nodes)).await.unwrap_or_default();
         self.has_ended = true;
-        found_gone.into_iter().filter(|is_gone| *is_gone).count()
+        found_gone.into_iter().flatten().collect()
     }
 }
 
@@ -335,7 +340,7 @@ mod tests {
         });
         let until = setup.ballot.clock.now().plus(LEASE);
         let nodes = vec![NodeRelease::pending(&setup.ballot.nodes[0], failed)];
-        setup.ballot.complete_release(&attempt, until, nodes, || {});
+        setup.ballot.complete_release(&attempt, until, nodes, |_| {});
         setup.ballot.home.finish_tasks(Duration::from_secs(5)).await;
         assert!(!setup.nodes[0].is_held());
     }
@@ -374,7 +379,7 @@ mod tests {
             let (attempt, fake) = (attempt("a"), &setup.nodes[0]);
             let until = setup.ballot.clock.now().plus(LEASE);
             let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-            setup.ballot.complete_release(&attempt, until, nodes, || {});
+            setup.ballot.complete_release(&attempt, until, nodes, |_| {});
             tokio::time::sleep(time).await;
             let calls = fake.unsent();
             assert!(expected.contains(&calls), "{mode:?}: {calls} calls");
@@ -396,7 +401,7 @@ mod tests {
             let attempt = attempt("a");
             let until = setup.ballot.clock.now().plus(LEASE);
             let nodes = vec![NodeRelease::new(&setup.ballot.nodes[0], &attempt, None)];
-            setup.ballot.complete_release(&attempt, until, nodes, || {});
+            setup.ballot.complete_release(&attempt, until, nodes, |_| {});
             setup.ballot.home.finish_tasks(time_limit).await;
             // The runtime drops an abandoned task when it runs the next time.
             tokio::task::yield_now().await;

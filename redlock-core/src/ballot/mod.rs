@@ -9,6 +9,7 @@
 mod acquire;
 pub(crate) mod attempt;
 mod cleanup;
+pub(crate) mod last_extension;
 mod round;
 mod stand;
 mod standing;
@@ -147,6 +148,17 @@ impl Ballot {
         Round::new(self, false).send(|_, node| node.call(withdraw.clone()));
     }
 
+    /// Returns the name and the status of each node, for the log.
+    pub(crate) fn states(&self) -> String {
+        let nodes = self.nodes.iter().zip(&*self.statuses);
+        let states = nodes.map(|(node, status)| match status.get() {
+            NodeStatus::Up => format!("{} up", node.name()),
+            NodeStatus::Down(reason) => format!("{} down: {reason}", node.name()),
+            NodeStatus::Connecting => format!("{} connecting", node.name()),
+        });
+        states.collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns whether the nodes' statuses report a quorum of nodes as up.
     pub(crate) fn has_quorum(&self) -> bool {
         let up = self.statuses.iter().filter(|status| status.get().is_up()).count();
@@ -198,7 +210,7 @@ impl Ballot {
         &self,
         attempt: &Arc<Attempt>,
         until: Moment,
-        on_gone: impl FnOnce() + Send + 'static,
+        on_gone: impl FnOnce(&Votes) + Send + 'static,
     ) {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
@@ -255,7 +267,7 @@ impl Drop for ReleaseGuard<'_> {
                 (None, Some(_)) => {}
             }
         }
-        ballot.complete_release(&self.attempt, self.until, nodes, || {});
+        ballot.complete_release(&self.attempt, self.until, nodes, |_| {});
     }
 }
 

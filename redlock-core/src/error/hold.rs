@@ -68,7 +68,8 @@ pub enum HoldError {
     Lost {
         /// The key of the lock.
         key: LockKey,
-        /// The vote of each node. Empty if the lease had run out before any node was asked.
+        /// The vote of each node; of an earlier extension, if the lease had run out before any node was asked. Empty if no
+        /// extension has failed.
         votes: Votes,
     },
     /// No quorum of nodes confirmed the change in time. The lock stays valid for the time that
@@ -120,21 +121,29 @@ impl HoldError {
 /// No acquisition returns this error. It is for code that runs work under a lock, such as
 /// [`LockRequest::run`](crate::LockRequest::run) with [`OnLost::Abort`](crate::OnLost::Abort), and
 /// `#[redis_lock(on_lost = abort)]` of `redlock-axum`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("the lock was lost, and the work under it was stopped")]
 pub struct LostError {
     key: LockKey,
+    votes: Votes,
 }
 
 impl LostError {
-    /// Creates the error of work that was stopped because the lock of this key was lost.
-    pub fn new(key: LockKey) -> Self {
-        Self { key }
+    /// Creates the error of work that was stopped because the lock of this key was lost. `votes` are those of the last
+    /// extension; `Votes::default()` if it had none.
+    pub fn new(key: LockKey, votes: Votes) -> Self {
+        Self { key, votes }
     }
 
     /// Returns the key of the lock.
     pub fn key(&self) -> &LockKey {
         &self.key
+    }
+
+    /// Returns the vote of each node on the last extension of the lock. `None` if no extension has failed: the lease ran out,
+    /// or the manager was shut down.
+    pub fn votes(&self) -> Option<&Votes> {
+        (!self.votes.is_empty()).then_some(&self.votes)
     }
 }
 
@@ -160,11 +169,11 @@ impl RunError {
         }
     }
 
-    /// Returns the vote of each node; `None` if no node was asked, or if the lock was lost.
+    /// Returns the vote of each node; `None` if no node was asked. If the lock was lost, see [`LostError::votes`].
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             Self::Acquire(error) => error.votes(),
-            Self::Lost(_) => None,
+            Self::Lost(error) => error.votes(),
         }
     }
 }

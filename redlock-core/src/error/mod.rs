@@ -59,6 +59,6 @@ diagnostics! {
     LockError: |error| error.key(), error.votes();
     HoldError: |error| error.key(), error.votes();
     ReleaseError: |error| Some(error.key()), Some(error.votes());
-    LostError: |error| Some(error.key()), None;
+    LostError: |error| Some(error.key()), error.votes();
     RunError: |error| error.key(), error.votes();
 }

@@ -93,7 +93,7 @@ impl LockHandle {
         match held.state() {
             HoldState::Released | HoldState::HandedOver => LockState::Released,
             HoldState::Held if held.is_valid() => {
-                if held.attempt().lease().is_unconfirmed || !context.ballot.has_quorum() {
+                if held.attempt().last_extension.has_failed() || !context.ballot.has_quorum() {
                     LockState::Suspect
                 } else {
                     LockState::Held
@@ -130,12 +130,9 @@ impl LockHandle {
         let Self { context, held } = self;
         context.check_expire(expire)?;
         if !held.is_valid() {
-            return Err(self.lost_error(Votes::default()));
+            return Err(self.lost_error(self.last_votes()));
         }
         let extended = held.extend(&context.ballot, expire).await;
-        if let Err(HoldError::Unavailable { .. }) = extended {
-            held.attempt().lease().is_unconfirmed = true;
-        }
         let extended = extended.map(|since| {
             held.record_extension(since, expire);
         });
@@ -146,15 +143,21 @@ impl LockHandle {
     /// loss that the nodes have reported.
     pub(super) fn checked(&self, result: Result<(), HoldError>) -> Result<(), HoldError> {
         let Self { context, held } = self;
-        match result {
-            Err(HoldError::Lost { .. }) => context.keeper.lose_denied(held),
+        match &result {
+            Err(HoldError::Lost { votes, .. }) => context.keeper.lose_denied(held, votes),
             Err(HoldError::Unavailable { votes, .. }) if !held.is_valid() => {
-                return Err(self.lost_error(votes));
+                return Err(self.lost_error(votes.clone()));
             }
             Ok(()) if !held.is_valid() => return Err(self.lost_error(Votes::default())),
             _ => {}
         }
         result
+    }
+
+    /// Returns the votes of the last extension that no quorum has confirmed.
+    pub(super) fn last_votes(&self) -> Votes {
+        let unconfirmed = self.held.attempt().last_extension.unconfirmed();
+        unconfirmed.and_then(|unconfirmed| unconfirmed.votes).unwrap_or_default()
     }
 
     pub(super) fn lost_error(&self, votes: Votes) -> HoldError {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
-use crate::error::{HoldError, ReleaseError, Votes};
+use crate::error::{HoldError, ReleaseError};
 use crate::lease::{Held, Renewal};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
@@ -116,7 +116,7 @@ impl LockGuard {
         context.check_lock(&attempt.spec().with_mode(Mode::SHARED), false, false)?;
         let remaining = held.remaining();
         if remaining.is_zero() {
-            return Err(self.lost_error(Votes::default()));
+            return Err(self.lost_error(self.last_votes()));
         }
         let _wake_readers = WakeReaders(&context.queues, held);
         let downgrade = held.begin_downgrade()?;
@@ -152,8 +152,8 @@ impl LockGuard {
         let latest_expiry = held.latest_expiry();
         let attempt = Arc::clone(held.attempt());
         let result = context.ballot.release(attempt, ended, latest_expiry).await;
-        if let Err(ReleaseError::Expired { .. }) = result {
-            held.report_gone_at_release();
+        if let Err(ReleaseError::Expired { votes, .. }) = &result {
+            held.report_gone_at_release(votes);
         }
         permit.released(result?);
         Ok(())
@@ -189,7 +189,7 @@ impl LockGuard {
         if !held.remove_guard() {
             return None;
         }
-        let ended = held.end_by_holder();
+        let ended = held.end_by_holder(|| context.keeper.record_late(held));
         context.keeper.remove(held);
         Some(ended)
     }

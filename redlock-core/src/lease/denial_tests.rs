@@ -13,7 +13,7 @@ use crate::ballot::attempt::tests::attempt;
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
-use crate::{HoldError, LockManager, LockManagerBuilder, LockRequest};
+use crate::{HoldError, LockManager, LockManagerBuilder, LockRequest, Votes};
 
 /// Slow enough that a hand-over takes place between an operation and its reply.
 const SLOW: FakeMode = FakeMode::Up(Duration::from_millis(10));
@@ -147,9 +147,9 @@ fn a_denied_lock_is_not_handed_over() {
         let now = attempt.clock.now();
         *attempt.lease() = Lease::new(now, now, 30 * SECOND);
         let held = Held::new(&attempt, &Arc::default());
-        held.end_by_holder();
+        held.end_by_holder(|| {});
         if denied {
-            held.attempt().deny();
+            held.attempt().deny(&Votes::default());
         }
         assert_eq!(held.for_next_holder().is_none(), denied);
     }

@@ -13,7 +13,7 @@ use crate::error::{HoldError, InvalidOption, Votes};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::node::Op;
-use crate::telemetry;
+use crate::{log_limited, telemetry};
 
 /// The reason of a loss that was found when the lease was over.
 pub(super) const RAN_OUT: &str = "the lease ran out before the lock was released";
@@ -203,7 +203,12 @@ impl Held {
         let latest = self.now().plus(ballot.node_timeout).plus(expire);
         self.attempt.lease().raise_latest_expiry(latest);
         let _record_expiry = RecordExpiry(self, expire);
-        ballot.extend(&self.attempt, expire).await
+        self.attempt.last_extension.begin(self.now());
+        let extended = ballot.extend(&self.attempt, expire).await;
+        if let Err(HoldError::Unavailable { votes, .. }) = &extended {
+            self.attempt.last_extension.fail(votes);
+        }
+        extended
     }
 
     /// Records that a quorum has extended the lease to `expire` from `since`, and returns whether the extension came in time. An
@@ -213,7 +218,9 @@ impl Held {
         let state = self.state.lock();
         let mut lease = self.attempt.lease();
         let now = self.now();
-        if *state != HoldState::Held || lease.remaining(now).is_zero() {
+        let is_in_time = *state == HoldState::Held && !lease.remaining(now).is_zero();
+        self.attempt.last_extension.confirm(is_in_time);
+        if !is_in_time {
             return false;
         }
         if lease.extend(now, since, expire) {
@@ -224,10 +231,11 @@ impl Held {
     }
 
     /// Ends the holding because the holder releases the lock. If the validity is already over, the lock
-    /// counts as lost, and the loss is reported (loss is never silent). Returns the time of the end.
-    pub(crate) fn end_by_holder(&self) -> Moment {
+    /// counts as lost, and the loss is reported (loss is never silent), after `before_loss`. Returns the time of the end.
+    pub(crate) fn end_by_holder(&self, before_loss: impl FnOnce()) -> Moment {
         let now = self.now();
         if self.remaining_at(now).is_zero() {
+            before_loss();
             self.lose("release", RAN_OUT);
         } else {
             self.end(HoldState::Released);
@@ -248,21 +256,21 @@ impl Held {
 
     /// Reports the loss of a lock that the nodes no longer had when the holder released it, unless the loss was found
     /// before.
-    pub(crate) fn report_gone_at_release(&self) {
+    pub(crate) fn report_gone_at_release(&self, votes: &Votes) {
         if self.state() == HoldState::Released {
+            self.attempt.last_extension.fail(votes);
             self.report_loss("release", "a quorum of nodes no longer had the lock");
         }
     }
 
     fn report_loss(&self, found: &'static str, reason: &'static str) {
         telemetry::lost();
+        let (key, unconfirmed) = (self.attempt.key(), self.attempt.last_extension.unconfirmed());
+        let unconfirmed = unconfirmed.unwrap_or_default();
+        let reason = unconfirmed.explain(reason, self.now());
+        let votes = unconfirmed.votes.as_ref().map(tracing::field::display);
         // Each loss emits one event. When thousands of locks are lost at once, a single warning represents them.
-        let key = self.attempt.key();
-        if let Some(suppressed) = self.log_limit.admit("lost", "") {
-            tracing::warn!(lock = %key, found, reason, suppressed, "a lock was lost");
-        } else {
-            tracing::debug!(lock = %key, found, reason, "a lock was lost");
-        }
+        log_limited!(self.log_limit, "lost", "", warn, lock = %key, found, reason, votes, "a lock was lost");
     }
 
     /// Ends the holding of a lock that was handed over, but could not be taken.
@@ -292,6 +300,11 @@ impl Held {
 
     pub(crate) fn set_place(&self, place: usize) {
         self.place.store(place, Ordering::Relaxed);
+    }
+
+    /// Returns the position in the keeper's schedule.
+    pub(super) fn due(&self) -> Option<Due> {
+        *self.due.lock()
     }
 
     /// Sets the position in the keeper's schedule, and returns the previous position.

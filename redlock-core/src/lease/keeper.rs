@@ -14,15 +14,21 @@ use tokio::time::{Instant, sleep_until};
 
 use super::held::{Due, Held, HoldState, RAN_OUT};
 use crate::ballot::Ballot;
-use crate::error::HoldError;
+use crate::error::{HoldError, Votes};
 use crate::jitter::jitter;
 
 /// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
 const RENEWALS_PER_LEASE: u32 = 3;
 /// A failed renewal is repeated after this fraction of the lease.
 const RETRIES_PER_LEASE: u32 = 30;
+/// A renewal that runs later than this fraction of the lease is a cause of a loss.
+const LATE_PER_LEASE: u32 = 10;
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+const NOT_RENEWED: &str = "the lease could not be renewed in time";
+const SUSPENDED: &str =
+    "the lease ended while the timers of the process stood still; the machine was suspended";
 
 /// Renews all leases of a manager, and detects leases that have run out, in one task. Has every held lock, ordered by the
 /// time at which the task has to handle it.
@@ -64,6 +70,16 @@ impl ScheduledLock {
                 now + (lease / RENEWALS_PER_LEASE).mul_f64(jitter(0.9..1.0))
             }
             None => now + remaining,
+        }
+    }
+
+    /// Records that a renewal was due long before it runs.
+    fn record_late(&self, due: Instant, now: Instant) {
+        let late = now.saturating_duration_since(due);
+        if let Some(Renewal { lease, .. }) = self.renewal
+            && late > lease / LATE_PER_LEASE
+        {
+            self.held.attempt().last_extension.record_late(late);
         }
     }
 }
@@ -123,24 +139,35 @@ impl LeaseKeeper {
 
     /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
     /// the present holder is not valid any more either, and its loss is reported when its holder or the task looks at it.
-    pub(crate) fn lose_denied(&self, held: &Held) {
-        held.attempt().deny();
+    pub(crate) fn lose_denied(&self, held: &Held, votes: &Votes) {
+        held.attempt().deny(votes);
         self.remove(held);
         held.lose("extension", "a quorum of nodes no longer holds the lock");
     }
 
-    /// Removes and returns the entries that are due.
-    fn take_due(&self) -> Vec<ScheduledLock> {
+    /// Records how late the task is with the renewal of a lock that is lost, if it is.
+    pub(crate) fn record_late(&self, held: &Held) {
+        let entries = self.entries.lock();
+        if let Some(due) = held.due()
+            && let Some(entry) = entries.by_due.get(&due)
+        {
+            entry.record_late(due.0, Instant::now());
+        }
+    }
+
+    /// Removes and returns the entries that are due, each with the time at which it was due.
+    fn take_due(&self) -> Vec<(Instant, ScheduledLock)> {
         let mut entries = self.entries.lock();
         let now = Instant::now();
         let mut taken = Vec::new();
         while let Some(first) = entries.by_due.first_entry() {
-            if first.key().0 > now {
+            let due = first.key().0;
+            if due > now {
                 break;
             }
             let entry = first.remove();
             entry.held.set_due(None);
-            taken.push(entry);
+            taken.push((due, entry));
         }
         taken
     }
@@ -163,13 +190,14 @@ impl LeaseKeeper {
 async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
     let mut renewals = FuturesUnordered::new();
     loop {
-        for mut entry in keeper.take_due() {
+        for (due, mut entry) in keeper.take_due() {
             let now = Instant::now();
             let is_renewed = |renewal: &Renewal| renewal.until.is_none_or(|until| now < until);
             entry.renewal = entry.renewal.filter(is_renewed);
             let next_due = entry.next_due(now, entry.held.remaining());
             match entry.renewal {
                 Some(Renewal { lease, .. }) => {
+                    entry.record_late(due, now);
                     // The entry stays in the schedule during the renewal, so that the loss of the lock is noticed in
                     // time while the nodes do not reply.
                     keeper.insert(entry.clone(), next_due);
@@ -193,27 +221,28 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
 
 async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, lease: Duration) {
     let held = &entry.held;
-    let too_late = || {
+    let too_late = |reason| {
         keeper.remove(held);
-        held.lose("expiry", "the lease could not be renewed in time");
+        held.lose("expiry", reason);
     };
     if !held.is_valid() {
-        return too_late();
+        // Otherwise a renewal would have begun earlier.
+        let has_cause = held.attempt().last_extension.unconfirmed().is_some();
+        return too_late(if has_cause { NOT_RENEWED } else { SUSPENDED });
     }
     match held.extend(ballot, lease).await {
         Ok(since) => {
             if !held.record_extension(since, lease) {
-                too_late();
+                too_late("the renewal was confirmed after the end of the lease");
             }
         }
         Err(HoldError::Lost { key, votes }) => {
             tracing::debug!(%key, %votes, "a renewal was denied");
-            keeper.lose_denied(held);
+            keeper.lose_denied(held, &votes);
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Err(error) => {
             tracing::debug!(error = %error.diagnostics(), "a renewal was not confirmed; retrying");
-            held.attempt().lease().is_unconfirmed = true;
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());
             keeper.insert(entry, due);

@@ -12,6 +12,8 @@ pub(crate) use keeper::{LeaseKeeper, Renewal};
 #[cfg(test)]
 mod denial_tests;
 #[cfg(test)]
+mod loss_tests;
+#[cfg(test)]
 mod min_hold_tests;
 #[cfg(test)]
 mod outage_tests;

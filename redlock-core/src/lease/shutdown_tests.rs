@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use redlock_logs::Logs;
 use tokio::time::{Instant, sleep};
 
 use super::tests::{SECOND, UP, manager, set, settle};
@@ -42,9 +43,11 @@ async fn a_shutdown_does_not_wait_forever() {
     let guard = locks.lock("a").try_acquire().await.unwrap();
     set(&nodes, &[UP, FakeMode::Down, FakeMode::Frozen]);
     drop(guard);
-    let start = Instant::now();
+    let (start, logs) = (Instant::now(), Logs::collect());
     locks.shutdown().await;
     assert_eq!(start.elapsed(), SECOND, "the shutdown waits for the connect timeout");
+    let nodes = "nodes=node-1 up, node-2 down: not connected: ";
+    assert_eq!(logs.count("WARN", nodes), 1, "{:?}", logs.lines());
 }
 
 /// The guard is dropped or released, and the nodes confirm the release at once or only when it is

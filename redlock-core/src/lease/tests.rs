@@ -13,7 +13,9 @@ use crate::ballot::attempt::tests::attempt;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
-use crate::{HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
+use crate::{
+    HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError, Votes,
+};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const UP: FakeMode = FakeMode::Up(Duration::ZERO);
@@ -456,7 +458,7 @@ fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
     let (keeper, held) = keeper_of_a_lock();
     assert!(!keeper.is_empty());
     keeper.remove(&held);
-    held.end_by_holder();
+    held.end_by_holder(|| {});
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     assert!(keeper.is_empty());
 }
@@ -464,7 +466,7 @@ fn a_lock_that_ends_while_the_keeper_gets_it_is_not_kept() {
 #[test]
 fn the_keeper_forgets_a_lock_that_the_nodes_have_denied() {
     let (keeper, held) = keeper_of_a_lock();
-    keeper.lose_denied(&held);
+    keeper.lose_denied(&held, &Votes::default());
     assert!(keeper.is_empty() && !held.is_valid());
 }
 

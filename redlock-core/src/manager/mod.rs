@@ -223,9 +223,15 @@ impl LockManager {
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
             held.lose("shutdown", "the manager was shut down");
             keeper.remove(&held);
-            ballot.release_in_background(held.attempt(), held.latest_expiry(), || {});
+            ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
         }
-        ballot.home.finish_tasks(*connect_timeout).await;
+        let abandoned = ballot.home.finish_tasks(*connect_timeout).await;
+        if abandoned > 0 {
+            tracing::warn!(
+                tasks = abandoned, nodes = %ballot.states(),
+                "abandoned work that nodes did not confirm; locks end with their leases, tickets of fair queues within seconds"
+            );
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use crate::node::Ordered;
 #[cfg(feature = "postgres")]
 use crate::node::postgres::{PostgresNode, PostgresUrl};
 #[cfg(feature = "redis")]
-use crate::node::redis::{Endpoint, RedisNode, RedisOptions, RedisUrl, ServerRegistry};
+use crate::node::redis::{
+    CheckedLocks, Endpoint, RedisNode, RedisOptions, RedisUrl, ServerRegistry,
+};
 #[cfg(feature = "zookeeper")]
 use crate::node::zookeeper::{ZookeeperNode, ZookeeperUrl};
 
@@ -185,6 +187,10 @@ impl LockManagerBuilder {
             endpoint: Endpoint::of_one(&url).map(adapt),
             url,
             registry: Arc::clone(registry),
+            locks: CheckedLocks {
+                prefix: self.config.prefix.as_deref().unwrap_or_default().into(),
+                dialect: self.config.dialect.unwrap_or_default(),
+            },
             cluster_refresh: self.config.cluster_refresh.unwrap_or(CLUSTER_REFRESH),
             is_only_node: self.nodes.len() == 1,
         })

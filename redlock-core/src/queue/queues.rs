@@ -203,7 +203,7 @@ impl Queues {
     pub(crate) fn hand_over_or_release(&self, held: &Arc<Held>) {
         if let Some(permit) = self.hand_over_or_permit(held) {
             let released = Arc::clone(held);
-            let on_gone = move || released.report_gone_at_release();
+            let on_gone = move |votes: &Votes| released.report_gone_at_release(votes);
             self.ballot.release_in_background(held.attempt(), held.latest_expiry(), on_gone);
             drop(permit);
         }

@@ -44,7 +44,7 @@ impl Acquisition {
             held.set_token(token);
         }
         if let Err(conflict) = context.queues.admit(&held, scope::current()) {
-            context.ballot.release_in_background(attempt, held.latest_expiry(), || {});
+            context.ballot.release_in_background(attempt, held.latest_expiry(), |_| {});
             return Err(conflict);
         }
         if let Some(min_hold) = options.min_hold {

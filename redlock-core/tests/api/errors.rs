@@ -85,8 +85,9 @@ fn errors_of_one_lock() -> Vec<(Box<dyn Error>, &'static str, String)> {
         HoldError::unavailable(key(), votes()) => "no quorum of nodes confirmed the change",
         ReleaseError::expired(key(), votes()) => "had already expired when it was released",
         ReleaseError::unavailable(key(), votes()) => "has confirmed the release of the lock yet",
-        LostError::new(key()) => "the lock was lost, and the work under it was stopped",
-        RunError::from(LostError::new(key())) => "the lock was lost",
+        LostError::new(key(), votes()) => "the lock was lost, and the work under it was stopped",
+        RunError::from(LostError::new(key(), votes())) => "the lock was lost",
+        LostError::new(key(), Votes::default()) => "the lock was lost",
         RunError::from(LockError::contended(key(), None, votes())) => "held by another holder",
         RunError::from(LockError::unavailable(key(), votes())) => "no quorum of nodes answered",
     ]
@@ -119,7 +120,7 @@ fn messages_of_errors_and_of_their_sources_name_no_key_and_no_node_but_diagnosti
             with_votes += 1;
         }
     }
-    assert_eq!(with_votes, 12);
+    assert_eq!(with_votes, 14);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Servers that are up but reply with errors. Each is one failed vote that names its cause.
 
-mod state;
+pub(crate) mod state;
 
 use redlock_core::{
     ConnectError, Dialect, HoldError, LockError, LockGuard, LockManager, NodeError, ReleaseError,

@@ -42,6 +42,8 @@ impl Store {
                 let exists = self.keys.contains_key(*key);
                 if exists { Reply::Null } else { self.set(key, value, Some(millis))? }
             }
+            // A key that does not exist is not set.
+            ("SET", [key, _, b"XX", b"PX", _]) if !self.keys.contains_key(*key) => Reply::Null,
             ("DEL", keys @ [_, ..]) => {
                 let removed = keys.iter().filter(|key| self.keys.remove(**key).is_some());
                 Reply::Int(count(removed.count()))
@@ -71,6 +73,9 @@ impl Store {
                 let added = pairs
                     .filter(|(field, value)| hash.insert(field.clone(), value.clone()).is_none());
                 Reply::Int(count(added.count()))
+            }
+            ("HSET", [_, _, _, _, ..]) => {
+                return Err(error("ERR wrong number of arguments for 'hset' command"));
             }
             ("ZADD", [key, b"NX", score, member]) => {
                 let score = int(score)?;

@@ -131,7 +131,14 @@ impl Channels {
     }
 
     /// Returns whether a notification of this process to itself arrives. A pooler in transaction mode loses it.
-    pub(super) async fn are_notified(self: &Arc<Self>, link: &ServerLink) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// The reason of a server that refuses to notify.
+    pub(super) async fn are_notified(
+        self: &Arc<Self>,
+        link: &ServerLink,
+    ) -> Result<bool, NodeError> {
         let own = channel(&format!("{}", jitter(0..u64::MAX)));
         let notified = Arc::new(tokio::sync::Notify::new());
         let on_notified = Arc::clone(&notified);
@@ -140,9 +147,11 @@ impl Channels {
         if let Some(ready) = subscription.take_ready() {
             ready.await;
         }
-        let sent = notify(link, vec![own]).await;
-        // A connection that has broken meanwhile shows nothing.
-        matches!(sent, Err(NodeError::ConnectionBroke(_) | NodeError::NotConnected(_)))
-            || timeout(OWN_NOTIFICATION, notified.notified()).await.is_ok()
+        match notify(link, vec![own]).await {
+            // A connection that has broken meanwhile shows nothing.
+            Err(NodeError::ConnectionBroke(_) | NodeError::NotConnected(_)) => Ok(true),
+            Err(reason) => Err(reason),
+            Ok(_) => Ok(timeout(OWN_NOTIFICATION, notified.notified()).await.is_ok()),
+        }
     }
 }

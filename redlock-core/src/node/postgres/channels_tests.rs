@@ -98,6 +98,6 @@ async fn a_lost_notification_of_itself_is_noticed() {
             server
         };
         let (are_notified, _server) = tokio::join!(channels.are_notified(&link), play);
-        assert_eq!(are_notified, !is_lost);
+        assert_eq!(are_notified.unwrap(), !is_lost);
     }
 }

@@ -187,13 +187,22 @@ impl SharedState {
 
     async fn begin_listening(&self, link: Arc<ServerLink>) {
         self.channels.use_link(&link).await;
-        if !self.channels.are_notified(&link).await {
-            log_limited!(
+        match self.channels.are_notified(&link).await {
+            Ok(true) => {}
+            Ok(false) => log_limited!(
                 self.log_limit, "notifications", &self.name, warn, node = %self.name,
                 "notifications of the server do not arrive, so that waiters poll; if a pooler in transaction mode is in \
                  between, add pooler=transaction to the URL"
-            );
+            ),
+            Err(reason) => self.warn_not_notified(&reason),
         }
+    }
+
+    fn warn_not_notified(&self, reason: &NodeError) {
+        log_limited!(
+            self.log_limit, "listener", &self.name, warn, node = %self.name, %reason,
+            "releases are not notified, so that waiters poll"
+        );
     }
 
     /// Notifies the channels of released locks, several at once if they are released faster than the server notifies.
@@ -203,14 +212,9 @@ impl SharedState {
             let channels = std::mem::take(&mut channels);
             // The connection for notifications if it is up, or else one for operations. If it fails, waiters poll.
             let mut links = self.slots.iter().rev().map(Slot::link);
-            let log = |reason: &NodeError| {
-                log_limited!(
-                    self.log_limit, "listener", &self.name, warn, node = %self.name,
-                    "the connection that notifies waiters is down: {reason}"
-                );
-            };
+            let log = |reason: &NodeError| self.warn_not_notified(reason);
             if let Some(link) = links.find_map(|link| link.inspect_err(log).ok()) {
-                let _ = notify(&link, channels).await;
+                let _ = notify(&link, channels).await.inspect_err(log);
             }
         }
     }

@@ -37,6 +37,11 @@ pub(super) fn is_read_only(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
+/// Returns whether the message shows that the user lacks a permission.
+pub(super) fn is_denied(message: &str) -> bool {
+    message.contains("NOPERM") || is_denied_in_script(message)
+}
+
 /// Returns whether the user lacks a permission inside a script. The server reports that by another kind of
 /// error than outside of scripts, with different words in Redis 6.2, in 7.0, and since 7.2.
 fn is_denied_in_script(message: &str) -> bool {

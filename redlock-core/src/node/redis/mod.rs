@@ -4,11 +4,12 @@
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
 //! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.
-//! * [`subscriptions`]: the channels on which releases are published.
+//! * [`channel`], [`subscriptions`]: the channels on which releases are published.
 //! * [`map`]: which server owns which slot.
 //! * [`server`]: one server with its connection.
 //! * [`link`]: one connection, which pairs commands and replies.
 
+mod channel;
 mod encode;
 mod error;
 mod fair;
@@ -59,6 +60,7 @@ use crate::log_limit::LogLimit;
 pub use link::dial::{Dial, Dialing, Stream};
 pub(crate) use link::open::Endpoint;
 pub(crate) use server::ServerRegistry;
+pub(crate) use server::rights::CheckedLocks;
 pub(crate) use url::{RedisUrl, Servers};
 
 use fencing::{hash_tag, slot};
@@ -84,6 +86,7 @@ pub(crate) struct RedisOptions {
     /// The endpoint, if the URL is that of one server.
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) registry: Arc<ServerRegistry>,
+    pub(crate) locks: CheckedLocks,
     /// The time between two readings of the slots of a cluster.
     pub(crate) cluster_refresh: Duration,
     /// Whether the manager has no other node.
@@ -163,7 +166,8 @@ impl Node for RedisNode {
 
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(options) = self.options.lock().take() else { return };
-        let RedisOptions { url, endpoint, registry, cluster_refresh, is_only_node } = options;
+        let RedisOptions { url, endpoint, registry, locks, cluster_refresh, is_only_node } =
+            options;
         if self.is_cluster {
             tracing::info!(
                 node = %self.name,
@@ -176,6 +180,7 @@ impl Node for RedisNode {
             node: settings.clone(),
             log_limit: LogLimit::new(Arc::clone(&settings.clock)),
             registry,
+            locks,
             refresh: cluster_refresh,
             in_slices: is_only_node && !self.is_cluster,
         };
@@ -195,11 +200,11 @@ impl Node for RedisNode {
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         let is_shared = spec.mode().is_shared();
-        self.subscribe_to(spec, &operation::channel(spec), is_shared, notify)
+        self.subscribe_to(spec, &channel::of(spec), is_shared, notify)
     }
 
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        self.subscribe_to(spec, &operation::turn_channel(spec), true, Arc::new(|| {}))
+        self.subscribe_to(spec, &channel::of_turns(spec), true, Arc::new(|| {}))
     }
 
     fn queue(&self, op: QueueOp) -> QueueFuture {

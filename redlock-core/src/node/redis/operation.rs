@@ -13,33 +13,10 @@ use bb8_redis::redis::Cmd;
 
 use super::script::Script;
 use super::server::connection::Connection;
-use super::{encode, fencing};
-use crate::lock::{Dialect, LockSpec, Mark, Mode};
+use super::{channel, encode, fencing};
+use crate::lock::{Dialect, Mark, Mode};
 use crate::node::{Action, Op};
 use crate::validity;
-
-/// Returns the channel on which the releases of a lock are published.
-pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
-    match spec.dialect() {
-        Dialect::Plain => spec.name().into(),
-        Dialect::Redisson => redisson_channel(spec.name()),
-    }
-}
-
-/// Returns the channel of the releases of a Redisson lock. It contains the name of the lock in braces, so that it lies in
-/// the same slot of a cluster as the key. A name with an opening brace gets no further braces.
-fn redisson_channel(name: &str) -> Arc<str> {
-    if name.contains('{') {
-        format!("redisson_lock__channel:{name}").into()
-    } else {
-        format!("redisson_lock__channel:{{{name}}}").into()
-    }
-}
-
-/// Returns the channel to which callers subscribe that ask for a turn of the shared holders.
-pub(crate) fn turn_channel(spec: &LockSpec) -> Arc<str> {
-    format!("{}:readers", spec.name()).into()
-}
 
 /// Encodes the command of an operation for the server of a connection.
 pub(super) fn encode(connection: &Connection, op: &Op) -> Arc<[u8]> {
@@ -130,7 +107,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
                 command.arg(rest);
             }
             if !is_plain {
-                command.arg(&*channel(&op.spec));
+                command.arg(&*channel::of(&op.spec));
             }
         }
         Action::Downgrade | Action::Withdraw { .. } => {}
@@ -141,7 +118,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
 mod tests {
     use super::*;
     use crate::key::LockKey;
-    use crate::lock::Token;
+    use crate::lock::{LockSpec, Token};
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -166,18 +143,5 @@ mod tests {
             op.token.as_str()
         );
         assert_eq!(String::from_utf8(packed).unwrap(), expected);
-    }
-
-    /// The name that Redisson 3.50 uses, as `MONITOR` shows it.
-    #[test]
-    fn the_channel_is_that_of_redisson() {
-        for (key, expected) in [
-            ("order:42", "redisson_lock__channel:{shop:order:42}"),
-            ("a{b}c", "redisson_lock__channel:shop:a{b}c"),
-            ("a{b", "redisson_lock__channel:shop:a{b"),
-        ] {
-            let key = LockKey::new(key).unwrap();
-            assert_eq!(&*redisson_channel(key.with_prefix("shop:").name()), expected);
-        }
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn node(url: &str) -> RedisNode {
         endpoint: Endpoint::of_one(&url),
         url,
         registry: Arc::default(),
+        locks: CheckedLocks::default(),
         cluster_refresh: LEASE,
         is_only_node: true,
     })

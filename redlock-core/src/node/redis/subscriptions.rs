@@ -201,7 +201,7 @@ impl Subscriptions {
                 if let Err(error) = &result {
                     let (node, error) = (&self.map.settings.voter, server_message(error));
                     log_limited!(
-                        self.map.settings.log_limit, "subscriptions", node, warn, %node, %error,
+                        self.map.settings.log_limit, "subscriptions", node, warn, %node, %channel, %error,
                         "cannot subscribe to releases; falling back to polling"
                     );
                 }

@@ -1,5 +1,6 @@
 //! The log lines about a server that goes down and comes back.
 
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,14 +15,15 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// A connection may break many times in a second. An outage that ends before the next line is due is only
 /// counted, and the next line contains the count. The last line always matches the final state: a server that
 /// stays down is logged as down once the second is over, and a server is logged as back only after it was
-/// logged as down.
+/// logged as down. An outage gets another line when its reason becomes one of another kind: a connection that broke may be
+/// followed by a server that refuses the password.
 #[derive(Debug, Default)]
 pub(crate) struct OutageLog {
     is_down: bool,
     /// The time of the last line that reported the server as down.
     last_down: Option<Instant>,
-    /// Whether the last line reported the server as down.
-    is_logged_as_down: bool,
+    /// The kind of the reason in the last line, if it reported the server as down.
+    logged_as_down: Option<Discriminant<NodeError>>,
     /// The outages that began since the last line that reported the server as down.
     outages: u64,
 }
@@ -32,11 +34,11 @@ impl OutageLog {
         if !std::mem::replace(&mut self.is_down, true) {
             self.outages += 1;
         }
-        let may_log = self.last_down.is_none_or(|last| last.elapsed() >= PERIOD);
-        if self.is_logged_as_down || !may_log {
+        let (kind, is_due) = (discriminant(reason), |last: Instant| last.elapsed() >= PERIOD);
+        if self.logged_as_down == Some(kind) || !self.last_down.is_none_or(is_due) {
             return;
         }
-        self.is_logged_as_down = true;
+        self.logged_as_down = Some(kind);
         self.last_down = Some(Instant::now());
         let suppressed = std::mem::take(&mut self.outages).saturating_sub(1);
         tracing::warn!(node = %server, %reason, suppressed, "a node is down; reconnecting");
@@ -45,7 +47,7 @@ impl OutageLog {
     /// Records that the server is connected.
     pub(crate) fn up(&mut self, server: &str) {
         self.is_down = false;
-        if std::mem::take(&mut self.is_logged_as_down) {
+        if self.logged_as_down.take().is_some() {
             tracing::info!(node = %server, "a node is back");
         }
     }
@@ -86,6 +88,19 @@ mod tests {
         }
         let expected = ["WARN 0", "INFO", "WARN 9", "INFO", "WARN 9", "INFO"];
         assert_eq!(lines(&logs, "flapping:1"), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reason_of_another_kind_is_logged() {
+        let logs = Logs::collect();
+        let (mut log, node) = (OutageLog::default(), "refusing:1");
+        log.down(node, &down("it broke"));
+        for _ in 0..100 {
+            log.down(node, &NodeError::NotPermitted("WRONGPASS".into()));
+            tokio::time::advance(STEP).await;
+        }
+        assert_eq!(lines(&logs, "refusing:1"), ["WARN 0", "WARN 0"]);
+        assert_eq!(logs.count("WARN", "WRONGPASS"), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -41,6 +41,8 @@ struct Attendant {
     message: Arc<Notify>,
     /// When to refresh the presence.
     due: Instant,
+    /// Why the last node that was asked does not keep the order.
+    last_failure: Option<NodeError>,
 }
 
 /// Starts the attendant of a queue that has a first waiter.
@@ -58,6 +60,7 @@ pub(super) fn start(fair: &Arc<FairQueues>, spec: &LockSpec, tickets: &Arc<Ticke
         subscription: None,
         message: Arc::default(),
         due: Instant::now() + REFRESH,
+        last_failure: None,
     };
     PromptTask::spawn(&ballot.home, Box::pin(attendant.attend()))
 }
@@ -163,7 +166,10 @@ impl Attendant {
             };
             match attempt {
                 Ok(()) => return,
-                Err(reason) => reasons.push(reason),
+                Err(reason) => {
+                    self.last_failure = Some(reason.clone());
+                    reasons.push(reason);
+                }
             }
         }
         self.conductor = None;
@@ -200,7 +206,7 @@ impl Attendant {
     /// Makes a node the conductor.
     fn move_to(&mut self, index: usize) {
         self.conductor = Some(index);
-        self.fair.record_conductor(index);
+        self.fair.record_conductor(index, self.last_failure.take().as_ref());
         let mut former = std::mem::replace(&mut self.entered_at, vec![index]);
         former.retain(|node| *node != index);
         if !former.is_empty() {

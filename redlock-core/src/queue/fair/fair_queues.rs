@@ -125,8 +125,9 @@ impl FairQueues {
         }
     }
 
-    /// Records that a node has replied as the conductor of a queue. Counts and logs a change.
-    pub(super) fn record_conductor(&self, index: usize) {
+    /// Records that a node has replied as the conductor of a queue. Counts and logs a change. `failure` is that of the node
+    /// before it.
+    pub(super) fn record_conductor(&self, index: usize, failure: Option<&NodeError>) {
         let before = self.last_conductor.swap(index, Ordering::Relaxed);
         if before == index {
             return;
@@ -135,7 +136,7 @@ impl FairQueues {
         let [before, now] = [before, index].map(|index| self.queues.ballot.nodes[index].name());
         if let Some(suppressed) = self.log_limit.admit("conductor", before) {
             tracing::warn!(
-                node = %now, former = %before, suppressed,
+                node = %now, former = %before, reason = failure.map(tracing::field::display), suppressed,
                 "another node keeps the order of fair waiters now; those that arrived together may change places"
             );
         }

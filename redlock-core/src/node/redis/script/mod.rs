@@ -9,6 +9,7 @@
 //! | `acquire`, `share`, `redisson/acquire` | OK, or the fencing number as text. If refused, a list of the index of the first key that is not free and the time to live of its lock in milliseconds. A third item is the [id](crate::HolderId) of the holder as text if one holder has the lock alone, or a number if only shared holders refuse an exclusive lock. `acquire` without a lease looks up a refusal, and grants nothing |
 //! | `extend`, `confirm`, `downgrade`, `withdraw`, and those of Redisson | 1 |
 //! | `release`, `redisson/release` | 1 + the number of notified subscribers |
+//! | `rights` | a list: the name of each command that the server refuses, and its error |
 //! | `fair` | the time of the server in microseconds as text, 1 if the process was present and otherwise 0, the first ticket or an empty text, and for how many microseconds the process of that ticket is still present |
 //!
 //! A time to live of -1 means that the key has none, and -2 that there is no key. Every script that compares the owner
@@ -51,6 +52,7 @@ scripts! {
     Downgrade = "downgrade": "prelude" "downgrade";
     Withdraw = "withdraw": "prelude" "withdraw";
     Fair = "fair": "fair";
+    Rights = "rights": "rights";
     RedissonAcquire = "redisson/acquire": "counters" "redisson/acquire";
     RedissonExtend = "redisson/extend": "redisson/owned" "redisson/extend";
     RedissonConfirm = "redisson/confirm": "redisson/owned" "redisson/confirm";

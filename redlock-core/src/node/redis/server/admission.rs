@@ -117,8 +117,8 @@ impl Inner {
             }
         } else {
             log_limited!(
-                limit, "run_id", server, warn, node = %server,
-                "the run_id of the server is unknown (INFO denied), so two nodes may be the same server, and a master may be a replica"
+                limit, "run_id", server, warn, node = %server, reason = identity.refusal,
+                "the run_id of the server is unknown (INFO), so two nodes may be the same server, and a master may be a replica"
             );
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()
@@ -171,7 +171,7 @@ impl Inner {
         let (node, server) = (&self.settings.voter, self.endpoint.name());
         if self.history.lock().is_restart(self.generation(identity).as_deref()) {
             log_limited!(
-                self.settings.log_limit, "restart", node, warn, %node, %server,
+                self.settings.log_limit, "restart", node, warn, %node, %server, uptime = ?identity.uptime,
                 "a node was restarted and may have forgotten held locks, or its name leads to another server; set restart_guard, or let the server \
                  write its data before it replies (appendonly yes, appendfsync always)"
             );

@@ -8,6 +8,7 @@ use futures_util::future::{try_join_all, try_join3};
 use super::clock_watch::read_clock;
 use crate::clock::Clock;
 use crate::error::legible;
+use crate::node::redis::error::server_message;
 use crate::node::redis::link::Link;
 use crate::node::watch::wall_clock::Reading;
 
@@ -25,6 +26,8 @@ pub(crate) struct Identity {
     pub(super) max_lag: Option<Duration>,
     /// The time on the server's wall clock.
     pub(super) time: Option<Reading>,
+    /// The words of a server that has refused `INFO`.
+    pub(super) refusal: Option<String>,
 }
 
 /// The replication of a server, as it reports it.
@@ -84,19 +87,24 @@ impl Identity {
         clock: &dyn Clock,
         lag: Option<LagSetting>,
     ) -> Result<Self, RedisError> {
-        let time = async { none_if_refused(read_clock(clock, link).await) };
+        let time = async { unless_refused(read_clock(clock, link).await).map(Result::ok) };
         // The sections alone: the buffer of the link would keep the length of the whole reply, which is 8 KiB.
         let sections =
-            SECTIONS.map(|section| async move { none_if_refused(info(link, section).await) });
+            SECTIONS.map(|section| async move { unless_refused(info(link, section).await) });
         let lag = async {
             match lag {
-                Some(lag) => none_if_refused(lag.ask(link).await).map(Option::flatten),
+                Some(lag) => unless_refused(lag.ask(link).await).map(|lag| lag.ok().flatten()),
                 None => Ok(None),
             }
         };
         let (time, sections, max_lag) = try_join3(time, try_join_all(sections), lag).await?;
         let mut identity = Self { max_lag, time, ..Self::default() };
-        sections.iter().flatten().for_each(|section| identity.read(section));
+        for section in sections {
+            match section {
+                Ok(section) => identity.read(&section),
+                Err(words) => identity.refusal = Some(words),
+            }
+        }
         Ok(identity)
     }
 
@@ -169,13 +177,15 @@ fn text(info: &InfoDict, name: &str) -> Option<String> {
     info.get(name).map(|text: String| legible(&text))
 }
 
-/// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
+/// Returns the error as text if the server refuses the command or its reply is not understood. The caller then skips
 /// the checks that need the reply.
-fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+fn unless_refused<T>(reply: Result<T, RedisError>) -> Result<Result<T, String>, RedisError> {
     use ErrorKind::{Server, UnexpectedReturnType};
     match reply {
-        Ok(reply) => Ok(Some(reply)),
-        Err(error) if matches!(error.kind(), Server(_) | UnexpectedReturnType) => Ok(None),
+        Ok(reply) => Ok(Ok(reply)),
+        Err(error) if matches!(error.kind(), Server(_) | UnexpectedReturnType) => {
+            Ok(Err(server_message(&error)))
+        }
         Err(error) => Err(error),
     }
 }
@@ -232,11 +242,14 @@ mod tests {
 
     #[test]
     fn a_check_is_skipped_if_the_server_refuses_the_command() {
-        let checked = |kind: ErrorKind| none_if_refused::<()>(Err((kind, "no").into()));
+        let checked = |kind: ErrorKind| {
+            let reply = unless_refused::<()>(Err((kind, "no").into()));
+            reply.map(|reply| reply.map_err(|words| words.is_empty()))
+        };
         let no_permission = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
-        assert_eq!(checked(no_permission), Ok(None));
-        assert_eq!(checked(ErrorKind::UnexpectedReturnType), Ok(None));
+        assert_eq!(checked(no_permission), Ok(Err(false)));
+        assert_eq!(checked(ErrorKind::UnexpectedReturnType), Ok(Err(false)));
         assert!(checked(ErrorKind::Io).is_err(), "the connection broke");
-        assert_eq!(none_if_refused(Ok(())), Ok(Some(())));
+        assert_eq!(unless_refused(Ok(())), Ok(Ok(())));
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod played_redis;
 pub(crate) mod played_server;
 pub(crate) mod promotions;
 mod registry;
+pub(crate) mod rights;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
 mod server_tests;
@@ -41,6 +42,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::error;
 use super::link::Event;
 use super::link::open::Endpoint;
+use super::script::Script;
 use crate::error::NodeError;
 use crate::node::watch::connect_time::ConnectTime;
 use crate::node::watch::gate::Gate;
@@ -350,6 +352,7 @@ impl bb8::ManageConnection for Connector {
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
             let prepared = try_join(identity, connection::load_scripts(&link)).await;
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
+            self.0.check_rights(&link, &shas[Script::Rights as usize]).await?;
             Ok(Arc::new(Connection { link, shas, identity }))
         };
         let time = ConnectTime::begin(limit);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::registry::ServerRegistry;
+use super::rights::CheckedLocks;
 use crate::log_limit::LogLimit;
 use crate::node::NodeSettings;
 
@@ -15,6 +16,8 @@ pub(crate) struct ServerSettings {
     pub(crate) node: NodeSettings,
     pub(crate) log_limit: LogLimit,
     pub(crate) registry: Arc<ServerRegistry>,
+    /// The locks of the manager.
+    pub(crate) locks: CheckedLocks,
     /// The time between two readings of the slots of a cluster, and between two checks of the role of a master.
     pub(crate) refresh: Duration,
     /// Whether a connection reads the replies to several commands in slices.
@@ -29,6 +32,7 @@ impl ServerSettings {
             log_limit: LogLimit::new(Arc::clone(&node.clock)),
             node,
             registry: Arc::default(),
+            locks: CheckedLocks::default(),
             refresh: Duration::from_secs(30),
             in_slices: true,
         }

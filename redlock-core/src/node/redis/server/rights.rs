@@ -1,0 +1,136 @@
+//! Checks that the user of a new connection has the rights that every lock needs. A user that may acquire locks, and neither
+//! extend nor release them, would block each key for a whole lease after its work.
+
+use std::sync::Arc;
+
+use bb8_redis::redis::{Cmd, FromRedisValue, RedisError};
+
+use super::Inner;
+use crate::error::{NodeError, legible};
+use crate::lock::Dialect;
+use crate::log_limited;
+use crate::node::redis::channel;
+use crate::node::redis::error::{is_denied, not_connected, server_message};
+use crate::node::redis::fencing::hash_tag;
+use crate::node::redis::link::Link;
+
+/// The commands that every lock needs, on a key that does not exist. The server refuses the arguments of `HSET`, after it has
+/// checked the permission.
+const PLAIN: &[&[&str]] =
+    &[&["SET", "", "XX", "PX", "1"], &["GET"], &["PTTL"], &["PEXPIRE", "1"], &["DEL"]];
+const REDISSON: &[&[&str]] = &[
+    &["EXISTS"],
+    &["HSET", "field", "1", "field"],
+    &["HEXISTS", "field"],
+    &["PTTL"],
+    &["PEXPIRE", "1"],
+    &["DEL"],
+];
+
+/// The locks for whose operations a user needs rights.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CheckedLocks {
+    /// The prefix of their keys.
+    pub(crate) prefix: Arc<str>,
+    pub(crate) dialect: Dialect,
+}
+
+/// A right that the user lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MissingRight {
+    /// No lock can be used, or none can be released or extended.
+    Command { names: String, words: String },
+    /// The patterns of the user exclude the key of the check. Those of the locks may not.
+    Key { key: String, words: String },
+    /// The releases are not published.
+    Publish { channel: Arc<str> },
+}
+
+impl CheckedLocks {
+    /// Asks the server which rights the user lacks. `sha` is that of the script of the check.
+    pub(super) async fn missing(
+        &self,
+        link: &Link,
+        sha: &str,
+    ) -> Result<Vec<MissingRight>, RedisError> {
+        let name = format!("{}redlock:rights", self.prefix);
+        let channel = channel::of_name(self.dialect, &name);
+        let key = if hash_tag(&name).is_some() { name } else { name + ":{0}" };
+        let mut check = Cmd::new();
+        check.arg("EVALSHA").arg(sha).arg(0).arg(&*channel);
+        let commands = match self.dialect {
+            Dialect::Redisson => REDISSON,
+            Dialect::Plain => PLAIN,
+        };
+        for command in commands {
+            let (name, rest) = command.split_first().unwrap_or((&"", &[]));
+            check.arg(command.len() + 1).arg(name).arg(&key).arg(rest);
+        }
+        let refused = match link.send(&check).await {
+            // Another reply than a list shows nothing.
+            Ok(reply) => Vec::<(String, String)>::from_redis_value(reply).unwrap_or_default(),
+            Err(error) if error.is_io_error() || error.is_unrecoverable_error() => {
+                return Err(error);
+            }
+            Err(error) => vec![("EVALSHA".to_owned(), server_message(&error))],
+        };
+        let mut missing = Vec::new();
+        let (published, mut refused): (Vec<_>, Vec<_>) =
+            refused.into_iter().partition(|(name, _)| name == "PUBLISH");
+        if !published.is_empty() {
+            missing.push(MissingRight::Publish { channel });
+        }
+        // A server that is loading its data, or has no replica, executes the command later.
+        refused.retain(|(_, words)| is_missing_right(words));
+        let count = refused.len();
+        if let Some((_, words)) = refused.first() {
+            let words = legible(words);
+            if count == commands.len() && refused.iter().all(|(_, words)| is_about_key(words)) {
+                missing.push(MissingRight::Key { key, words });
+            } else {
+                let names: Vec<_> = refused.iter().map(|(name, _)| &**name).collect();
+                missing.push(MissingRight::Command { names: names.join(", "), words });
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// Returns whether an error shows that the user lacks a right, or that the server has no such command (`rename-command`).
+fn is_missing_right(words: &str) -> bool {
+    let is_unknown = || words.to_lowercase().contains("unknown");
+    is_denied(words) || (is_unknown() && words.contains("command"))
+}
+
+fn is_about_key(words: &str) -> bool {
+    words.contains(" key")
+}
+
+impl Inner {
+    /// Returns an error if the user lacks a right that every lock needs. Logs the others.
+    pub(super) async fn check_rights(&self, link: &Link, sha: &str) -> Result<(), NodeError> {
+        let (settings, server) = (&self.settings, self.name());
+        let missing = settings.locks.missing(link, sha).await;
+        for missing in missing.map_err(|error| not_connected(&error))? {
+            let (limit, user) = (&settings.log_limit, "the user of the connection");
+            match missing {
+                MissingRight::Command { names, words } => {
+                    let prefix = &settings.locks.prefix;
+                    let reason = format!(
+                        "{user} has no right to {names}, without which locks are not released or extended (~{prefix}*): {words}"
+                    );
+                    return Err(NodeError::NotPermitted(reason.into()));
+                }
+                MissingRight::Key { key, words } => log_limited!(
+                    limit, "key right", server, warn, node = %server, key, reason = words,
+                    "{user} may not use a key with the prefix of the locks; locks whose keys its patterns exclude fail"
+                ),
+                MissingRight::Publish { channel } => log_limited!(
+                    limit, "publish right", server, warn, node = %server, %channel,
+                    "{user} may not publish releases (PUBLISH), so that waiters poll"
+                ),
+            }
+        }
+        Ok(())
+    }
+}
