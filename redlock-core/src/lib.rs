@@ -121,8 +121,10 @@
 
 mod access;
 mod ballot;
+mod caller;
 mod clock;
 mod context;
+mod drain;
 mod error;
 mod fencing_token;
 mod guard;
@@ -161,12 +163,13 @@ pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
-pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
+pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use node::memory::MemoryNode;
 #[cfg(feature = "postgres")]
 pub use node::postgres::postgres_schema;
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
+pub use request::lead::{LeadRequest, Leader};
 pub use request::scope::{Scoped, scope};
 
 /// Items for the other crates of this workspace. No public API.

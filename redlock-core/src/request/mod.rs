@@ -5,6 +5,9 @@ pub(crate) mod detached;
 #[cfg(test)]
 mod detached_tests;
 mod grant;
+pub(crate) mod lead;
+#[cfg(test)]
+mod lead_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod mark_tests;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
+use crate::caller::Caller;
 use crate::lease::{Held, HoldState};
 use crate::lock::LockSpec;
 use crate::queue::Queues;
@@ -101,6 +102,11 @@ type Scope = Mutex<SmallVec<[(usize, Weak<Held>); 1]>>;
 /// have the id of a later one, and is woken without need.
 pub(crate) fn current() -> Option<usize> {
     SCOPE.try_with(|scope| Arc::as_ptr(scope).addr()).ok()
+}
+
+/// Returns the caller that runs now.
+pub(crate) fn caller() -> Caller {
+    Caller::in_scope(current())
 }
 
 /// Returns whether the caller is in a scope. No public API.
