@@ -216,11 +216,11 @@ pub use redlock_core::node;
 pub use redlock_core::postgres_schema;
 #[doc(inline)]
 pub use redlock_core::{
-    ConfigError, ConnectError, Credentials, Dialect, FencingToken, ForeignKind, HoldError,
-    InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey,
-    LockManager, LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest, LockState, Lost,
-    LostError, MemoryNode, NodeError, NodeUrl, OnLost, ReleaseError, RunError, Scoped,
-    TemplateError, Vote, Votes, WaitTime, scope,
+    ConfigError, ConnectError, Credentials, Dialect, Drained, FencingToken, ForeignKind, HoldError,
+    InvalidOption, KeyError, KeyPart, KeyTemplate, LeadRequest, Leader, LockError, LockGuard,
+    LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig, LockOptions,
+    LockRequest, LockState, Lost, LostError, MemoryNode, NodeError, NodeUrl, OnLost, ReleaseError,
+    RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

@@ -15,8 +15,8 @@ const LONGEST: Duration = Duration::from_millis(320);
 /// The longest pause after an error of the credentials or of TLS. The first pauses are short, so that a rotation of
 /// files or passwords is a short outage. If the error persists, a person has to repair the configuration.
 const LONGEST_WITHOUT_ACCESS: Duration = Duration::from_secs(5);
-/// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
-/// the manager already uses this server.
+/// The pause after an error that is likely to persist: the user lacks a right, or another node of the manager already
+/// uses this server.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
 /// Pauses before the next attempt to connect, for a time that is jittered by a quarter. A request may end the pause by `wanted`,
@@ -78,7 +78,7 @@ mod tests {
         for error in [NodeError::Credentials("no file".into()), NodeError::Tls("expired".into())] {
             assert_eq!(pauses(&error), expected, "{error}");
         }
-        assert_eq!(pauses(&NodeError::NotPermitted("WRONGPASS".into())), [5000; 12]);
+        assert_eq!(pauses(&NodeError::NotPermitted("NOPERM".into())), [5000; 12]);
     }
 
     #[test]

@@ -279,6 +279,12 @@ impl Inner {
             };
             let error = self.explain(error);
             self.set(Err(error.clone()));
+            if let NodeError::Credentials(words) = &error
+                && error::refuses_login(words)
+            {
+                // The server would only log more refusals.
+                next_pause = pauses::AFTER_REFUSAL;
+            }
             pauses::pause(&error, &mut next_pause, &self.wanted).await;
         }
     }

@@ -359,7 +359,8 @@ async fn a_request_ends_the_pause_before_the_next_attempt() {
 async fn a_server_that_refuses_this_client_is_not_waited_for() {
     let refused = NodeError::NotConnected("refused".into());
     for (reason, is_waited_for) in [
-        (NodeError::NotPermitted("WRONGPASS".into()), false),
+        (NodeError::NotPermitted("NOPERM".into()), false),
+        (NodeError::Credentials("WRONGPASS".into()), false),
         (NodeError::SameServer("other".into()), false),
         (refused, true),
     ] {
