@@ -93,7 +93,7 @@
 //! | case | status | also |
 //! |---|---|---|
 //! | another holder has the lock, and `wait_time`, if any, is over | 409, or by option another status such as 423 | `Retry-After` |
-//! | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
+//! | no quorum of nodes answered in time, too many requests wait already, or the service stops | 503 | `Retry-After` |
 //! | a value for the key is missing, repeated, empty, of the wrong type, or not UTF-8 | 400 | |
 //! | the request holds this lock already, from an outer layer, and would wait for itself | 500 | an error in the log |
 //! | a placeholder that the route lacks, an extension that the request lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |

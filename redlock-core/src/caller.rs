@@ -7,18 +7,22 @@ use tokio::task::{Id, try_id};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Caller {
     /// The id of the scope, if there is one.
-    pub(crate) scope: Option<usize>,
+    pub(crate) scope: Option<u64>,
     task: Option<Id>,
 }
 
 impl Caller {
     /// Returns the caller that runs in the present task, in this scope.
-    pub(crate) fn in_scope(scope: Option<usize>) -> Self {
+    pub(crate) fn in_scope(scope: Option<u64>) -> Self {
         Self { scope, task: try_id() }
     }
 
-    /// Returns whether both acquire in the same scope or in the same task.
+    /// Returns whether both acquire in the same scope, or in the same task if one of them has no scope. A task may serve
+    /// one request after another, each in a scope of its own.
     pub(crate) fn is_same(self, other: Self) -> bool {
-        self.task == other.task || self.scope.is_some() && self.scope == other.scope
+        match (self.scope, other.scope) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.task == other.task,
+        }
     }
 }

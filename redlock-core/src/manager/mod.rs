@@ -207,8 +207,9 @@ impl LockManager {
     ///   with 503 and `Retry-After`. A request to the nodes that is under way may still be granted;
     /// * held locks stay valid and are renewed, until their guards are dropped or released. Detached work goes on;
     /// * a caller that holds another lock of this manager is still served, and also waits, so that its work can end. The
-    ///   holder is known by its [`scope`](crate::scope()), such as a web request behind a layer, or by its Tokio task: the
-    ///   one that has acquired the lock. The code outside of spawned tasks, such as that of `block_on`, counts as one task;
+    ///   holder is known by its [`scope`](crate::scope()), such as a web request behind a layer. Without a scope it is known
+    ///   by the Tokio task that has acquired the lock; the code outside of spawned tasks, such as that of `block_on`, counts
+    ///   as one task;
     /// * released locks are not handed over in this process: waiters of other processes are notified, and get them;
     /// * [leaders](Self::lead) resign;
     /// * [`is_granting`](Self::is_granting) returns false.

@@ -133,6 +133,20 @@ async fn another_task_or_scope_than_that_of_the_holder_is_refused() {
     holder.await.unwrap();
 }
 
+/// One task serves the requests of a connection one after another. The first has moved its guard into work that goes on.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_has_outlived_its_scope_serves_no_later_scope_of_its_task() {
+    let (locks, _, _) = two_processes(1);
+    let moved = scope(locks.lock("a").acquire()).await.unwrap();
+    drop(locks.drain());
+    for _ in 0..10 {
+        let refused = scope(locks.lock("b").acquire()).await;
+        assert!(is_draining(&refused), "{refused:?}");
+    }
+    drop(locks.lock("b").acquire().await.expect("outside of a scope, the task counts"));
+    drop(moved);
+}
+
 /// A released lock would otherwise go to waiters that hold another lock, before those of other processes.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_handed_over_during_a_drain_and_its_release_is_published() {

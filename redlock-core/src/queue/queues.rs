@@ -153,7 +153,7 @@ impl Queues {
     ///
     /// Returns the refusal because of a valid lock of this process that conflicts with it: the nodes have forgotten a lock on
     /// which its holder still relies.
-    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<usize>) -> Result<(), LockError> {
+    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<u64>) -> Result<(), LockError> {
         let spec = held.attempt().spec();
         let conflict = |key: &LockKey, queue: &KeyQueue| {
             let (_, remaining) = queue.conflict(spec.mode())?;
@@ -186,7 +186,7 @@ impl Queues {
     }
 
     /// Records that a waiter of this scope has taken the lock that was handed over to it.
-    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<usize>) {
+    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<u64>) {
         let spec = held.attempt().spec();
         if scope.is_some()
             && let Some(queue) = self.lock(spec).get(spec.key())
