@@ -121,7 +121,7 @@
 
 mod access;
 mod ballot;
-mod caller;
+mod caller_id;
 mod clock;
 mod context;
 mod drain;

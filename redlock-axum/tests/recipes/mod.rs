@@ -5,6 +5,7 @@ mod cached_catalogue;
 mod demanded_lock;
 mod idempotent_payment;
 mod job;
+mod leader;
 mod middleware;
 mod readiness;
 mod several_locks;
@@ -12,10 +13,11 @@ mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
 /// In the order of the page.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     include_str!("idempotent_payment.rs"),
     include_str!("demanded_lock.rs"),
     include_str!("job.rs"),
+    include_str!("leader.rs"),
     include_str!("several_locks.rs"),
     include_str!("cached_catalogue.rs"),
     include_str!("middleware.rs"),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::ballot::{Attempt, Ballot, MinHold};
-use crate::caller::Caller;
+use crate::caller_id::CallerId;
 use crate::clock::Moment;
 use crate::error::{HoldError, InvalidOption, Votes};
 use crate::fencing_token::FencingToken;
@@ -28,7 +28,7 @@ pub(crate) struct Held {
     /// The attempt that holds the lock on the nodes, with its lease. A hand-over passes it on.
     attempt: Arc<Attempt>,
     /// The caller that has acquired the lock.
-    caller: Caller,
+    caller: CallerId,
     /// Limits how often losses are logged as warnings.
     log_limit: Arc<LogLimit>,
     /// Locked before the lease of the attempt.
@@ -61,7 +61,7 @@ impl Held {
     /// warnings.
     pub(crate) fn new(
         attempt: &Arc<Attempt>,
-        caller: Caller,
+        caller: CallerId,
         log_limit: &Arc<LogLimit>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -78,7 +78,7 @@ impl Held {
 
     /// Returns the same lock for the next holder in this process. Returns `None` if the lock is lost. The former
     /// holder must have ended its own holding before.
-    pub(crate) fn for_next_holder(&self, caller: Caller) -> Option<Arc<Self>> {
+    pub(crate) fn for_next_holder(&self, caller: CallerId) -> Option<Arc<Self>> {
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
         let mut state = self.state.lock();
@@ -151,7 +151,7 @@ impl Held {
         lease.remaining(self.now())
     }
 
-    pub(crate) fn caller(&self) -> Caller {
+    pub(crate) fn caller(&self) -> CallerId {
         self.caller
     }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::key_queue::KeyQueue;
 use super::waiter::{Waiter, WaiterState};
 use crate::ballot::Ballot;
-use crate::caller::Caller;
+use crate::caller_id::CallerId;
 use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
@@ -107,14 +107,14 @@ impl Queues {
     /// Returns an error during a drain, unless the scope or the task of the caller holds a lock: its work could not go on to
     /// its end without further locks.
     #[inline]
-    pub(crate) fn check_drain(&self, caller: impl FnOnce() -> Caller) -> Result<(), LockError> {
+    pub(crate) fn check_drain(&self, caller: impl FnOnce() -> CallerId) -> Result<(), LockError> {
         if self.ballot.home.drain.has_begun() && !self.is_holder(caller()) {
             return Err(LockError::Draining);
         }
         Ok(())
     }
 
-    fn is_holder(&self, caller: Caller) -> bool {
+    fn is_holder(&self, caller: CallerId) -> bool {
         self.holders(|held| held.caller().is_same(caller)) > 0
     }
 

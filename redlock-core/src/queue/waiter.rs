@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::fair::Tickets;
-use crate::caller::Caller;
+use crate::caller_id::CallerId;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 
@@ -24,7 +24,7 @@ pub(crate) struct WaiterOptions {
     pub(crate) fenced: bool,
     /// Whether the waiter waits without a limit, also while no quorum of nodes answers.
     pub(crate) is_endless: bool,
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallerId,
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.
     pub(crate) since: Instant,
     /// The fair queue in which the caller waits, if any.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
-use crate::caller::Caller;
+use crate::caller_id::CallerId;
 use crate::lease::{Held, HoldState};
 use crate::lock::LockSpec;
 use crate::queue::Queues;
@@ -117,8 +117,8 @@ pub(crate) fn current() -> Option<u64> {
 }
 
 /// Returns the caller that runs now.
-pub(crate) fn caller() -> Caller {
-    Caller::in_scope(current())
+pub(crate) fn caller() -> CallerId {
+    CallerId::in_scope(current())
 }
 
 /// Returns whether the caller is in a scope. No public API.

@@ -5,13 +5,13 @@ use tokio::task::{Id, try_id};
 /// The scope and the Tokio task in which a caller acquires a lock. The code outside of spawned tasks, such as that of
 /// `block_on`, counts as one task.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Caller {
+pub(crate) struct CallerId {
     /// The id of the scope, if there is one.
     pub(crate) scope: Option<u64>,
     task: Option<Id>,
 }
 
-impl Caller {
+impl CallerId {
     /// Returns the caller that runs in the present task, in this scope.
     pub(crate) fn in_scope(scope: Option<u64>) -> Self {
         Self { scope, task: try_id() }
