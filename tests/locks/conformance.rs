@@ -245,7 +245,7 @@ fn leading(
     let task = tokio::spawn(lead.run(async move |leader| {
         assert!(leader.is_valid());
         sender.send(leader.fencing_token()).unwrap();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }));
     (task, tokens)
 }

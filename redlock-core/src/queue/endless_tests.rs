@@ -19,7 +19,9 @@ const BEGIN: &str = "goes on to wait until a quorum of nodes answers";
 const END: &str = "a quorum of nodes has answered a caller that waits for a lock without a limit";
 
 fn set(nodes: &[Arc<FakeNode>], mode: FakeMode) {
-    nodes.iter().for_each(|node| node.set(mode));
+    for node in nodes {
+        node.set(mode);
+    }
 }
 
 fn start(locks: &LockManager) -> JoinHandle<Result<LockGuard, LockError>> {
@@ -44,7 +46,9 @@ async fn a_wait_without_a_limit_outlasts_every_outage_and_logs_its_begin_and_its
                 let case = format!("{mode:?}, {affected} of {count}, {begins_in_outage}");
                 let (logs, (locks, nodes)) = (Logs::collect(), nodes(count));
                 if !begins_in_outage {
-                    nodes.iter().for_each(|node| node.occupy(2 * HOUR));
+                    for node in &nodes {
+                        node.occupy(2 * HOUR);
+                    }
                 }
                 let before = (!begins_in_outage).then(|| start(&locks));
                 sleep(SECOND).await;
@@ -55,7 +59,9 @@ async fn a_wait_without_a_limit_outlasts_every_outage_and_logs_its_begin_and_its
                 assert!(!waiter.is_finished(), "{case}: {:?}", waiter.now_or_never());
                 assert_eq!((logs.count("WARN", BEGIN), logs.count("INFO", END)), (1, 0), "{case}");
                 set(&nodes, UP);
-                nodes.iter().for_each(|node| node.forget());
+                for node in &nodes {
+                    node.forget();
+                }
                 let guard = timeout(SECOND, waiter).await.expect(&case).unwrap().unwrap();
                 assert_eq!((logs.count("WARN", BEGIN), logs.count("INFO", END)), (1, 1), "{case}");
                 guard.release().await.unwrap();
@@ -82,12 +88,16 @@ async fn every_kind_of_lock_is_waited_for_through_an_outage_and_in_the_order_of_
             let held = others.lock("a").acquire().await.unwrap();
             let early = tokio::spawn(request(&locks).wait_forever().acquire());
             settle().await;
-            test.nodes()[..failed].iter().for_each(|node| node.fail());
+            for node in &test.nodes()[..failed] {
+                node.fail();
+            }
             drop(held);
             let late = tokio::spawn(request(&locks).wait_forever().acquire());
             sleep(60 * SECOND).await;
             assert!(!early.is_finished() && !late.is_finished(), "{kind}, {count} nodes");
-            test.nodes().iter().for_each(|node| node.recover());
+            for node in test.nodes() {
+                node.recover();
+            }
             let early = timeout(40 * SECOND, early).await.unwrap().unwrap().unwrap();
             early.release().await.unwrap();
             drop(timeout(SECOND, late).await.unwrap().unwrap().unwrap());
@@ -116,7 +126,9 @@ async fn only_the_first_of_many_waiters_asks_in_an_outage_and_seldom() {
 async fn a_wait_without_a_limit_ends_by_a_missing_right_and_by_the_end_of_the_manager() {
     for is_waiting_before in [false, true] {
         let (locks, nodes) = nodes(3);
-        nodes.iter().for_each(|node| node.occupy(HOUR));
+        for node in &nodes {
+            node.occupy(HOUR);
+        }
         let before = is_waiting_before.then(|| start(&locks));
         settle().await;
         set(&nodes[1..], FakeMode::Forbidden);

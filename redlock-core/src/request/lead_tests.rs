@@ -46,7 +46,7 @@ fn standby(
     tokio::spawn(lead.run(async move |leader| {
         assert!(leader.is_valid());
         let _in_term = InTerm::begin(&terms, process, leader.fencing_token());
-        pending().await
+        pending::<()>().await;
     }))
 }
 
@@ -70,11 +70,15 @@ async fn after_an_outage_one_copy_leads_again_and_its_token_is_greater() {
     for round in 1..=10 {
         sleep(SECOND).await;
         assert_eq!(terms.lock().len(), round, "{:?}", terms.lock());
-        nodes[..2].iter().for_each(|node| node.set(FakeMode::Down));
+        for node in &nodes[..2] {
+            node.set(FakeMode::Down);
+        }
         sleep(LEASE + 2 * SECOND).await;
         let ended = terms.lock()[round - 1].2;
         assert!(ended.is_some(), "the leader without its lock works on");
-        nodes.iter().for_each(|node| node.set(FakeMode::Up(DELAY)));
+        for node in &nodes {
+            node.set(FakeMode::Up(DELAY));
+        }
     }
     let all = terms.lock().clone();
     assert!(all.windows(2).all(|pair| pair[0].1 < pair[1].1), "{all:?}");
@@ -92,11 +96,17 @@ async fn a_leader_whose_lock_is_lost_waits_and_leads_again() {
         sleep(SECOND).await;
         assert_eq!(terms.lock().len(), round);
         // As by an operator who deletes the key, and another holder for a minute.
-        nodes.iter().for_each(|node| node.forget());
-        nodes.iter().for_each(|node| node.occupy(60 * SECOND));
+        for node in &nodes {
+            node.forget();
+        }
+        for node in &nodes {
+            node.occupy(60 * SECOND);
+        }
         sleep(LEASE).await;
         assert!(terms.lock()[round - 1].2.is_some());
-        nodes.iter().for_each(|node| node.forget());
+        for node in &nodes {
+            node.forget();
+        }
     }
     assert!(!task.is_finished());
 }

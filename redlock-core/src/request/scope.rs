@@ -101,8 +101,10 @@ struct Scope {
     /// No other scope of this process has it. A guard may outlive its scope, so an address would not do.
     id: u64,
     /// The locks that the scope holds, each with its manager. They are few enough for a linear search.
-    held: Mutex<SmallVec<[(usize, Weak<Held>); 1]>>,
+    held: Mutex<HeldLocks>,
 }
+
+type HeldLocks = SmallVec<[(usize, Weak<Held>); 1]>;
 
 impl Default for Scope {
     fn default() -> Self {
