@@ -44,12 +44,12 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     info!("listening on {}", listener.local_addr()?);
     let nightly = tokio::spawn(shop.restock_every_night());
     let draining = locks.clone();
-    let stop = async move {
+    let told_to_end = async move {
         signal.await;
         // Answers the requests that wait for a lock. Otherwise the server would wait for them.
         draining.drain();
     };
-    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
+    axum::serve(listener, app).with_graceful_shutdown(told_to_end).await?;
     nightly.abort();
     // Releases the locks that are still held. Otherwise they would stay until their leases end.
     locks.shutdown().await;
