@@ -41,8 +41,8 @@ pub(crate) async fn run(service: impl Future<Output = Result<(), Box<dyn Error>>
     }
 }
 
-/// Serves requests on the address in `LISTEN`, until Ctrl-C or SIGTERM. Running requests have two seconds to finish
-/// then. After that, the manager releases their locks, and they end with the process.
+/// Serves requests on the address in `LISTEN`, until Ctrl-C or SIGTERM. Requests that wait for a lock are answered with 503
+/// then, and running requests have two seconds to finish. After that, the manager releases their locks, and they end with the process.
 pub(crate) async fn serve(app: Router, locks: &LockManager) -> Result<(), Box<dyn Error>> {
     let shutdown = shutdown_signal()?;
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
@@ -54,6 +54,7 @@ pub(crate) async fn serve(app: Router, locks: &LockManager) -> Result<(), Box<dy
     let server = tokio::spawn(server.into_future());
     shutdown.await;
     info!("shutting down");
+    locks.drain();
     stop.cancel();
     if let Ok(ended) = timeout(Duration::from_secs(2), server).await {
         ended??;

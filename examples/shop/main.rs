@@ -43,7 +43,13 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(&listen).await?;
     info!("listening on {}", listener.local_addr()?);
     let nightly = tokio::spawn(shop.restock_every_night());
-    axum::serve(listener, app).with_graceful_shutdown(signal).await?;
+    let draining = locks.clone();
+    let told_to_end = async move {
+        signal.await;
+        // Answers the requests that wait for a lock. Otherwise the server would wait for them.
+        draining.drain();
+    };
+    axum::serve(listener, app).with_graceful_shutdown(told_to_end).await?;
     nightly.abort();
     // Releases the locks that are still held. Otherwise they would stay until their leases end.
     locks.shutdown().await;

@@ -93,7 +93,7 @@
 //! | case | status | also |
 //! |---|---|---|
 //! | another holder has the lock, and `wait_time`, if any, is over; or several requests came at once, and none of them got it ([`LockError::Split`]) | 409, or by option another status such as 423 | `Retry-After` |
-//! | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
+//! | no quorum of nodes answered in time, too many requests wait already, or the service stops | 503 | `Retry-After` |
 //! | a value for the key is missing, repeated, empty, of the wrong type, or not UTF-8 | 400 | |
 //! | the request holds this lock already, from an outer layer, and would wait for itself | 500 | an error in the log |
 //! | a placeholder that the route lacks, an extension that the request lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
@@ -221,11 +221,11 @@ pub use redlock_core::node;
 pub use redlock_core::postgres_schema;
 #[doc(inline)]
 pub use redlock_core::{
-    ConfigError, ConnectError, Credentials, Dialect, FencingToken, ForeignKind, HoldError,
-    HolderId, HolderIdError, InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard,
-    LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig, LockOptions,
-    LockRequest, LockState, Lost, LostError, MemoryNode, NodeError, NodeUrl, OnLost, ReleaseError,
-    RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
+    ConfigError, ConnectError, Credentials, Dialect, Drained, FencingToken, ForeignKind, HoldError,
+    HolderId, HolderIdError, InvalidOption, KeyError, KeyPart, KeyTemplate, LeadRequest, Leader,
+    LockError, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
+    LockOptions, LockRequest, LockState, Lost, LostError, MemoryNode, NodeError, NodeUrl, OnLost,
+    ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

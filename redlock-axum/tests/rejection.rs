@@ -126,7 +126,8 @@ async fn too_few_nodes_and_too_many_waiters_are_a_503() {
     });
     let timed_out = late.refusal(Duration::from_millis(10)).await;
     assert!(matches!(timed_out, LockError::TimedOut { .. }), "{timed_out}");
-    for error in [unavailable(), timed_out, too_many_waiters().await, LockError::ShutDown] {
+    let stopping = [LockError::Draining, LockError::ShutDown];
+    for error in [unavailable(), timed_out, too_many_waiters().await].into_iter().chain(stopping) {
         let rejection = LockRejection::from(error);
         assert_eq!(rejection.kind(), RejectionKind::Unavailable);
         assert_eq!(retry_after(&rejection.clone().into_response()), Some("1"));

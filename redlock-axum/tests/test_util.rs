@@ -34,6 +34,11 @@ async fn wait_and_pay(Path(id): Path<u64>) -> String {
     format!("order {id} is paid")
 }
 
+#[redis_lock(key = "order:{id}", expire = 30, wait_time = "forever")]
+async fn wait_forever_and_pay(Path(id): Path<u64>) -> String {
+    format!("order {id} is paid")
+}
+
 /// Works for twenty leases, and responds with whether its lock is still valid.
 #[redis_lock(key = "report", expire = 30, renew)]
 async fn report(lock: HeldLock) -> String {
@@ -169,6 +174,46 @@ async fn a_handler_that_locks_by_hand_gets_the_errors_of_an_outage() {
     assert_eq!(text(send(&app, "/by-hand").await).await, "unavailable");
     test.nodes()[0].recover();
     assert_eq!(text(send(&app, "/by-hand").await).await, "acquired");
+}
+
+/// The outage begins before the request, or while it waits.
+#[tokio::test]
+async fn a_request_that_waits_forever_waits_through_an_outage_for_as_long_as_its_client() {
+    for by_layer in [true, false] {
+        for begins_before in [true, false] {
+            let test = TestLocks::new(1);
+            let policy = LockPolicy::new("order:42").expire(LEASE).wait_forever();
+            let handler = if by_layer {
+                post(async || "order 42 is paid").route_layer(layer(&test.manager(), policy))
+            } else {
+                post(wait_forever_and_pay)
+            };
+            let app = Router::new().route("/{id}", handler).with_state(test.manager());
+            let other_copy = test.builder().connect().await.unwrap();
+            let guard = other_copy.lock("order:42").expire(LEASE).acquire().await.unwrap();
+            let mut waiting = None;
+            for fails in [begins_before, !begins_before] {
+                if fails {
+                    test.nodes()[0].fail();
+                } else {
+                    let request = || Request::post("/42").body(Body::empty()).unwrap();
+                    let [leaves, stays] =
+                        [(); 2].map(|()| tokio::spawn(app.clone().oneshot(request())));
+                    test.clock().advance(Duration::from_secs(1)).await;
+                    leaves.abort();
+                    waiting = Some(stays);
+                }
+            }
+            let waiting = waiting.unwrap();
+            test.clock().advance(LEASE * 20).await;
+            assert!(!waiting.is_finished(), "{by_layer}, {begins_before}");
+            drop(guard);
+            test.nodes()[0].recover();
+            test.clock().advance(Duration::from_secs(1)).await;
+            let response = waiting.await.unwrap().unwrap();
+            assert_eq!(text(response).await, "order 42 is paid");
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::drain::Drain;
 use crate::error::LockError;
 
 /// How often the runtime is checked within the time after which it counts as idle. A process that was stopped for long
@@ -32,6 +33,7 @@ pub(crate) struct Home {
     was_idle: AtomicBool,
     /// Cancelled when the manager and its last guard have been dropped.
     pub(crate) gone: CancellationToken,
+    pub(crate) drain: Drain,
     /// Detached work. A shutdown waits for it before it ends the locks.
     detached: TaskTracker,
     /// The tasks that a shutdown waits for. Closed when the shutdown begins.

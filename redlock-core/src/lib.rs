@@ -95,7 +95,7 @@
 //!
 //! | name | kind | labels |
 //! |---|---|---|
-//! | `redlock_acquire_seconds` | histogram: the duration of acquisitions, including the time of waiting, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `split`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `runtime_ended`, `dropped` |
+//! | `redlock_acquire_seconds` | histogram: the duration of acquisitions, including the time of waiting, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `split`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `draining`, `shut_down`, `runtime_ended`, `dropped` |
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, or that their release found gone, including losses by a shutdown | |
 //! | `redlock_extensions_total` | counter: extensions of leases, including renewals | `outcome`: `extended`, `unavailable`, `lost` |
 //! | `redlock_node_up` | gauge: 1 if the node accepts operations, otherwise 0; updated while the manager lives | `node`: its name, which is host and port of a Redis or Valkey server; also host and port of each master of a Redis Cluster |
@@ -121,8 +121,10 @@
 
 mod access;
 mod ballot;
+mod caller_id;
 mod clock;
 mod context;
+mod drain;
 mod error;
 mod fencing_token;
 mod guard;
@@ -161,12 +163,13 @@ pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::{Dialect, HolderId, HolderIdError};
-pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
+pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use node::memory::MemoryNode;
 #[cfg(feature = "postgres")]
 pub use node::postgres::postgres_schema;
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
+pub use request::lead::{LeadRequest, Leader};
 pub use request::scope::{Scoped, scope};
 
 /// Items for the other crates of this workspace. No public API.

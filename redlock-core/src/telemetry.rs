@@ -97,6 +97,7 @@ impl AcquisitionTimer {
             Some(LockError::AlreadyHeld { .. }) => "already_held",
             Some(LockError::ForeignKey { .. }) => "foreign_key",
             Some(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
+            Some(LockError::Draining) => "draining",
             Some(LockError::ShutDown) => "shut_down",
             Some(LockError::RuntimeEnded) => "runtime_ended",
         };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::{LockError, LockGuard, LockManager};
-use redlock_tests::{RedisServer, Servers, builder, eventually};
+use redlock_tests::{Logs, RedisServer, Servers, builder, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -71,6 +71,16 @@ impl Held {
             }
         }
     }
+
+    async fn end(&mut self, fault: Fault, count: usize) {
+        for server in &mut self.servers[..count] {
+            match fault {
+                Fault::Disconnect => {}
+                Fault::Kill => server.restart().await,
+                Fault::Freeze => server.thaw(),
+            }
+        }
+    }
 }
 
 /// A lock whose holder releases it after the outage goes to the waiter.
@@ -87,13 +97,7 @@ async fn outlasts(fault: Fault, struck: usize, servers: usize) {
         }
         sleep(Duration::from_millis(2)).await;
     }
-    for server in &mut held.servers[..struck] {
-        match fault {
-            Fault::Disconnect => {}
-            Fault::Kill => server.restart().await,
-            Fault::Freeze => server.thaw(),
-        }
-    }
+    held.end(fault, struck).await;
     held.are_subscribed().await;
     assert!(!waiter.is_finished(), "the lock is still held");
     // The release continues in the background if a connection is not back yet.
@@ -157,4 +161,82 @@ async fn only_callers_that_already_wait_outlast_an_outage() {
     let (ended, _) = tokio::join!(timeout(SOON, waiter), timeout(OUTAGE, here.shutdown()));
     let ended = ended.unwrap().unwrap().unwrap_err();
     assert!(matches!(ended, LockError::ShutDown), "{ended}");
+}
+
+/// Standbys of a leader, and one that comes in the outage. The other callers that wait give up after a tenth of the time.
+#[tokio::test]
+async fn a_wait_without_a_limit_outlasts_an_outage_that_is_longer_than_the_grace() {
+    let logs = Logs::collect();
+    for count in [1, 3] {
+        let mut held = Held::start(count, OUTAGE / 10).await;
+        let start = |locks: &LockManager| tokio::spawn(locks.lock("a").wait_forever().acquire());
+        let before = [start(&held.here), start(&held.here)];
+        held.are_subscribed().await;
+        let bounded = tokio::spawn(held.here.lock("b").wait_time(WAIT).acquire());
+        bounded.await.unwrap().unwrap().release().await.unwrap();
+        held.begin(Fault::Kill, count / 2 + 1);
+        let refused = held.here.lock("b").wait_time(WAIT).acquire().await;
+        assert!(matches!(refused, Err(LockError::Unavailable { .. })), "{refused:?}");
+        let in_outage =
+            [start(&held.here), tokio::spawn(held.here.lock("b").wait_forever().acquire())];
+        sleep(OUTAGE).await;
+        assert!(before.iter().chain(&in_outage).all(|waiter| !waiter.is_finished()));
+        held.end(Fault::Kill, count / 2 + 1).await;
+        drop(held.holder);
+        for waiter in before.into_iter().chain(in_outage) {
+            timeout(SOON, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
+        }
+    }
+    assert!(logs.count("WARN", "goes on to wait until a quorum of nodes answers") >= 2);
+    assert!(logs.count("INFO", "a quorum of nodes has answered a caller") >= 2);
+}
+
+#[tokio::test]
+async fn a_wait_without_a_limit_ends_by_a_missing_right() {
+    let server = RedisServer::options().user("app", "knock-knock").start().await;
+    let url = server.url_at("app:knock-knock@127.0.0.1");
+    let locks = builder([url]).connect().await.unwrap();
+    let other = builder([server.url()]).connect().await.unwrap();
+    let _holder = other.lock("a").expire(LEASE).try_acquire().await.unwrap();
+    let mut probe = server.probe().await;
+    let waiter = tokio::spawn(locks.lock("a").wait_forever().acquire());
+    eventually("the waiter has subscribed", SOON, async || {
+        let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
+        (!channels.is_empty()).then_some(())
+    })
+    .await;
+    probe.command::<()>(["ACL", "SETUSER", "app", "-evalsha", "-set"]).await;
+    let error = timeout(SOON, waiter).await.unwrap().unwrap().unwrap_err();
+    assert!(error.diagnostics().to_string().contains("not permitted"), "{error:?}");
+}
+
+mod thorough {
+    use super::*;
+
+    /// The password is changed on the server, and in the configuration of the client some time later.
+    #[tokio::test]
+    async fn a_wait_without_a_limit_outlasts_a_changed_password() {
+        let server = RedisServer::options().user("app", "knock-knock").start().await;
+        let url = server.url_at("app:knock-knock@127.0.0.1");
+        let locks = builder([url]).outage_grace(Duration::ZERO).connect().await.unwrap();
+        let other = builder([server.url()]).connect().await.unwrap();
+        let holder = other.lock("a").expire(LEASE).try_acquire().await.unwrap();
+        let mut probe = server.probe().await;
+        let before = tokio::spawn(locks.lock("a").wait_forever().acquire());
+        probe.command::<()>(["ACL", "SETUSER", "app", "resetpass", ">another"]).await;
+        probe.command::<i64>(["CLIENT", "KILL", "USER", "app"]).await;
+        eventually("the password is refused", SOON, async || {
+            let error = locks.lock("b").try_acquire().await.err()?;
+            error.diagnostics().to_string().contains("WRONGPASS").then_some(())
+        })
+        .await;
+        let in_outage = tokio::spawn(locks.lock("b").wait_forever().acquire());
+        sleep(OUTAGE).await;
+        assert!(!before.is_finished() && !in_outage.is_finished());
+        holder.release().await.unwrap();
+        probe.command::<()>(["ACL", "SETUSER", "app", ">knock-knock"]).await;
+        for waiter in [before, in_outage] {
+            drop(timeout(SOON, waiter).await.unwrap().unwrap().unwrap());
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod examples;
 mod leftovers;
 mod services;
 mod soak;
+mod stopping;
 
 use std::time::{Duration, Instant};
 

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::poll;
 use redlock_axum::redis_lock;
 use redlock_core::{
-    Dialect, LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError, scope,
+    Dialect, Leader, LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError,
+    scope,
 };
 use redlock_tests::{
     Moment, Nodes, Traces, drop_after, eventually, held_briefly, on_each_kind_of_nodes,
@@ -62,9 +64,12 @@ on_each_kind_of_nodes! {
         extend_through_a_handle,
         lost,
         shutdown,
+        drain,
         a_scope_with_several_locks,
         run,
         run_fenced_behind_another_process,
+        lead,
+        lead_behind_another_process,
         a_locked_function,
         a_locked_function_that_aborts_on_loss,
     ]
@@ -799,6 +804,33 @@ fn shutdown(scene: &Scene, cut: Cut) -> Done<'_> {
     })
 }
 
+fn drain(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        if cut.variant > 1 {
+            return cut.polls > 0;
+        }
+        let locks = scene.nodes.manager().await;
+        let waiting = tokio::spawn(behind_the_drain(locks.clone(), cut.variant));
+        let work = scope(async {
+            let outer = held(&locks, cut.variant).await;
+            let mut drained = locks.drain();
+            // A caller that holds a lock gets another one.
+            let inner = locks.lock("other").expire(LONG).wait_forever().acquire().await.unwrap();
+            assert!(poll!(&mut drained).is_pending());
+            inner.release().await.unwrap();
+            outer.release().await.unwrap();
+            drained.await;
+        });
+        let done = cut.off(work).await.is_some();
+        waiting.abort();
+        done
+    })
+}
+
+async fn behind_the_drain(locks: LockManager, variant: usize) {
+    let _ = request(&locks, variant).wait_forever().acquire().await;
+}
+
 fn a_scope_with_several_locks(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let work = scope(async {
@@ -831,6 +863,27 @@ fn run_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
         let request = request(&scene.locks, cut.variant).fenced(true);
         let work = async |_| tokio::task::yield_now().await;
         Box::pin(behind(holder, cut, request.run(work))).await
+    })
+}
+
+async fn lead_once(locks: &LockManager) -> Result<bool, LockError> {
+    let work = async |leader: Leader| {
+        tokio::task::yield_now().await;
+        leader.is_valid()
+    };
+    locks.lead(KEY).expire(LONG).run(work).await
+}
+
+fn lead(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        cut.off(lead_once(&scene.locks)).await.is_some_and(|led| led.unwrap_or_default())
+    })
+}
+
+fn lead_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        Box::pin(behind(holder, cut, lead_once(&scene.locks))).await
     })
 }
 

@@ -14,8 +14,10 @@ use redlock_core::test_util::node_tests::{
     only_one_of_many_callers_holds_the_lock_at_a_time,
     shutdown_releases_held_locks_and_refuses_new_requests,
 };
-use redlock_core::{HoldError, LockError, LockGuard, LockManager, Vote};
+use redlock_core::{FencingToken, HoldError, LockError, LockGuard, LockManager, Vote};
 use redlock_tests::{Nodes, ZookeeperServer, eventually, held_briefly, on_each_kind_of_nodes};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -59,6 +61,19 @@ on_each_kind_of_nodes! {
         waiting_ends_at_wait_time,
         a_waiter_gets_the_lock_when_it_is_released,
         invalid_options_and_keys_are_errors,
+        a_drain_refuses_waiters_and_lets_the_holder_finish,
+        a_leader_that_is_drained_is_followed_by_one_with_a_greater_token,
+    ]
+}
+
+on_each_kind_of_nodes! {
+    [
+        postgres_x1: Nodes::postgres(1, 0).await,
+        zookeeper_x1: Nodes::zookeeper().await,
+    ]
+    [
+        a_drain_refuses_waiters_and_lets_the_holder_finish,
+        a_leader_that_is_drained_is_followed_by_one_with_a_greater_token,
     ]
 }
 
@@ -208,6 +223,58 @@ async fn a_lost_lock_reports_its_loss(nodes: Nodes) {
     assert_eq!(handle.remaining(), Duration::ZERO);
     // `lost()` also resolves if a caller awaits it after the loss.
     tokio::time::timeout(SOON, handle.lost()).await.unwrap();
+}
+
+async fn a_drain_refuses_waiters_and_lets_the_holder_finish(nodes: Nodes) {
+    let (here, there) = (nodes.manager().await, nodes.manager().await);
+    let holder = here.lock(KEY).expire(LONG).acquire().await.unwrap();
+    let wait =
+        |locks: &LockManager| tokio::spawn(locks.lock(KEY).expire(LONG).wait_forever().acquire());
+    let (waiter, elsewhere) = (wait(&here), wait(&there));
+    tokio::task::yield_now().await;
+    let drained = here.drain();
+    let refused = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap();
+    assert!(matches!(refused, Err(LockError::Draining)), "{refused:?}");
+    let refused = tokio::spawn(here.lock("other").acquire()).await.unwrap();
+    assert!(matches!(refused, Err(LockError::Draining)), "{refused:?}");
+    // The task that holds a lock gets another one.
+    let inner = here.lock("other").expire(LONG).wait_forever().acquire().await.unwrap();
+    inner.release().await.unwrap();
+    assert!(holder.is_valid());
+    holder.release().await.unwrap();
+    tokio::time::timeout(SOON, drained).await.expect("no lock is held any more");
+    let next = tokio::time::timeout(SOON, elsewhere).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+/// Returns a task that leads until its manager is drained, and the tokens of its terms.
+fn leading(
+    locks: &LockManager,
+) -> (JoinHandle<Result<(), LockError>>, mpsc::UnboundedReceiver<FencingToken>) {
+    let (lead, (sender, tokens)) = (locks.lead(KEY).expire(LONG), mpsc::unbounded_channel());
+    let task = tokio::spawn(lead.run(async move |leader| {
+        assert!(leader.is_valid());
+        sender.send(leader.fencing_token()).unwrap();
+        std::future::pending::<()>().await;
+    }));
+    (task, tokens)
+}
+
+async fn a_leader_that_is_drained_is_followed_by_one_with_a_greater_token(nodes: Nodes) {
+    let (here, there) = (nodes.manager().await, nodes.manager().await);
+    let (leader, mut tokens) = leading(&here);
+    let first = tokio::time::timeout(SOON, tokens.recv()).await.unwrap().unwrap();
+    let (standby, mut later) = leading(&there);
+    tokio::task::yield_now().await;
+    assert!(later.try_recv().is_err(), "two leaders");
+    drop(here.drain());
+    let ended = tokio::time::timeout(SOON, leader).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(LockError::Draining)), "{ended:?}");
+    let second = tokio::time::timeout(SOON, later.recv()).await.unwrap().unwrap();
+    assert!(first < second, "{first:?}, {second:?}");
+    there.shutdown().await;
+    let ended = tokio::time::timeout(SOON, standby).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(LockError::ShutDown)), "{ended:?}");
 }
 
 async fn a_released_lock_is_not_lost(nodes: Nodes) {

@@ -213,11 +213,11 @@ async fn a_provider_that_fails_or_hangs_costs_one_vote() {
 }
 
 #[tokio::test]
-async fn credentials_that_the_server_refuses_are_a_missing_permission() {
+async fn credentials_that_the_server_refuses_are_named() {
     let server = RedisServer::options().user("app", OLD).start().await;
     let provider = |_| async { Ok::<_, &str>(Credentials::new(NEW).username("app")) };
     let reason = refused(builder(&server).credentials(provider)).await;
-    assert!(matches!(&reason, NodeError::NotPermitted(words) if words.contains("WRONGPASS")));
+    assert!(matches!(&reason, NodeError::Credentials(words) if words.contains("WRONGPASS")));
     let url = server.url_at("app@127.0.0.1");
     let reason = refused(crate::builder([format!("{url}?password_file=/no/such")])).await;
     assert!(matches!(reason, NodeError::Credentials(_)), "{reason:?}");

@@ -25,7 +25,7 @@ use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOpti
 /// |---|---|---|---|
 /// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
 /// | [`Contended`](RejectionKind::Contended) | several requests asked at once, and none of them got the lock, also not after repetitions ([`LockError::Split`]) | the same | 1 |
-/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down or its Tokio runtime has ended | 503 | 1 |
+/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was [drained](crate::LockManager::drain) or shut down, or its Tokio runtime has ended | 503 | 1 |
 /// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
 /// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is missing, repeated, empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
 /// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |
@@ -35,7 +35,8 @@ use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOpti
 /// `status`, `detail` and, if it has a `Retry-After` header, `retry_after` in seconds. It contains neither
 /// the key nor the nodes, and neither do `Display` and every [`source`](Error::source). Both are in
 /// [`diagnostics`](Self::diagnostics) and in the log: `Misconfigured` and `AlreadyHeld` are logged at
-/// error, `Unavailable` and `Lost` at warn, the others at debug. Of rejections of the same kind and with
+/// error, `Unavailable` and `Lost` at warn, the others at debug, and
+/// so are the refusals of a drain. Of rejections of the same kind and with
 /// the same node, one per second is logged at this level and the others at debug; the field `suppressed` of
 /// the next line has their number.
 ///
@@ -188,6 +189,7 @@ impl LockRejection {
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
                 | LockError::TooManyWaiters { .. }
+                | LockError::Draining
                 | LockError::ShutDown
                 | LockError::RuntimeEnded => RejectionKind::Unavailable,
                 LockError::AlreadyHeld { .. } => RejectionKind::AlreadyHeld,
@@ -413,6 +415,7 @@ mod tests {
             LockError::foreign_key(key.clone(), votes.clone()),
             LockError::already_held(key.clone()),
             LockError::too_many_waiters(key.clone(), 9),
+            LockError::Draining,
             LockError::ShutDown,
             LockError::RuntimeEnded,
             unknown.unwrap_err().into(),

@@ -23,6 +23,7 @@ on_each_front_end![
     the_options_set_the_dialect,
     flags_can_be_set_to_false,
     all_options_can_be_set_at_once,
+    a_drain_answers_the_requests_that_wait_and_refuses_new_ones,
     after_the_shutdown_requests_are_refused_as_unavailable,
 ];
 
@@ -130,6 +131,21 @@ async fn a_request_that_waits_forever_gets_the_lock_when_it_is_free(front_end: F
         guard.release().await.unwrap();
         assert_eq!(waiting.await.body, "at last");
     }
+}
+
+async fn a_drain_answers_the_requests_that_wait_and_refuses_new_ones(front_end: FrontEnd) {
+    let app = app!(front_end, [wait_time = "forever"], [.wait_forever()], async fn handler() {});
+    let _guard = held_by_another(&app.node, KEY).await;
+    let logs = Logs::collect();
+    let mut waiting = pin!(app.post());
+    assert!(timeout(SHORT / 5, &mut waiting).await.is_err());
+    drop(app.locks.drain());
+    for answer in [waiting.await, app.post().await] {
+        assert_eq!(answer.status, 503);
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+    // The process stops as it was told to, which is no reason for a warning.
+    assert_eq!(logs.count("WARN", "draining"), 0, "{:?}", logs.lines());
 }
 
 async fn after_the_shutdown_requests_are_refused_as_unavailable(front_end: FrontEnd) {

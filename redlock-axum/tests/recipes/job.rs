@@ -5,7 +5,7 @@ use tokio::sync::Mutex;
 
 /// Sends the invoices of a day. Every copy of the service calls this function. One copy works, and the others wait for it:
 /// if it dies, its lease ends, and the next copy goes on.
-#[redis_lock(key = "invoices:{day}", wait_time = "1h", manager = locks)]
+#[redis_lock(key = "invoices:{day}", wait_time = "forever", manager = locks)]
 async fn send_invoices(locks: &LockManager, table: &Table, day: u32) -> Result<(), LockError> {
     if table.is_done(day).await {
         return Ok(());

@@ -5,6 +5,7 @@ mod cached_catalogue;
 mod demanded_lock;
 mod idempotent_payment;
 mod job;
+mod leader;
 mod middleware;
 mod readiness;
 mod several_locks;
@@ -17,6 +18,7 @@ const FILES: [&str; 10] = [
     include_str!("idempotent_payment.rs"),
     include_str!("demanded_lock.rs"),
     include_str!("job.rs"),
+    include_str!("leader.rs"),
     include_str!("several_locks.rs"),
     include_str!("cached_catalogue.rs"),
     include_str!("middleware.rs"),

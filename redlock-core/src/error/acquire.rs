@@ -22,6 +22,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`InvalidOption`](Self::InvalidOption) | an option is invalid | no |
 /// | [`AlreadyHeld`](Self::AlreadyHeld) | the same scope, such as the same web request, holds the lock | no |
 /// | [`TooManyWaiters`](Self::TooManyWaiters) | too many callers of this process wait for the lock | yes, later |
+/// | [`Draining`](Self::Draining) | the manager grants no new locks, because its process stops | in another process |
 /// | [`ShutDown`](Self::ShutDown) | the manager was shut down | no |
 /// | [`RuntimeEnded`](Self::RuntimeEnded) | the Tokio runtime of the manager has ended | no |
 #[derive(Debug, Clone, thiserror::Error)]
@@ -111,6 +112,10 @@ pub enum LockError {
         /// The value of `max_waiters`.
         limit: usize,
     },
+    /// [`LockManager::drain`](crate::LockManager::drain) was called, and neither the scope nor the task of the caller
+    /// holds a lock of the manager. A waiter leaves its queue with this error.
+    #[error("the lock manager is draining, and grants no new locks")]
+    Draining,
     /// [`LockManager::shutdown`](crate::LockManager::shutdown) was called. No node was asked.
     #[error("the lock manager was shut down")]
     ShutDown,
@@ -182,8 +187,8 @@ impl LockError {
         Self::TooManyWaiters { key, limit }
     }
 
-    /// Returns the key of the lock; `None` if the key was invalid, the manager was shut down, or the error of an option
-    /// does not come from an acquisition.
+    /// Returns the key of the lock; `None` if the key was invalid, the manager was draining or shut down, or the error of
+    /// an option does not come from an acquisition.
     pub fn key(&self) -> Option<&LockKey> {
         self.key_and_votes().0
     }
@@ -202,7 +207,9 @@ impl LockError {
             | Self::ForeignKey { key, votes } => (Some(key), Some(votes)),
             Self::AlreadyHeld { key } | Self::TooManyWaiters { key, .. } => (Some(key), None),
             Self::InvalidOption(error) => (error.key(), None),
-            Self::InvalidKey(_) | Self::ShutDown | Self::RuntimeEnded => (None, None),
+            Self::InvalidKey(_) | Self::Draining | Self::ShutDown | Self::RuntimeEnded => {
+                (None, None)
+            }
         }
     }
 

@@ -180,8 +180,8 @@ pub enum NodeError {
     /// certificate: UnknownIssuer`, or names the file that cannot be used.
     #[error("TLS: {0}")]
     Tls(Arc<str>),
-    /// There are no valid credentials for a new connection: the function or the file that has them has failed, or a
-    /// PostgreSQL server refuses them. No operation was sent to the server.
+    /// There are no valid credentials for a new connection: the function or the file that has them has failed, or the
+    /// server refuses them, such as a wrong password. No operation was sent to the server.
     #[error("no credentials: {0}")]
     Credentials(Arc<str>),
     /// The node is the same server as another configured node, so it has no vote of its own.

@@ -10,6 +10,7 @@ use super::Held;
 use super::tests::{SECOND, manager, set, settle};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
+use crate::caller_id::CallerId;
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
@@ -146,12 +147,12 @@ fn a_denied_lock_is_not_handed_over() {
         let attempt = attempt("a");
         let now = attempt.clock.now();
         *attempt.lease() = Lease::new(now, now, 30 * SECOND);
-        let held = Held::new(&attempt, &Arc::default());
+        let held = Held::new(&attempt, CallerId::default(), &Arc::default());
         held.end_by_holder(|| {});
         if denied {
             held.attempt().deny(&Votes::default());
         }
-        assert_eq!(held.for_next_holder().is_none(), denied);
+        assert_eq!(held.for_next_holder(CallerId::default()).is_none(), denied);
     }
 }
 

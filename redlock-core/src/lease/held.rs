@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::ballot::{Attempt, Ballot, MinHold};
+use crate::caller_id::CallerId;
 use crate::clock::Moment;
 use crate::error::{HoldError, InvalidOption, Votes};
 use crate::fencing_token::FencingToken;
@@ -26,6 +27,8 @@ pub(super) type Due = (Instant, u64);
 pub(crate) struct Held {
     /// The attempt that holds the lock on the nodes, with its lease. A hand-over passes it on.
     attempt: Arc<Attempt>,
+    /// The caller that has acquired the lock.
+    caller: CallerId,
     /// Limits how often losses are logged as warnings.
     log_limit: Arc<LogLimit>,
     /// Locked before the lease of the attempt.
@@ -56,9 +59,14 @@ pub(crate) enum HoldState {
 impl Held {
     /// Returns a new holder of an attempt that the nodes have granted. `log_limit` limits how often losses are logged as
     /// warnings.
-    pub(crate) fn new(attempt: &Arc<Attempt>, log_limit: &Arc<LogLimit>) -> Arc<Self> {
+    pub(crate) fn new(
+        attempt: &Arc<Attempt>,
+        caller: CallerId,
+        log_limit: &Arc<LogLimit>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             attempt: Arc::clone(attempt),
+            caller,
             log_limit: Arc::clone(log_limit),
             state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
@@ -70,7 +78,7 @@ impl Held {
 
     /// Returns the same lock for the next holder in this process. Returns `None` if the lock is lost. The former
     /// holder must have ended its own holding before.
-    pub(crate) fn for_next_holder(&self) -> Option<Arc<Self>> {
+    pub(crate) fn for_next_holder(&self, caller: CallerId) -> Option<Arc<Self>> {
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
         let mut state = self.state.lock();
@@ -79,7 +87,7 @@ impl Held {
         }
         *state = HoldState::HandedOver;
         self.attempt.lease().hand_overs += 1;
-        Some(Self::new(&self.attempt, &self.log_limit))
+        Some(Self::new(&self.attempt, caller, &self.log_limit))
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -141,6 +149,10 @@ impl Held {
     pub(crate) fn lease_remaining(&self) -> Duration {
         let lease = *self.attempt.lease();
         lease.remaining(self.now())
+    }
+
+    pub(crate) fn caller(&self) -> CallerId {
+        self.caller
     }
 
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {

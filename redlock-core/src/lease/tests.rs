@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::{Held, LeaseKeeper};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
+use crate::caller_id::CallerId;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
@@ -448,7 +449,7 @@ fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Held>) {
     let (keeper, attempt) = (LeaseKeeper::default(), attempt("a"));
     let now = attempt.clock.now();
     *attempt.lease() = Lease::new(now, now, 3 * SECOND);
-    let held = Held::new(&attempt, &Arc::default());
+    let held = Held::new(&attempt, CallerId::default(), &Arc::default());
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     (keeper, held)
 }

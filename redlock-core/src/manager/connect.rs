@@ -183,7 +183,8 @@ impl LockManagerBuilder {
         let leases = LeaseRange::of(&nodes);
         let ballot = Ballot::new(nodes, node_timeout, clock, Arc::default());
         let end_on_drop = ballot.home.gone.clone().drop_guard();
-        let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
+        let queues = Queues::new(ballot.clone(), max_waiters, outage_grace, Arc::clone(&log_limit));
+        let queues = Arc::new(queues);
         let fair = FairQueues::new(Arc::clone(&queues), Arc::clone(&log_limit));
         let context = Arc::new(Context {
             keeper: Arc::new(LeaseKeeper::default()),

@@ -4,6 +4,7 @@ mod builder;
 mod check;
 mod config;
 mod connect;
+mod drained;
 #[cfg(test)]
 mod flood_tests;
 #[cfg(test)]
@@ -30,11 +31,13 @@ use crate::node::memory::MemoryNode;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::{FairQueues, Queues};
 use crate::request::LockRequest;
+use crate::request::lead::LeadRequest;
 
 pub use builder::LockManagerBuilder;
 #[cfg(feature = "test-util")]
 pub(crate) use check::MAX_NODES;
 pub use config::{LockManagerConfig, NodeUrl};
+pub use drained::Drained;
 
 /// A factory of locks on one node, or on a majority of several nodes.
 ///
@@ -142,6 +145,14 @@ impl LockManager {
         )
     }
 
+    /// Returns a request to lead: to run work in one process at a time, and in another one when that process stops or dies.
+    /// See [`LeadRequest::run`].
+    ///
+    /// `name` is the key of the leader's lock: a text, or a [`LockKey`](crate::LockKey).
+    pub fn lead(&self, name: impl AsRef<str>) -> LeadRequest {
+        LeadRequest::new(self.lock(name))
+    }
+
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
     /// readiness probe. Sends nothing to the nodes. An idle manager sends nothing either, so it notices a server that keeps its
     /// connection and does not answer only at its next use.
@@ -158,12 +169,13 @@ impl LockManager {
     ///
     /// False while every acquisition fails: [`is_available`](Self::is_available) is false, the
     /// [`restart_guard`](LockManagerBuilder::restart_guard) keeps too many nodes from granting locks, or the manager was
-    /// shut down. A Redis Cluster counts as long as one of its masters grants locks.
+    /// [drained](Self::drain) or shut down. A Redis Cluster counts as long as one of its masters grants locks.
     ///
     /// A service that cannot work without new locks may report it as not ready then. Its running requests
     /// keep their locks.
     pub fn is_granting(&self) -> bool {
-        self.context.ballot.home.check_open().is_ok() && self.context.ballot.is_granting()
+        let home = &self.context.ballot.home;
+        home.check_open().is_ok() && !home.drain.has_begun() && self.context.ballot.is_granting()
     }
 
     /// Waits until a quorum of nodes is available, as far as this process knows. Returns at once if it
@@ -192,6 +204,64 @@ impl LockManager {
         &self.context.log_limit
     }
 
+    /// Begins to drain this manager and all its clones: nobody gets a lock any more, and holders finish their work. Call it
+    /// when the process is told to stop, and [`shutdown`](Self::shutdown) after the last handler has ended.
+    ///
+    /// The drain begins with this call, and does not end. From then on
+    ///
+    /// * new requests, and those that wait, fail with [`LockError::Draining`](crate::LockError::Draining), which is answered
+    ///   with 503 and `Retry-After`. A request to the nodes that is under way may still be granted;
+    /// * held locks stay valid and are renewed, until their guards are dropped or released. Detached work goes on;
+    /// * a caller that holds another lock of this manager is still served, and also waits, so that its work can end. The
+    ///   holder is known by its [`scope`](crate::scope()), such as a web request behind a layer. Without a scope it is known
+    ///   by the Tokio task that has acquired the lock; the code outside of spawned tasks, such as that of `block_on`, counts
+    ///   as one task;
+    /// * released locks are not handed over in this process: waiters of other processes are notified, and get them;
+    /// * [leaders](Self::lead) resign;
+    /// * [`is_granting`](Self::is_granting) returns false.
+    ///
+    /// The returned future resolves when this manager holds no lock any more. Await it where nothing else waits for the
+    /// holders, such as for tasks that lock by hand, and limit its time: it waits for every guard. A web service need not
+    /// await it, because its server waits for the handlers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::{LockError, LockManager};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.lock("order:42").acquire().await?;
+    /// let worker = tokio::spawn(async move {
+    ///     // ... work ...
+    ///     guard.release().await
+    /// });
+    ///
+    /// let drained = locks.drain();
+    /// let refused = tokio::spawn(locks.lock("order:43").acquire()).await?;
+    /// assert!(matches!(refused, Err(LockError::Draining)));
+    /// drained.await;
+    /// worker.await??;
+    /// locks.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe. Dropping the future only stops the waiting.
+    pub fn drain(&self) -> Drained {
+        let Context { ballot, queues, .. } = &*self.context;
+        if ballot.home.drain.begin() {
+            let held = queues.holders(|_| true);
+            tracing::info!(
+                held,
+                "the lock manager is draining: holders finish their work, and nobody else gets a lock"
+            );
+            queues.wake_all();
+        }
+        Drained::new(Arc::clone(&self.context))
+    }
+
     /// Shuts down this manager and all its clones.
     ///
     /// From then on every acquisition fails with [`LockError::ShutDown`](crate::LockError::ShutDown).
@@ -201,7 +271,7 @@ impl LockManager {
     /// on the nodes](crate::LockGuard::keep_until_expiry) until their leases run out. Waits for the
     /// releases in progress, at most for the [`connect_timeout`](LockManagerBuilder::connect_timeout).
     ///
-    /// Call it last, when the server has stopped and no handler runs. The lock of a guard that is
+    /// Call it last, when the server has stopped and no handler runs. [`drain`](Self::drain) lets that happen soon. The lock of a guard that is
     /// dropped while the [runtime](Self#runtime) of the manager ends stays on the servers until
     /// its lease runs out.
     ///

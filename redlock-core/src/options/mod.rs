@@ -115,7 +115,7 @@ impl LockOptions {
 pub enum WaitTime {
     /// At most this time, up to 7 days. Zero makes one attempt.
     UpTo(Duration),
-    /// No limit. The caller, or its client, may give up long before the lock is free.
+    /// No limit, also while no quorum of nodes answers: see [`LockRequest::wait_forever`](crate::LockRequest::wait_forever).
     Forever,
 }
 

@@ -126,8 +126,17 @@ macro_rules! lock_option_setters {
             $end
         }
 
-        /// Lets the caller wait without a limit while another holder has the lock. The caller, or its client, may give
-        /// up long before the lock is free.
+        /// Lets the caller wait without a limit: while another holder has the lock, and while no quorum of nodes answers,
+        /// also if that is so when the wait begins, or because the nodes refuse the password. The log has a line when the
+        /// wait meets an outage, and when the outage is over. The caller, or its client, may give up long before the lock
+        /// is free.
+        ///
+        /// The wait ends without the lock by a [drain](crate::LockManager::drain), a
+        /// [shutdown](crate::LockManager::shutdown), the end of the [runtime](crate::LockManager#runtime), a
+        /// [foreign key](crate::LockError::ForeignKey), a full [queue](crate::LockError::TooManyWaiters), a lock of the
+        /// [same scope](crate::LockError::AlreadyHeld), and by mistakes that
+        /// [`connect`](crate::LockManagerBuilder::connect) refuses too: a right that the user of the nodes lacks
+        /// ([`NodeError::NotPermitted`](crate::NodeError::NotPermitted)), or the same server twice.
         pub $($const)? fn wait_forever(mut $self) -> Self {
             $options.wait_time = ::core::option::Option::Some($crate::WaitTime::Forever);
             $end

@@ -252,9 +252,9 @@ impl KeyQueue {
     }
 
     /// Notifies the waiters of a scope that holds the lock now. Otherwise they would wait for themselves.
-    pub(super) fn wake_scope(&self, scope: Option<usize>) {
+    pub(super) fn wake_scope(&self, scope: Option<u64>) {
         if scope.is_some() {
-            let own = self.waiters().filter(|waiter| waiter.options.scope == scope);
+            let own = self.waiters().filter(|waiter| waiter.options.caller.scope == scope);
             own.for_each(|waiter| waiter.changed.notify_one());
         }
     }

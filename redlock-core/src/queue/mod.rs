@@ -30,6 +30,12 @@ pub(crate) use wait::Step;
 pub(crate) use waiter::WaiterOptions;
 
 #[cfg(test)]
+#[cfg(feature = "test-util")]
+mod drain_tests;
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod endless_tests;
+#[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]

@@ -33,6 +33,8 @@ pub(crate) struct Place<'a> {
     pub(super) patience: Patience,
     /// Since when the caller has waited for a holder, and not only for the nodes. `None` for a new caller.
     pub(super) waiting_since: Option<Instant>,
+    /// Since when a waiter without a limit has waited for the nodes in the present outage.
+    pub(super) outage_since: Option<Instant>,
     /// The pauses in the present outage.
     pub(super) outage_backoff: Option<Backoff>,
     /// When a lock of several keys last went on to the queue of another key.
@@ -77,6 +79,7 @@ impl<'a> Place<'a> {
             backoff: Backoff::new(),
             patience: Patience::new(spec.mode()),
             waiting_since: None,
+            outage_since: None,
             outage_backoff: None,
             moved: None,
             not_before: None,
@@ -151,7 +154,8 @@ impl<'a> Place<'a> {
     }
 
     /// Records that the caller has the lock.
-    pub(crate) fn acquired(&self) {
+    pub(crate) fn acquired(&mut self) {
+        self.end_outage();
         if let Some(fair) = &self.fair {
             fair.take_first();
         }

@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::key_queue::KeyQueue;
 use super::waiter::{Waiter, WaiterState};
 use crate::ballot::Ballot;
+use crate::caller_id::CallerId;
 use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{ByDialect, LockSpec, Mode};
+use crate::log_limit::LogLimit;
 use crate::random::hash_state;
 
 /// The queues of the locks in one dialect.
@@ -36,6 +38,8 @@ pub(crate) struct Queues {
     pub(super) outage_grace: Duration,
     /// Cancelled when the manager is shut down, or its runtime has ended.
     pub(super) closed: CancellationToken,
+    /// Limits how often waits in an outage are logged.
+    pub(super) log_limit: Arc<LogLimit>,
 }
 
 /// The permit to release a lock on the nodes, issued if the lock was not handed over. Dropping the permit
@@ -58,10 +62,16 @@ impl ReleasePermit<'_> {
 }
 
 impl Queues {
-    pub(crate) fn new(ballot: Ballot, max_waiters: usize, outage_grace: Duration) -> Self {
+    pub(crate) fn new(
+        ballot: Ballot,
+        max_waiters: usize,
+        outage_grace: Duration,
+        log_limit: Arc<LogLimit>,
+    ) -> Self {
         let state = hash_state();
         let by_key = array::from_fn(|_| Mutex::new(HashMap::with_hasher(state.clone())));
-        Self { by_key, ballot, max_waiters, outage_grace, closed: CancellationToken::new() }
+        let closed = CancellationToken::new();
+        Self { by_key, ballot, max_waiters, outage_grace, closed, log_limit }
     }
 
     /// Locks the queues of the dialect of `spec`.
@@ -94,17 +104,45 @@ impl Queues {
         })
     }
 
+    /// Returns an error during a drain, unless the scope or the task of the caller holds a lock: its work could not go on to
+    /// its end without further locks.
+    #[inline]
+    pub(crate) fn check_drain(&self, caller: impl FnOnce() -> CallerId) -> Result<(), LockError> {
+        if self.ballot.home.drain.has_begun() && !self.is_holder(caller()) {
+            return Err(LockError::Draining);
+        }
+        Ok(())
+    }
+
+    fn is_holder(&self, caller: CallerId) -> bool {
+        self.holders(|held| held.caller().is_same(caller)) > 0
+    }
+
+    /// Returns how many locks of this process meet the condition. A lock of several keys counts for each of them.
+    pub(crate) fn holders(&self, condition: impl Fn(&Held) -> bool) -> usize {
+        let count =
+            |queue: &KeyQueue| queue.holders().iter().filter(|held| condition(held)).count();
+        self.by_key.iter().map(|by_key| by_key.lock().values().map(count).sum::<usize>()).sum()
+    }
+
+    /// Notifies all waiters after a drain or a shutdown has begun.
+    pub(crate) fn wake_all(&self) {
+        for by_key in &self.by_key {
+            let by_key = by_key.lock();
+            let waiters = by_key.values().flat_map(KeyQueue::waiters);
+            waiters.for_each(|waiter| waiter.changed.notify_one());
+        }
+    }
+
     /// Ends all waiting, and lets the attendants of the fair queues remove their tickets, after a shutdown has begun or the
     /// runtime has ended. Returns the locks that this process holds, including locks that were handed over and not taken
     /// yet.
     pub(crate) fn close(&self) -> Vec<Arc<Held>> {
         self.closed.cancel();
+        self.wake_all();
         let mut held = Vec::new();
         for by_key in &self.by_key {
-            for queue in by_key.lock().values() {
-                queue.waiters().for_each(|waiter| waiter.changed.notify_one());
-                held.extend_from_slice(queue.holders());
-            }
+            by_key.lock().values().for_each(|queue| held.extend_from_slice(queue.holders()));
         }
         held
     }
@@ -115,7 +153,7 @@ impl Queues {
     ///
     /// Returns the refusal because of a valid lock of this process that conflicts with it: the nodes have forgotten a lock on
     /// which its holder still relies.
-    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<usize>) -> Result<(), LockError> {
+    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<u64>) -> Result<(), LockError> {
         let spec = held.attempt().spec();
         let conflict = |key: &LockKey, queue: &KeyQueue| {
             let (_, remaining) = queue.conflict(spec.mode())?;
@@ -148,7 +186,7 @@ impl Queues {
     }
 
     /// Records that a waiter of this scope has taken the lock that was handed over to it.
-    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<usize>) {
+    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<u64>) {
         let spec = held.attempt().spec();
         if scope.is_some()
             && let Some(queue) = self.lock(spec).get(spec.key())
@@ -167,17 +205,18 @@ impl Queues {
 
     /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded.
     /// Otherwise returns the permit to release the lock on the nodes. A lock of several keys is never handed
-    /// over, because the first waiters of its queues are different callers.
+    /// over, because the first waiters of its queues are different callers. During a drain, other processes are next.
     pub(crate) fn hand_over_or_permit<'a>(
         &'a self,
         held: &'a Arc<Held>,
     ) -> Option<ReleasePermit<'a>> {
         let spec = held.attempt().spec();
+        let may_hand_over = !spec.has_several_keys() && !self.ballot.home.drain.has_begun();
         let (mut by_key, mut subscribed) = (self.lock(spec), false);
         for key in spec.keys() {
             let Some(queue) = by_key.get_mut(key) else { continue };
             subscribed |= queue.subscribes();
-            if !spec.has_several_keys() && queue.hand_over(held, self.ballot.node_timeout) {
+            if may_hand_over && queue.hand_over(held, self.ballot.node_timeout) {
                 return None;
             }
         }
@@ -242,5 +281,7 @@ impl Drop for ReleasePermit<'_> {
             queue.wake_first_after(self.held);
             remove_if_unused(entry);
         }
+        drop(by_key);
+        self.queues.ballot.home.drain.record_end();
     }
 }

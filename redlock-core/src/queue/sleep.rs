@@ -30,8 +30,8 @@ pub(crate) enum Pause {
     Yield(Duration),
     /// Its subscription to the releases is not in effect yet.
     Subscribe,
-    /// No quorum of nodes answers. The waiter gives up with this error at this time.
-    Outage(Box<LockError>, Instant),
+    /// No quorum of nodes answers. The waiter gives up with this error at this time, if there is one.
+    Outage(Box<LockError>, Option<Instant>),
 }
 
 /// The event that has ended a sleep.
@@ -129,18 +129,32 @@ impl Place<'_> {
                 () = self.subscribe(left) => Wake::Subscribed,
                 () = self.ended() => Wake::Notified,
             },
-            Pause::Outage(_, until) => {
+            Pause::Outage(error, until) => {
+                let is_first = self.outage_backoff.is_none();
                 // The pause comes first: a node may appear to be up for a moment after its connection has broken, and
                 // a frozen node always appears to be up.
                 let pause = self.outage_backoff.get_or_insert_with(Backoff::new).pause();
                 let ballot = &self.queues.ballot;
                 let back = async {
+                    if is_first
+                        && until.is_none()
+                        && let Some(votes) = error.votes()
+                    {
+                        // A server that is back is used at once.
+                        ballot.reconnect(&self.waiter.spec, votes, ballot.node_timeout).await;
+                    }
                     sleep(pause).await;
                     ballot.quorum_recovered().await;
                 };
+                let is_over = async {
+                    match until {
+                        Some(until) => sleep_until(*until).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     biased;
-                    () = sleep_until(*until) => Wake::Timer,
+                    () = is_over => Wake::Timer,
                     () = changed => Wake::Notified,
                     () = back => Wake::QuorumIsBack,
                 }
@@ -148,10 +162,11 @@ impl Place<'_> {
         }
     }
 
-    /// Resolves when a lock is handed over to the waiter, or at a shutdown.
+    /// Resolves when a lock is handed over to the waiter, at a shutdown, or when a drain ends the wait.
     async fn ended(&self) {
         while !matches!(self.waiter.state(), WaiterState::HandedOver(_))
             && !self.queues.closed.is_cancelled()
+            && self.check_drain().is_ok()
         {
             self.waiter.changed.notified().await;
         }

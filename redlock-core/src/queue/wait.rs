@@ -18,6 +18,8 @@ use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::jitter::jitter;
 use crate::lease::Held;
 use crate::lock::Mode;
+use crate::log_limit::LogLimit;
+use crate::log_limited;
 use crate::quorum::quorum;
 
 /// A wait in one queue that was shorter than this did not wait for a holder.
@@ -54,6 +56,7 @@ impl Place<'_> {
     /// is in its way.
     pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Step, LockError> {
         loop {
+            self.check_drain()?;
             let is_over = left(deadline).is_zero();
             match self.look(is_over) {
                 Look::Step(step) => return Ok(step),
@@ -179,7 +182,9 @@ impl Place<'_> {
         error: LockError,
         deadline: Option<Instant>,
     ) -> Result<Option<Pause>, LockError> {
-        if is_outage(&error) {
+        // Slow nodes do not end a wait without a limit either.
+        let is_too_slow = matches!(error, LockError::TimedOut { .. });
+        if is_outage(&error) || is_too_slow && self.waiter.options.is_endless {
             return self.no_quorum(error, deadline);
         }
         let now = Instant::now();
@@ -192,7 +197,7 @@ impl Place<'_> {
             }
         };
         self.waiting_since.get_or_insert(now);
-        self.outage_backoff = None;
+        self.end_outage();
         self.record_quorum();
         if left(deadline).is_zero() {
             return Err(error);
@@ -257,7 +262,8 @@ impl Place<'_> {
 
     /// Records that no quorum of nodes has answered, and chooses the pause.
     ///
-    /// Only a caller that waited before the outage began keeps its place. A new caller fails within one round.
+    /// Only a caller that waited before the outage began keeps its place for the grace. A new caller fails within one
+    /// round. A caller without a limit waits for the end of the outage, whenever it has begun.
     pub(super) fn no_quorum(
         &mut self,
         error: LockError,
@@ -265,16 +271,63 @@ impl Place<'_> {
     ) -> Result<Option<Pause>, LockError> {
         let votes = error.votes().cloned().unwrap_or_default();
         let begun = self.last_ask.begun;
+        let is_endless = self.waiter.options.is_endless && is_transient(&votes);
+        if is_endless && self.at.is_none() {
+            self.move_to(0)?;
+            // A drain or a shutdown that begins from now on notifies the waiter.
+            self.check_drain()?;
+            self.queues.ballot.home.check_open()?;
+        }
         let since = self.with_queue(|queue| queue.record_outage(begun, &votes)).unwrap_or(begun);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
-        if !waited_before || !is_transient(&votes) {
+        if !is_endless && (!waited_before || !is_transient(&votes)) {
             return Err(error);
         }
         self.ask.skip_lookup = false;
-        let until = since + self.queues.outage_grace;
-        let until = deadline.map_or(until, |deadline| deadline.min(until));
-        let is_first = self.set_if_first(WaiterState::Refused);
-        Ok(is_first.then(|| Pause::Outage(Box::new(error), until)))
+        let until = (!is_endless).then(|| {
+            let until = since + self.queues.outage_grace;
+            deadline.map_or(until, |deadline| deadline.min(until))
+        });
+        if !self.set_if_first(WaiterState::Refused) {
+            return Ok(None);
+        }
+        if is_endless {
+            self.begin_outage(&error, &votes);
+        }
+        Ok(Some(Pause::Outage(Box::new(error), until)))
+    }
+
+    /// Records, and logs once for each outage, that a waiter without a limit waits for the nodes.
+    fn begin_outage(&mut self, error: &LockError, votes: &Votes) {
+        if self.outage_since.is_none() {
+            self.outage_since = Some(Instant::now());
+            log_limited!(
+                self.queues.log_limit, "waits in an outage", LogLimit::failed_node(votes), warn,
+                error = %error.diagnostics(),
+                "a caller waits for a lock without a limit, and goes on to wait until a quorum of nodes answers"
+            );
+        }
+    }
+
+    /// Records that the nodes have answered the waiter. Logs the end of an outage of which it has logged the begin.
+    pub(super) fn end_outage(&mut self) {
+        self.outage_backoff = None;
+        if let Some(since) = self.outage_since.take() {
+            log_limited!(
+                self.queues.log_limit, "waited in an outage", "", info,
+                lock = %self.key(), outage = ?since.elapsed(),
+                "a quorum of nodes has answered a caller that waits for a lock without a limit"
+            );
+        }
+    }
+
+    /// Returns an error if a drain ends the wait. A lock that was handed over before is taken.
+    pub(super) fn check_drain(&self) -> Result<(), LockError> {
+        let refused = self.queues.check_drain(|| self.waiter.options.caller);
+        refused.or_else(|refused| match self.waiter.state() {
+            WaiterState::HandedOver(_) => Ok(()),
+            _ => Err(refused),
+        })
     }
 
     /// Sets the state of the first waiter. Every other waiter waits in its place again. Returns whether the waiter is the

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::fair::Tickets;
+use crate::caller_id::CallerId;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 
@@ -21,8 +22,9 @@ pub(crate) struct WaiterOptions {
     pub(crate) accepts_hand_over: bool,
     /// Whether the waiter needs a fencing token.
     pub(crate) fenced: bool,
-    /// The scope in which the caller waits, if any.
-    pub(crate) scope: Option<usize>,
+    /// Whether the waiter waits without a limit, also while no quorum of nodes answers.
+    pub(crate) is_endless: bool,
+    pub(crate) caller: CallerId,
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.
     pub(crate) since: Instant,
     /// The fair queue in which the caller waits, if any.

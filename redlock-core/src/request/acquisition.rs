@@ -77,6 +77,7 @@ impl Acquisition {
     /// Acquires the lock, or shares a lock of the same scope without extending it.
     pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
         self.context.ballot.home.check_open()?;
+        self.context.queues.check_drain(scope::caller)?;
         self.context.enter();
         if let Some(guard) = self.share_in_scope()? {
             return Ok(guard);
@@ -116,7 +117,16 @@ impl Acquisition {
         let left =
             deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         let limit = left.min(self.context.connect_timeout);
-        !limit.is_zero() && self.context.ballot.reconnect(&self.spec, votes, limit).await
+        let Context { ballot, .. } = &*self.context;
+        if limit.is_zero() {
+            return false;
+        }
+        tokio::select! {
+            biased;
+            may_ask = ballot.reconnect(&self.spec, votes, limit) => may_ask,
+            // The next look at the queue refuses the caller, unless it holds another lock.
+            () = ballot.home.drain.begun() => true,
+        }
     }
 
     /// Waits for the lock. `None` as deadline waits without a limit.
@@ -128,7 +138,10 @@ impl Acquisition {
         if self.options.fair && !place.is_in_queue() && self.context.ballot.has_quorum() {
             // The outage may be over, and an attempt would overtake the callers before it. Boxed, because the future would
             // enlarge the futures of requests that are not fair.
-            Box::pin(self.context.fair.is_occupied(&self.spec)).await?;
+            let is_occupied = Box::pin(self.context.fair.is_occupied(&self.spec)).await;
+            if !self.is_endless() {
+                is_occupied?;
+            }
             place.move_to(0)?;
         }
         loop {
@@ -160,6 +173,11 @@ impl Acquisition {
         }
     }
 
+    /// Returns whether the caller waits without a limit, also through outages.
+    fn is_endless(&self) -> bool {
+        matches!(self.options.wait_time, Some(WaitTime::Forever))
+    }
+
     /// Joins the queue of this process.
     fn join(&self) -> Result<Place<'_>, LockError> {
         let Self { context, spec, options } = self;
@@ -169,7 +187,8 @@ impl Acquisition {
             accepts_hand_over: options.min_hold.is_none()
                 && (!options.fenced || self.context.can_confirm()),
             fenced: options.fenced,
-            scope: scope::current(),
+            is_endless: self.is_endless(),
+            caller: scope::caller(),
             since: Instant::now(),
             fair: fair.as_ref().map(|fair| Arc::clone(&fair.tickets)),
         };

@@ -39,7 +39,7 @@ impl Acquisition {
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
         let Self { context, options, .. } = self;
-        let held = Held::new(attempt, &context.log_limit);
+        let held = Held::new(attempt, scope::caller(), &context.log_limit);
         if let Some(token) = grant.token {
             held.set_token(token);
         }

@@ -5,6 +5,9 @@ pub(crate) mod detached;
 #[cfg(test)]
 mod detached_tests;
 mod grant;
+pub(crate) mod lead;
+#[cfg(test)]
+mod lead_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod mark_tests;
@@ -114,6 +117,8 @@ impl LockRequest {
     /// nodes had refused it or because it queued behind another caller, keeps its place
     /// for up to the manager's [`outage_grace`](crate::LockManagerBuilder::outage_grace). After that it
     /// fails with [`LockError::Unavailable`].
+    ///
+    /// A caller that [waits without a limit](Self::wait_forever) waits through outages, whenever they begin.
     ///
     /// The last attempt may end after the `wait_time`, because the caller waits for the nodes' replies
     /// to it. If nodes are silent, that takes up to the manager's

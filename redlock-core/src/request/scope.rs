@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
+use crate::caller_id::CallerId;
 use crate::lease::{Held, HoldState};
 use crate::lock::LockSpec;
 use crate::queue::Queues;
@@ -94,13 +96,31 @@ impl<F> fmt::Debug for Scoped<F> {
     }
 }
 
-/// The locks that a scope holds, each with its manager. They are few enough for a linear search.
-type Scope = Mutex<SmallVec<[(usize, Weak<Held>); 1]>>;
+/// The state of a scope.
+struct Scope {
+    /// No other scope of this process has it. A guard may outlive its scope, so an address would not do.
+    id: u64,
+    /// The locks that the scope holds, each with its manager. They are few enough for a linear search.
+    held: Mutex<HeldLocks>,
+}
 
-/// Returns the id of the current scope, its address; `None` outside of any scope. A waiter that has outlived its scope may
-/// have the id of a later one, and is woken without need.
-pub(crate) fn current() -> Option<usize> {
-    SCOPE.try_with(|scope| Arc::as_ptr(scope).addr()).ok()
+type HeldLocks = SmallVec<[(usize, Weak<Held>); 1]>;
+
+impl Default for Scope {
+    fn default() -> Self {
+        static SCOPES: AtomicU64 = AtomicU64::new(0);
+        Self { id: SCOPES.fetch_add(1, Ordering::Relaxed), held: Mutex::default() }
+    }
+}
+
+/// Returns the id of the current scope; `None` outside of any scope.
+pub(crate) fn current() -> Option<u64> {
+    SCOPE.try_with(|scope| scope.id).ok()
+}
+
+/// Returns the caller that runs now.
+pub(crate) fn caller() -> CallerId {
+    CallerId::in_scope(current())
 }
 
 /// Returns whether the caller is in a scope. No public API.
@@ -117,7 +137,7 @@ fn id(queues: &Arc<Queues>) -> usize {
 /// Returns the lock of the current scope that has a key of this spec, whatever its mode is.
 pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
     let find = |scope: &Arc<Scope>| {
-        let all = scope.lock();
+        let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
         of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
             spec.common_key(held.attempt().spec()).is_some()
@@ -131,7 +151,7 @@ pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
 /// Records that the current scope, if there is one, holds a lock.
 pub(crate) fn record(queues: &Arc<Queues>, held: &Arc<Held>) {
     let _ = SCOPE.try_with(|scope| {
-        let mut all = scope.lock();
+        let mut all = scope.held.lock();
         all.retain(|(_, held)| held.strong_count() > 0);
         all.push((id(queues), Arc::downgrade(held)));
     });
@@ -186,7 +206,7 @@ mod tests {
                 let guard = locks.lock(format!("order:{number}")).try_acquire().await.unwrap();
                 guard.release().await.unwrap();
             }
-            let remembered = SCOPE.with(|scope| scope.lock().len());
+            let remembered = SCOPE.with(|scope| scope.held.lock().len());
             assert!(remembered <= 10, "{remembered}");
         })
         .await;

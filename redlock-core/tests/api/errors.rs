@@ -153,6 +153,7 @@ fn an_error_gives_access_to_its_key_and_its_votes() {
         (LockError::already_held(key()), "the lock is already held by the same request"),
         (InvalidOption::new("expire", "1ms", "longer").into(), "expire is 1ms, but must be longer"),
         (LockKey::new("").unwrap_err().into(), "invalid lock key: the lock key is empty"),
+        (LockError::Draining, "the lock manager is draining, and grants no new locks"),
         (LockError::ShutDown, "the lock manager was shut down"),
         (
             LockError::RuntimeEnded,

@@ -2,6 +2,7 @@
 //! output with the text. More tests of `index` are in `http/services.rs`, of `fencing` in `interop/postgres.rs`,
 //! and of Redisson itself in `interop/redisson.rs`.
 
+mod leader;
 mod modes;
 mod renewal;
 mod shop;

@@ -20,6 +20,8 @@ pub(super) struct Worker {
     /// The drift of the client's clock, in millionths.
     pub(super) drift: i32,
     pub(super) locks: LockManager,
+    /// When the client drains its locks, because it is told to stop.
+    pub(super) drains_at: Option<Duration>,
     pub(super) random: SmallRng,
 }
 
@@ -46,8 +48,15 @@ impl Worker {
         while self.world.trace.elapsed() < self.world.plan.length {
             self.pause().await;
             self.wait_out_idle_time().await;
+            if self.is_draining() {
+                drop(self.locks.drain());
+            }
             self.turn().await;
         }
+    }
+
+    fn is_draining(&self) -> bool {
+        self.drains_at.is_some_and(|at| self.world.trace.elapsed() >= at)
     }
 
     /// Waits for a random time, or in a crowd until the next moment at which all workers begin.
@@ -118,7 +127,7 @@ impl Worker {
         // One caller in eight abandons the acquisition early.
         let patience = self.random.random_ratio(1, 8);
         let patience = if patience { self.millis(0, 80) } else { Duration::from_secs(60) };
-        let begun = Instant::now();
+        let (begun, is_draining) = (Instant::now(), self.is_draining());
         let is_writer = hold == Hold::Exclusive;
         let waiting: Vec<_> = keys.iter().filter(|_| is_writer).collect();
         let waiting: Vec<_> = waiting.into_iter().map(|key| world.waiting_writer(key)).collect();
@@ -150,6 +159,11 @@ impl Worker {
         }
         world.count(hold, took, &acquired);
         match acquired {
+            Ok(Err(LockError::Draining)) if self.is_draining() => {}
+            // The worker held nothing before.
+            Ok(result) if is_draining => {
+                self.violation(&format!("was not refused during a drain: {result:?}"));
+            }
             Ok(Ok((guard, number))) => self.hold(guard, hold, number, lease, renewed).await,
             Ok(Err(
                 LockError::Contended { .. }

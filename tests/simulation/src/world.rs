@@ -169,6 +169,10 @@ impl World {
         let clock = move || start.elapsed().mul_f64(rate);
         let connected = simulation::connect(builder.urls(&urls), clock, dial).await;
         let locks = connected.expect("no fault before the connect");
+        // Some clients are told to stop before the end.
+        let drains =
+            number == 0 && plan.seed % 4 == 0 && plan.longest_wait.is_none() && plan.beat.is_none();
+        let drains_at = drains.then(|| plan.length * 4 / 5);
         let spawn = |index: usize| {
             let seed = plan.seed ^ ((number as u64 + 1) << 32) ^ ((index as u64 + 1) << 48);
             let worker = Worker {
@@ -177,6 +181,7 @@ impl World {
                 client: number,
                 drift,
                 locks: locks.clone(),
+                drains_at,
                 random: SmallRng::seed_from_u64(seed),
             };
             work.spawn(worker.work())

@@ -78,15 +78,20 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
     if lacks_resp3(&message) {
         return NodeError::Server(format!("{NO_RESP3} (it replied to HELLO 3: {message})").into());
     }
-    let refusals = ["WRONGPASS", "NOAUTH", "NOPERM"];
-    let refused = refusals.iter().any(|refusal| message.contains(refusal));
-    if refused {
+    if refuses_login(&message) {
+        NodeError::Credentials(message)
+    } else if message.contains("NOPERM") {
         NodeError::NotPermitted(message)
     } else if matches!(error.kind(), ErrorKind::Server(_)) {
         NodeError::Server(message)
     } else {
         NodeError::NotConnected(message)
     }
+}
+
+/// Returns whether a server has refused the user or the password of this client.
+pub(super) fn refuses_login(message: &str) -> bool {
+    message.contains("WRONGPASS") || message.contains("NOAUTH")
 }
 
 /// Returns whether a server has refused to speak RESP3: it does not know the command, or not this version.

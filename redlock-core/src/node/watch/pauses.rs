@@ -17,8 +17,8 @@ const LONGEST: Duration = Duration::from_millis(320);
 /// The longest pause after an error of the credentials or of TLS. The first pauses are short, so that a rotation of
 /// files or passwords is a short outage. If the error persists, a person has to repair the configuration.
 const LONGEST_WITHOUT_ACCESS: Duration = Duration::from_secs(5);
-/// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
-/// the manager already uses this server.
+/// The pause after an error that is likely to persist: the user lacks a right, or another node of the manager already
+/// uses this server.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// After a connection that lasted for less than this, the pauses go on growing.
 pub(crate) const SHORT_LIVED: Duration = Duration::from_secs(1);
@@ -51,6 +51,12 @@ impl Pauses {
         if lasted >= SHORT_LIVED {
             self.next = Duration::ZERO;
         }
+    }
+
+    /// Records that the server has refused the login. The first pause is as long as the later ones.
+    #[cfg(feature = "redis")]
+    pub(crate) fn record_refusal(&mut self) {
+        self.next = AFTER_REFUSAL;
     }
 
     /// Pauses before the next attempt to connect. There is at most one attempt in the time of the shortest pause.
@@ -152,7 +158,7 @@ mod tests {
         for error in [NodeError::Credentials("no file".into()), NodeError::Tls("expired".into())] {
             assert_eq!(pauses(&error), expected, "{error}");
         }
-        assert_eq!(pauses(&NodeError::NotPermitted("WRONGPASS".into())), [5000; 12]);
+        assert_eq!(pauses(&NodeError::NotPermitted("NOPERM".into())), [5000; 12]);
     }
 
     #[test]

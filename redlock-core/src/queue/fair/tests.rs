@@ -43,7 +43,7 @@ fn occupy(nodes: &[Arc<FakeNode>]) {
 }
 
 fn fair(locks: &LockManager) -> LockRequest {
-    locks.lock("a").expire(10 * SECOND).fair(true).wait_forever()
+    locks.lock("a").expire(10 * SECOND).fair(true).wait_time(24 * 3600 * SECOND)
 }
 
 type Order = Arc<Mutex<Vec<usize>>>;

@@ -138,12 +138,13 @@ impl Endpoint {
 
     /// Adds the address to the error of a server that was announced. The name of its node says nothing about it.
     pub(crate) fn explain(&self, mut error: NodeError) -> NodeError {
-        use NodeError::{ConnectionBroke, NotConnected, NotPermitted, Server, Tls};
+        use NodeError::{ConnectionBroke, Credentials, NotConnected, NotPermitted, Server, Tls};
         let Some(announcer) = &self.announcer else { return error };
         let label = format!("{} (announced by {announcer}): ", self.name);
         if let NotConnected(reason)
         | ConnectionBroke(reason)
         | Server(reason)
+        | Credentials(reason)
         | NotPermitted(reason)
         | Tls(reason) = &mut error
         {
@@ -474,7 +475,7 @@ mod tests {
                 Endpoint::of(&RedisUrl { login, ..url }, &server)
             };
             let error = refused_by(b"-WRONGPASS bad password 's3cret'\r\n", endpoint, HOUR).await;
-            assert_eq!(error, NodeError::NotPermitted("WRONGPASS bad password '***'".into()));
+            assert_eq!(error, NodeError::Credentials("WRONGPASS bad password '***'".into()));
         }
     }
 
@@ -487,7 +488,7 @@ mod tests {
         let (login, _) = link.renewal.as_ref().unwrap();
         let reply = serve(&mut server, "s3cret", "-WRONGPASS bad password 's3cret'\r\n", || {});
         let (error, ()) = tokio::join!(link.authenticate(login, HOUR), reply);
-        assert_eq!(error, Err(NodeError::NotPermitted("WRONGPASS bad password '***'".into())));
+        assert_eq!(error, Err(NodeError::Credentials("WRONGPASS bad password '***'".into())));
     }
 
     /// The server repeats the password in an error that no command has asked for.

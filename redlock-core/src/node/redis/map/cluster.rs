@@ -83,7 +83,8 @@ impl Refresher {
             let (state, masters) = match read {
                 Ok(read) => read,
                 Err(error) => {
-                    is_refused &= matches!(error, NodeError::NotPermitted(_));
+                    use NodeError::{Credentials, NotPermitted};
+                    is_refused &= matches!(error, NotPermitted(_) | Credentials(_));
                     continue;
                 }
             };

@@ -177,6 +177,8 @@ impl Choice {
             self.reports.iter().filter_map(|(_, report)| report.as_ref()?.as_ref().err());
         if errors.clone().any(|error| matches!(error, NodeError::NotPermitted(_))) {
             NodeError::NotPermitted(reason)
+        } else if errors.clone().any(|error| matches!(error, NodeError::Credentials(_))) {
+            NodeError::Credentials(reason)
         } else if errors.any(|error| matches!(error, NodeError::Server(_))) {
             NodeError::Server(reason)
         } else {
@@ -315,7 +317,9 @@ mod tests {
         let words = "no majority of the sentinels names a master: sentinel s1: not connected: refused; \
                      sentinel s2 names 10.0.0.1:1; sentinel s3: ERR No such master";
         assert_eq!(case.0.failure(), NodeError::Server(words.into()));
-        case.0.record(1, Err(NodeError::NotPermitted("WRONGPASS".into())));
+        case.0.record(1, Err(NodeError::Credentials("WRONGPASS".into())));
+        assert!(matches!(case.0.failure(), NodeError::Credentials(_)));
+        case.0.record(0, Err(NodeError::NotPermitted("NOPERM".into())));
         assert!(matches!(case.0.failure(), NodeError::NotPermitted(_)));
         case.report_all([None; 3]);
         assert!(matches!(case.0.failure(), NodeError::NotConnected(_)));

@@ -273,6 +273,12 @@ impl Inner {
             };
             let error = self.explain(error);
             self.set(Err(error.clone()));
+            if let NodeError::Credentials(words) = &error
+                && error::refuses_login(words)
+            {
+                // The server would only log more refusals.
+                pauses.record_refusal();
+            }
             pauses.pause(&error, &self.callers).await;
         }
     }

@@ -369,7 +369,8 @@ async fn an_operation_without_a_connection_makes_no_attempt() {
 async fn a_server_that_refuses_this_client_is_not_waited_for() {
     let refused = NodeError::NotConnected("refused".into());
     for (reason, is_waited_for) in [
-        (NodeError::NotPermitted("WRONGPASS".into()), false),
+        (NodeError::NotPermitted("NOPERM".into()), false),
+        (NodeError::Credentials("WRONGPASS".into()), false),
         (NodeError::SameServer("other".into()), false),
         (refused, true),
     ] {
