@@ -205,7 +205,7 @@ pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
-pub use options::HoldUntil;
+pub use options::{BodyMode, HoldUntil};
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use redlock_core::TlsOptions;

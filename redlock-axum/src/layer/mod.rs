@@ -20,6 +20,7 @@ pub use policy::LockPolicy;
 pub use service::LockService;
 
 use crate::error::SetupError;
+use crate::options::BodyOptions;
 use crate::rejection::{LockPlace, LockRejection};
 use crate::serve::locked::RequestLock;
 use table::Table;
@@ -99,6 +100,13 @@ pub struct LockLayer {
     locks: LockManager,
     table: Arc<Table>,
     on_reject: Option<OnReject>,
+}
+
+/// The lock of a request that has a policy.
+struct Matched {
+    lock: RequestLock,
+    place: LockPlace,
+    body: BodyOptions,
 }
 
 impl LockLayer {
@@ -225,12 +233,12 @@ impl LockLayer {
         self.table.unmatched()
     }
 
-    /// Returns the lock of a request and its place, or `None` if the request has no policy.
-    fn lock(&self, parts: &mut Parts) -> Result<Option<(RequestLock, LockPlace)>, LockRejection> {
-        let Some(policy) = self.table.select(parts)? else { return Ok(None) };
-        let place = policy.place(parts);
-        match policy.request(&self.locks, parts) {
-            Ok(lock) => Ok(Some((lock, place))),
+    /// Returns the lock of a request, or `None` if the request has no policy.
+    fn lock(&self, parts: &mut Parts) -> Result<Option<Matched>, LockRejection> {
+        let Some(checked) = self.table.select(parts)? else { return Ok(None) };
+        let (place, body) = (checked.place(parts), checked.policy.body);
+        match checked.request(&self.locks, parts) {
+            Ok(lock) => Ok(Some(Matched { lock, place, body })),
             Err(refusal) => Err(refusal.at(place)),
         }
     }

@@ -1,14 +1,23 @@
+use std::future::poll_fn;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use axum::BoxError;
+use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::Request;
+use redlock_core::__private::BufferSpace;
+use redlock_core::{LockError, LockRequest};
 use tower_service::Service;
 
-use super::LockLayer;
+use super::{LockLayer, Matched};
+use crate::extract::lock_slot::LockSlot;
+use crate::options::BodyMode;
 use crate::rejection::LockRejection;
-use crate::serve::ResponseFuture;
 use crate::serve::locked::{locked, locked_detached};
+use crate::serve::{ResponseFuture, buffered, streamed};
 
 /// Locks each request that has a policy before passing it to the inner service. Created by [`LockLayer`].
 #[derive(Debug, Clone)]
@@ -63,44 +72,140 @@ impl<S> LockService<S> {
 
 impl<S, B> Service<Request<B>> for LockService<S>
 where
-    S: Service<Request<B>, Response: IntoResponse, Error: Send, Future: Send>
+    S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send>
         + Clone
         + Send
         + 'static,
-    B: Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Response = Response;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, S::Error>;
+    type Future = ResponseFuture<S>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx)
+    /// Is always ready. The inner service is asked after the lock is acquired, so that a request that waits for its lock
+    /// takes no place of the inner service, such as one of a concurrency limit.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let (lock, place) = match self.layer.lock(&mut parts) {
-            Ok(Some(locked)) => locked,
-            Ok(None) => {
-                let request = Request::from_parts(parts, body);
-                return ResponseFuture::unlocked(self.inner.call(request));
-            }
-            Err(rejection) => return ResponseFuture::rejected(self.layer.reject(rejection)),
-        };
-        // Only the service on which `poll_ready` was called is ready, so the clone stays behind.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let layer = self.layer.clone();
-        let refuse = move |rejection: LockRejection| layer.reject(rejection.at(place));
-        let respond = |result: Result<S::Response, S::Error>| match result {
-            Ok(response) => ControlFlow::Continue(response.into_response()),
-            Err(error) => ControlFlow::Break(Err(error)),
-        };
-        let work = move || inner.call(Request::from_parts(parts, body));
-        if lock.http.detached {
-            ResponseFuture::locked(locked_detached(lock, refuse, respond, Ok, work))
-        } else {
-            ResponseFuture::locked(locked(lock, refuse, respond, Ok, work))
+        let matched = self.layer.lock(&mut parts);
+        let request = Request::from_parts(parts, Body::new(body));
+        match matched {
+            Ok(Some(matched)) => ResponseFuture::locked(serve(
+                self.layer.clone(),
+                matched,
+                self.inner.clone(),
+                request,
+            )),
+            Ok(None) => ResponseFuture::unlocked(self.inner.clone(), request),
+            Err(rejection) => ResponseFuture::rejected(self.layer.reject(rejection)),
         }
+    }
+}
+
+/// Serves a request that has a policy: reads its body, acquires its lock, and calls the service.
+async fn serve<S>(
+    layer: LockLayer,
+    matched: Matched,
+    inner: S,
+    request: Request<Body>,
+) -> Result<Response, S::Error>
+where
+    S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
+{
+    let Matched { lock, place, body } = matched;
+    let (http, has_body) = (lock.http, !request.body().is_end_stream());
+    let received = if has_body && body.mode == BodyMode::Buffer {
+        // Boxed, because the future would enlarge the futures of requests without a body.
+        Box::pin(receive(request, &lock.request, body.limit, layer.locks.body_buffers())).await
+    } else {
+        Ok(request)
+    };
+    let refuse = move |rejection: LockRejection| {
+        layer.reject(rejection.with_http_options(http).at(place.clone()))
+    };
+    let request = match received {
+        Ok(request) => request,
+        Err(rejection) => return Ok(refuse(rejection)),
+    };
+    let streamed = has_body && body.mode == BodyMode::Stream;
+    let slot = lock.slot.clone();
+    let work = move || call_under_lock(inner, request, slot, streamed);
+    if http.detached {
+        let refuse = Arc::new(refuse);
+        let respond = {
+            let refuse = Arc::clone(&refuse);
+            move |served| respond(served, &*refuse)
+        };
+        locked_detached(lock, move |rejection| refuse(rejection), respond, Ok, work).await
+    } else {
+        locked(lock, &refuse, |served| respond(served, &refuse), Ok, work).await
+    }
+}
+
+/// Reads the body of a request into memory, unless the request is refused anyway: then its client need not send the body.
+async fn receive(
+    request: Request<Body>,
+    lock: &LockRequest,
+    limit: Option<usize>,
+    space: &Arc<BufferSpace>,
+) -> Result<Request<Body>, LockRejection> {
+    match lock.refusal_at_once() {
+        Some(refusal) => Err(refusal.into()),
+        None => Ok(buffered::read(request, limit, space).await?),
+    }
+}
+
+/// The result of a service, or the rejection of a request that the service does not get, or not as a whole.
+type Served<R, E> = Result<Result<R, E>, LockRejection>;
+
+/// Waits until the service is ready, and calls it. `streamed` limits the time for the request's body.
+async fn call_under_lock<S: Service<Request<Body>>>(
+    mut inner: S,
+    mut request: Request<Body>,
+    slot: LockSlot,
+    streamed: bool,
+) -> Served<S::Response, S::Error> {
+    let handle = slot.handle();
+    let mut cut = None;
+    if streamed && let Some(handle) = handle {
+        request = request.map(|body| {
+            let (body, of_body) = streamed::limit(body, handle.clone());
+            cut = Some(of_body);
+            body
+        });
+    }
+    let mut has_waited = false;
+    let ready = poll_fn(|cx| {
+        let ready = inner.poll_ready(cx);
+        has_waited |= ready.is_pending();
+        ready
+    });
+    if let Err(error) = ready.await {
+        return Ok(Err(error));
+    }
+    if has_waited
+        && let Some(handle) = handle
+        && !handle.is_valid()
+    {
+        return Err(LockError::lost(handle.keys()[0].clone()).into());
+    }
+    let result = inner.call(request).await;
+    match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {
+        Some(rejection) => Err(rejection),
+        None => Ok(result),
+    }
+}
+
+fn respond<R: IntoResponse, E>(
+    served: Served<R, E>,
+    refuse: &impl Fn(LockRejection) -> Response,
+) -> ControlFlow<Result<Response, E>, Response> {
+    match served {
+        Ok(Ok(response)) => ControlFlow::Continue(response.into_response()),
+        Ok(Err(error)) => ControlFlow::Break(Err(error)),
+        Err(rejection) => ControlFlow::Break(Ok(refuse(rejection))),
     }
 }

@@ -94,6 +94,10 @@ where
             Ok(guard) => guard,
             Err(error) => return refuse(error.into()),
         };
+        // The task of detached work may begin late.
+        if let Err(lost) = guard.check_before_work() {
+            return refuse(lost.into());
+        }
         slot.fill(guard.handle());
         let watch = LossWatcher::new(&guard, on_lost);
         let result = match AbortOnLoss::new(watch, work()).await {
@@ -108,6 +112,8 @@ where
                     HeldResponse::Ended(response, guard) => (Continue(response), guard),
                 }
             }
+            // A lost lock has no release to wait for.
+            Break(output) if !guard.is_valid() => return output,
             result => (result, guard),
         };
         guard.release_or_log().await;

@@ -86,6 +86,21 @@ impl LockRequest {
         Acquisition::new(self.clone()).map(drop)
     }
 
+    /// Returns the error with which [`acquire`](Self::acquire) would fail now, without asking the nodes and without waiting:
+    /// the manager is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
+    /// For front ends that prepare an acquisition. No public API.
+    #[doc(hidden)]
+    pub fn refusal_at_once(&self) -> Option<LockError> {
+        let mut timer = AcquisitionTimer::start();
+        let refusal =
+            Acquisition::new(self.clone()).and_then(|acquisition| acquisition.look()).err();
+        match &refusal {
+            Some(error) => timer.set_outcome(Some(error)),
+            None => timer.cancel(),
+        }
+        refusal
+    }
+
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time).
     ///
     /// # Errors
@@ -339,6 +354,8 @@ where
     F: FnOnce(LockHandle) -> Fut,
     Fut: Future,
 {
+    // The task of detached work may begin late.
+    guard.check_before_work()?;
     let handle = guard.handle();
     let watch = LossWatcher::new(&handle, on_lost);
     // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
