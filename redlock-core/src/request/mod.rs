@@ -415,6 +415,31 @@ mod tests {
         drop(request.try_acquire().await.unwrap());
     }
 
+    /// A layer reads the body of a request only if the request may get its lock.
+    #[tokio::test]
+    async fn a_request_knows_without_the_nodes_whether_it_would_be_refused_now() {
+        let locks = LockManager::in_memory();
+        let look = |request: LockRequest| request.refusal_at_once();
+        assert!(look(locks.lock("a")).is_none());
+        let guard = locks.lock("a").try_acquire().await.unwrap();
+        assert!(look(locks.lock("a")).is_some_and(|refusal| refusal.is_contended()));
+        assert!(look(locks.lock("b")).is_none());
+        assert!(look(locks.lock("a").wait_forever()).is_none(), "it would wait");
+        drop(guard);
+        scope::scope(async {
+            let guard = locks.lock("a").try_acquire().await.unwrap();
+            let again = look(locks.lock("a").wait_forever());
+            assert!(matches!(again, Some(LockError::AlreadyHeld { .. })), "{again:?}");
+            assert!(look(locks.lock("a").reentrant(true)).is_none());
+            assert!(guard.is_valid(), "looking has released the lock");
+        })
+        .await;
+        let invalid = look(locks.lock(""));
+        assert!(matches!(invalid, Some(LockError::InvalidKey(_))), "{invalid:?}");
+        locks.shutdown().await;
+        assert!(matches!(look(locks.lock("b")), Some(LockError::ShutDown)));
+    }
+
     /// Of many routes, the key shows which one has the option.
     #[tokio::test]
     async fn the_error_of_an_option_that_the_manager_lacks_has_the_key() {

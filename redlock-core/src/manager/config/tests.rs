@@ -32,6 +32,7 @@ fn every_setting_is_read_from_its_variable() {
         ("LOCKS_NODE_TIMEOUT", "50ms"),
         ("LOCKS_CONNECT_TIMEOUT", "2"),
         ("LOCKS_MAX_WAITERS", "17"),
+        ("LOCKS_BODY_BUFFERS", "18"),
         ("LOCKS_OUTAGE_GRACE", "0"),
         ("LOCKS_RESTART_GUARD", "1m 30s"),
         ("LOCKS_FAILOVER_MARGIN", "12s"),
