@@ -1,6 +1,5 @@
 use std::future::poll_fn;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::BoxError;
@@ -8,8 +7,7 @@ use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::Request;
-use redlock_core::__private::BufferSpace;
-use redlock_core::{LockError, LockRequest};
+use redlock_core::LockError;
 use tower_service::Service;
 
 use super::{LockLayer, Matched};
@@ -17,7 +15,7 @@ use crate::extract::lock_slot::LockSlot;
 use crate::options::BodyMode;
 use crate::rejection::LockRejection;
 use crate::serve::locked::{locked, locked_detached};
-use crate::serve::{ResponseFuture, buffered, streamed};
+use crate::serve::{BoxedResponse, ResponseFuture, buffered, streamed};
 
 /// Locks each request that has a policy before passing it to the inner service. Created by [`LockLayer`].
 #[derive(Debug, Clone)]
@@ -92,21 +90,36 @@ where
         let (mut parts, body) = request.into_parts();
         let matched = self.layer.lock(&mut parts);
         let request = Request::from_parts(parts, Body::new(body));
+        let inner = self.inner.clone();
         match matched {
-            Ok(Some(matched)) => ResponseFuture::locked(serve(
-                self.layer.clone(),
-                matched,
-                self.inner.clone(),
-                request,
-            )),
-            Ok(None) => ResponseFuture::unlocked(self.inner.clone(), request),
+            Ok(Some(matched)) => {
+                let layer = self.layer.clone();
+                ResponseFuture::locked(if matched.reads_body(&request) {
+                    Box::pin(receive_and_lock(layer, matched, inner, request))
+                } else {
+                    lock(layer, matched, inner, request)
+                })
+            }
+            Ok(None) => ResponseFuture::unlocked(inner, request),
             Err(rejection) => ResponseFuture::rejected(self.layer.reject(rejection)),
         }
     }
 }
 
-/// Serves a request that has a policy: reads its body, acquires its lock, and calls the service.
-async fn serve<S>(
+impl Matched {
+    fn refuse(self, layer: &LockLayer, rejection: LockRejection) -> Response {
+        layer.reject(rejection.with_http_options(self.lock.http).at(self.place))
+    }
+
+    /// Returns whether the layer reads the body of the request before it requests the lock.
+    fn reads_body(&self, request: &Request<Body>) -> bool {
+        self.body.mode == BodyMode::Buffer && !request.body().is_end_stream()
+    }
+}
+
+/// Reads the body of a request into memory, acquires its lock, and calls the service. A request that is refused anyway is
+/// answered at once: its client need not send the body.
+async fn receive_and_lock<S>(
     layer: LockLayer,
     matched: Matched,
     inner: S,
@@ -115,46 +128,45 @@ async fn serve<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    let Matched { lock, place, body } = matched;
-    let (http, has_body) = (lock.http, !request.body().is_end_stream());
-    let received = if has_body && body.mode == BodyMode::Buffer {
-        // Boxed, because the future would enlarge the futures of requests without a body.
-        Box::pin(receive(request, &lock.request, body.limit, layer.locks.body_buffers())).await
-    } else {
-        Ok(request)
+    let received = match matched.lock.request.refusal_at_once() {
+        Some(refusal) => Err(refusal.into()),
+        None => {
+            let space = layer.locks.body_buffers();
+            buffered::read(request, matched.body.limit, space).await.map_err(LockRejection::from)
+        }
     };
-    let refuse = move |rejection: LockRejection| {
-        layer.reject(rejection.with_http_options(http).at(place.clone()))
-    };
-    let request = match received {
-        Ok(request) => request,
-        Err(rejection) => return Ok(refuse(rejection)),
-    };
-    let streamed = has_body && body.mode == BodyMode::Stream;
-    let slot = lock.slot.clone();
-    let work = move || call_under_lock(inner, request, slot, streamed);
-    if http.detached {
-        let refuse = Arc::new(refuse);
-        let respond = {
-            let refuse = Arc::clone(&refuse);
-            move |served| respond(served, &*refuse)
-        };
-        locked_detached(lock, move |rejection| refuse(rejection), respond, Ok, work).await
-    } else {
-        locked(lock, &refuse, |served| respond(served, &refuse), Ok, work).await
+    match received {
+        Ok(request) => lock(layer, matched, inner, request).await,
+        Err(rejection) => Ok(matched.refuse(&layer, rejection)),
     }
 }
 
-/// Reads the body of a request into memory, unless the request is refused anyway: then its client need not send the body.
-async fn receive(
+/// Acquires the lock of a request, and calls the service.
+fn lock<S>(
+    layer: LockLayer,
+    matched: Matched,
+    inner: S,
     request: Request<Body>,
-    lock: &LockRequest,
-    limit: Option<usize>,
-    space: &Arc<BufferSpace>,
-) -> Result<Request<Body>, LockRejection> {
-    match lock.refusal_at_once() {
-        Some(refusal) => Err(refusal.into()),
-        None => Ok(buffered::read(request, limit, space).await?),
+) -> BoxedResponse<S::Error>
+where
+    S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
+{
+    let Matched { lock, place, body } = matched;
+    let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
+    let (http, slot) = (lock.http, lock.slot.clone());
+    let refuse =
+        move |rejection: LockRejection| layer.reject(rejection.with_http_options(http).at(place));
+    let refuse_later = refuse.clone();
+    let respond = move |served: Served<S::Response, S::Error>| match served {
+        Ok(Ok(response)) => ControlFlow::Continue(response.into_response()),
+        Ok(Err(error)) => ControlFlow::Break(Err(error)),
+        Err(rejection) => ControlFlow::Break(Ok(refuse_later(rejection))),
+    };
+    let work = move || call_under_lock(inner, request, slot, streamed);
+    if http.detached {
+        Box::pin(locked_detached(lock, refuse, respond, Ok, work))
+    } else {
+        Box::pin(locked(lock, refuse, respond, Ok, work))
     }
 }
 
@@ -196,16 +208,5 @@ async fn call_under_lock<S: Service<Request<Body>>>(
     match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {
         Some(rejection) => Err(rejection),
         None => Ok(result),
-    }
-}
-
-fn respond<R: IntoResponse, E>(
-    served: Served<R, E>,
-    refuse: &impl Fn(LockRejection) -> Response,
-) -> ControlFlow<Result<Response, E>, Response> {
-    match served {
-        Ok(Ok(response)) => ControlFlow::Continue(response.into_response()),
-        Ok(Err(error)) => ControlFlow::Break(Err(error)),
-        Err(rejection) => ControlFlow::Break(Ok(refuse(rejection))),
     }
 }

@@ -33,7 +33,7 @@ pin_project! {
     }
 }
 
-type BoxedResponse<E> = Pin<Box<dyn Future<Output = Result<Response, E>> + Send>>;
+pub(crate) type BoxedResponse<E> = Pin<Box<dyn Future<Output = Result<Response, E>> + Send>>;
 
 impl<S: Service<Request>> ResponseFuture<S> {
     /// Calls the service as soon as it is ready.
@@ -42,10 +42,8 @@ impl<S: Service<Request>> ResponseFuture<S> {
     }
 
     /// Runs `future` in a [`scope`].
-    pub(crate) fn locked(
-        future: impl Future<Output = Result<Response, S::Error>> + Send + 'static,
-    ) -> Self {
-        Self { state: ResponseState::Locked { future: scope(Box::pin(future)) } }
+    pub(crate) fn locked(future: BoxedResponse<S::Error>) -> Self {
+        Self { state: ResponseState::Locked { future: scope(future) } }
     }
 
     /// Responds at once.
@@ -53,7 +51,7 @@ impl<S: Service<Request>> ResponseFuture<S> {
     where
         S::Error: Send + 'static,
     {
-        Self::locked(std::future::ready(Ok(response)))
+        Self::locked(Box::pin(std::future::ready(Ok(response))))
     }
 }
 

@@ -6,4 +6,5 @@ mod future;
 pub(crate) mod locked;
 pub(crate) mod streamed;
 
+pub(crate) use future::BoxedResponse;
 pub use future::ResponseFuture;

@@ -18,10 +18,10 @@ use crate::rejection::{BodyFault, LockRejection};
 struct StreamedBody {
     body: Body,
     /// `None` when the body has ended, or the lock is released.
-    watch: Option<Watch>,
+    watch: Option<UploadWatch>,
 }
 
-struct Watch {
+struct UploadWatch {
     handle: LockHandle,
     loss: Option<LossWatcher>,
     /// The end of the lease with which the lock was granted.
@@ -43,7 +43,7 @@ enum CutCause {
 /// Limits the body of a request whose lock was just granted.
 pub(crate) fn limit(body: Body, handle: LockHandle) -> (Body, Cut) {
     let cut = Cut::default();
-    let watch = Watch {
+    let watch = UploadWatch {
         loss: LossWatcher::new(&handle, OnLost::Abort),
         until: Instant::now() + handle.remaining(),
         timer: None,
@@ -69,7 +69,7 @@ enum Verdict {
     Cut(CutCause),
 }
 
-impl Watch {
+impl UploadWatch {
     fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
         if let Some(loss) = &mut self.loss
             && loss.poll(cx).is_ready()

@@ -179,11 +179,11 @@ async fn a_body_that_outlives_its_lock_is_not_limited() {
     let response = app(HoldUntil::Response).oneshot(upload(body)).await.unwrap();
     assert!(node.is_empty());
     client.send("one ");
-    let text = tokio::spawn(text(response));
+    let sent = tokio::spawn(text(response));
     tokio::time::sleep(LEASE * 2).await;
     client.send("two");
     drop(client);
-    assert_eq!(text.await.unwrap(), "one two");
+    assert_eq!(sent.await.unwrap(), "one two");
 
     // Under the lock it is limited, and the response breaks off.
     let (_client, body) = slow_body(None);
