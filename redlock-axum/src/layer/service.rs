@@ -128,16 +128,14 @@ async fn receive_and_lock<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    let received = match matched.lock.request.refusal_at_once() {
-        Some(refusal) => Err(refusal.into()),
-        None => {
-            let space = layer.locks.body_buffers();
-            buffered::read(request, matched.body.limit, space).await.map_err(LockRejection::from)
-        }
-    };
+    if let Some(refusal) = matched.lock.request.refusal_at_once() {
+        return Ok(matched.refuse(&layer, refusal.into()));
+    }
+    let space = layer.locks.body_buffers();
+    let received = buffered::read(request, matched.body.limit, space).await;
     match received {
         Ok(request) => lock(layer, matched, inner, request).await,
-        Err(rejection) => Ok(matched.refuse(&layer, rejection)),
+        Err(fault) => Ok(matched.refuse(&layer, fault.into())),
     }
 }
 
@@ -174,39 +172,40 @@ where
 type Served<R, E> = Result<Result<R, E>, LockRejection>;
 
 /// Waits until the service is ready, and calls it. `streamed` limits the time for the request's body.
-async fn call_under_lock<S: Service<Request<Body>>>(
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
+fn call_under_lock<S: Service<Request<Body>>>(
     mut inner: S,
     mut request: Request<Body>,
     slot: LockSlot,
     streamed: bool,
-) -> Served<S::Response, S::Error> {
-    let handle = slot.handle();
-    let mut cut = None;
-    if streamed && let Some(handle) = handle {
-        request = request.map(|body| {
+) -> impl Future<Output = Served<S::Response, S::Error>> {
+    async move {
+        let handle = slot.handle();
+        let mut cut = None;
+        if streamed && let Some(handle) = handle {
+            let body = std::mem::take(request.body_mut());
             let (body, of_body) = streamed::limit(body, handle.clone());
-            cut = Some(of_body);
-            body
+            (*request.body_mut(), cut) = (body, Some(of_body));
+        }
+        let mut has_waited = false;
+        let ready = poll_fn(|cx| {
+            let ready = inner.poll_ready(cx);
+            has_waited |= ready.is_pending();
+            ready
         });
-    }
-    let mut has_waited = false;
-    let ready = poll_fn(|cx| {
-        let ready = inner.poll_ready(cx);
-        has_waited |= ready.is_pending();
-        ready
-    });
-    if let Err(error) = ready.await {
-        return Ok(Err(error));
-    }
-    if has_waited
-        && let Some(handle) = handle
-        && !handle.is_valid()
-    {
-        return Err(LockError::lost(handle.keys()[0].clone()).into());
-    }
-    let result = inner.call(request).await;
-    match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {
-        Some(rejection) => Err(rejection),
-        None => Ok(result),
+        if let Err(error) = ready.await {
+            return Ok(Err(error));
+        }
+        if has_waited
+            && let Some(handle) = handle
+            && !handle.is_valid()
+        {
+            return Err(LockError::lost(handle.keys()[0].clone()).into());
+        }
+        let result = inner.call(request).await;
+        match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {
+            Some(rejection) => Err(rejection),
+            None => Ok(result),
+        }
     }
 }
