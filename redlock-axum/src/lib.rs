@@ -93,7 +93,8 @@
 //! | case | status | also |
 //! |---|---|---|
 //! | another holder has the lock, and `wait_time`, if any, is over; or several requests came at once, and none of them got it ([`LockError::Split`]) | 409, or by option another status such as 423 | `Retry-After` |
-//! | no quorum of nodes answered in time, too many requests wait already, or the service stops | 503 | `Retry-After` |
+//! | no quorum of nodes answered in time, the lock was lost before the handler began, too many requests wait already, or the service stops | 503 | `Retry-After` |
+//! | a layer: the body is too long; it broke off; the bodies of too many requests wait; it did not arrive in one lease ([`BodyMode::Stream`]) | 413; 400; 503 with `Retry-After`; 408 | |
 //! | a value for the key is missing, repeated, empty, of the wrong type, or not UTF-8 | 400 | |
 //! | the request holds this lock already, from an outer layer, and would wait for itself | 500 | an error in the log |
 //! | a placeholder that the route lacks, an extension that the request lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
@@ -142,8 +143,8 @@
 //!
 //! # How long the lock is held
 //!
-//! A layer acquires the lock before it calls the handler; the attribute acquires it after the arguments
-//! have been extracted, so [a value that an extractor has read may be out of
+//! A layer acquires the lock before it calls the handler, and after it has [read the body](LockLayer#the-body-of-a-request).
+//! The attribute acquires it after the arguments have been extracted, so [a value that an extractor has read may be out of
 //! date](redis_lock#values-older-than-the-lock), unless it is an [`UnderLock`]. The lock is held until the handler has
 //! returned or, with [`HoldUntil::EndOfBody`], until the response's body has been sent. The release is awaited before
 //! the response is sent, so that the client's next request does not meet its own lock. With `EndOfBody`
@@ -183,6 +184,10 @@
 //! * [`Router::route_layer`](axum::Router::route_layer) and `layer` also lock requests that are answered
 //!   with 405 and, if the policy names no methods, CORS preflights (`OPTIONS`), unless the CORS layer is
 //!   outside of the lock. Name the [methods](LockPolicy::methods).
+//! * A login belongs outside of a layer, as in the example of [`LockLayer`]. A login that is an extractor of the handler
+//!   runs under the lock, so that strangers keep others out while they are refused.
+//! * A client decides how long its upload takes, and how fast it reads a response. The page
+//!   [`guide::production`](guide::production#slow-clients) lists the waits under a lock, and their bounds.
 //! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something, and let the
 //!   others share the lock ([`LockPolicy::shared_on`]) if they must not see a change that is half done.
 //!
@@ -210,7 +215,7 @@ pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
-pub use options::HoldUntil;
+pub use options::{BodyMode, HoldUntil};
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use redlock_core::TlsOptions;

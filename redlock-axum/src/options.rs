@@ -26,11 +26,63 @@ pub enum HoldUntil {
     /// Until the response's body has been sent, has failed, or was dropped because the client
     /// disconnected. For handlers that work while they stream.
     ///
+    /// The client decides how long that takes: a client that reads slowly holds the lock, and a renewed lock has no other
+    /// end. [`max_hold`](crate::LockPolicy::max_hold) bounds it, and [`OnLost::Abort`](crate::OnLost::Abort) also ends the
+    /// body then.
+    ///
     /// The lease must last that long: with `expire`, consider [`renew`](crate::LockPolicy::renew). Data after an upgrade,
     /// such as the messages of a WebSocket, is not part of the body. The body is sent outside of the
     /// request's [`scope`](crate::scope): a body that tries to acquire the request's own lock is treated as
     /// any other caller, not as its holder.
     EndOfBody,
+}
+
+/// Selects when a layer receives the body of a request.
+///
+/// A request without a body is not affected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum BodyMode {
+    /// Before the lock is requested, as a whole, into memory. A slow client then holds no lock.
+    ///
+    /// [`body_limit`](crate::LockPolicy::body_limit) bounds a body, and
+    /// [`LockManagerBuilder::body_buffers`](crate::LockManagerBuilder::body_buffers) all bodies together. If this process
+    /// holds the lock, and the request does not wait, it is refused before its body is read.
+    #[default]
+    Buffer,
+    /// By the handler, while the lock is held. For uploads that do not fit into memory.
+    ///
+    /// The client decides how long the lock is held, but its body has at most one lease, counted from the grant of the
+    /// lock, also if the lock is renewed. Reading the body then fails, and the request is answered with 408 when the
+    /// handler or its extractor has ended, whatever it returns. If the lock is lost before the body has arrived, reading
+    /// fails too, and the answer is 503. So a handler that extracts the whole body, such as by `Bytes`, never begins
+    /// without its lock. A handler that reads by itself meets the error as that of a client that disconnects. After the
+    /// body has ended, or the lock is released, no limit remains.
+    Stream,
+}
+
+/// How a layer receives the body of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BodyOptions {
+    pub(crate) mode: BodyMode,
+    /// `None` is axum's limit for the request.
+    pub(crate) limit: Option<usize>,
+}
+
+impl BodyOptions {
+    /// Returns the first option that is out of its range. `buffers` is the space for the bodies of all requests.
+    pub(crate) fn check(&self, buffers: usize) -> Result<(), InvalidOption> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        if self.mode == BodyMode::Stream {
+            let allowed = "unset beside the body mode stream, which reads no body into memory";
+            return Err(InvalidOption::new("body_limit", limit, allowed));
+        }
+        if !(1..=buffers).contains(&limit) {
+            let allowed = format!("from 1 to {buffers} bytes, the body_buffers of the manager");
+            return Err(InvalidOption::new("body_limit", limit, allowed));
+        }
+        Ok(())
+    }
 }
 
 /// The options of the response to a refused request, and of the work under the lock. The compiler evaluates those of an

@@ -3,6 +3,7 @@
 
 mod api;
 mod attribute;
+mod bodies;
 mod front_ends;
 mod hold_until;
 mod layer;

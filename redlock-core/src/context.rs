@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::DropGuard;
 
 use crate::ballot::{Ballot, MinHold};
+use crate::buffer_space::BufferSpace;
 use crate::error::InvalidOption;
 use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, LockSpec, Mode};
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) leases: LeaseRange,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
+    /// The request bodies that the layers of `redlock-axum` read before they request a lock.
+    pub(crate) body_buffers: Arc<BufferSpace>,
     /// Ends the background work when the manager and its last guard have been dropped.
     pub(crate) _end_on_drop: DropGuard,
 }

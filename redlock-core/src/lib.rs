@@ -121,6 +121,7 @@
 
 mod access;
 mod ballot;
+mod buffer_space;
 mod caller_id;
 mod clock;
 mod context;
@@ -175,6 +176,7 @@ pub use request::scope::{Scoped, scope};
 /// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::buffer_space::{BufferSpace, Reserved};
     pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::{KeyBuilder, KeyValue, PlaceholderKind};
     pub use crate::lock::Keys;

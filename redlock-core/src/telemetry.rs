@@ -85,6 +85,11 @@ impl AcquisitionTimer {
         Self { started: cfg!(feature = "metrics").then(Instant::now), outcome: "dropped" }
     }
 
+    /// Reports nothing: the acquisition has not begun.
+    pub(crate) fn cancel(&mut self) {
+        self.started = None;
+    }
+
     /// Sets the outcome of the acquisition: acquired, or this error.
     pub(crate) fn set_outcome(&mut self, error: Option<&LockError>) {
         self.outcome = match error {
@@ -95,6 +100,7 @@ impl AcquisitionTimer {
             Some(LockError::TimedOut { .. }) => "timed_out",
             Some(LockError::TooManyWaiters { .. }) => "too_many_waiters",
             Some(LockError::AlreadyHeld { .. }) => "already_held",
+            Some(LockError::Lost { .. }) => "lost",
             Some(LockError::ForeignKey { .. }) => "foreign_key",
             Some(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
             Some(LockError::Draining) => "draining",

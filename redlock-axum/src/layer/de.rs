@@ -9,7 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
 use super::LockPolicy;
 use super::methods::Methods;
-use crate::options::HoldUntil;
+use crate::options::{BodyMode, HoldUntil};
 
 /// The HTTP methods that axum can route.
 const METHODS: [Method; 9] = [
@@ -42,6 +42,10 @@ macro_rules! define_fields {
             hold_until: Option<HoldUntil>,
             #[serde(default, deserialize_with = "read_option")]
             detached: Option<bool>,
+            #[serde(default, deserialize_with = "read_option")]
+            body_limit: Option<ByteCount>,
+            #[serde(default, deserialize_with = "read_option")]
+            body: Option<BodyMode>,
             $(
                 #[serde(default, deserialize_with = "read_option")]
                 $name: Option<$ty>,
@@ -66,6 +70,12 @@ macro_rules! define_fields {
                 }
                 if let Some(detached) = fields.detached {
                     policy = policy.detached(detached);
+                }
+                if let Some(ByteCount(bytes)) = fields.body_limit {
+                    policy = policy.body_limit(bytes);
+                }
+                if let Some(body) = fields.body {
+                    policy = policy.body(body);
                 }
                 policy
             }
@@ -131,6 +141,32 @@ impl ConfigValue for HoldUntil {
         match text {
             "response" => Some(Self::Response),
             "end_of_body" => Some(Self::EndOfBody),
+            _ => None,
+        }
+    }
+}
+
+struct ByteCount(usize);
+
+impl ConfigValue for ByteCount {
+    const FORM: &str = "a whole number of bytes";
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+
+    fn from_number(number: u64) -> Option<Self> {
+        number.try_into().ok().map(Self)
+    }
+}
+
+impl ConfigValue for BodyMode {
+    const FORM: &str = "`buffer` or `stream`";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "buffer" => Some(Self::Buffer),
+            "stream" => Some(Self::Stream),
             _ => None,
         }
     }

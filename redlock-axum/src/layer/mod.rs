@@ -20,6 +20,9 @@ pub use policy::LockPolicy;
 pub use service::LockService;
 
 use crate::error::SetupError;
+#[cfg(doc)]
+use crate::options::BodyMode;
+use crate::options::BodyOptions;
 use crate::rejection::{LockPlace, LockRejection};
 use crate::serve::locked::RequestLock;
 use table::Table;
@@ -81,6 +84,28 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 ///   did not match the policy's route. The router has no such route, a wider route such as `/{*rest}`
 ///   took the request, or the layer is at a place without `MatchedPath`: around a router, or around a `nest_service`.
 ///
+/// # The body of a request
+///
+/// The layer reads the body of a request before it requests the lock, so that a slow client holds no lock, and the handler
+/// has the whole body when it begins. [`BodyMode`] has the rules, and the other mode for handlers that stream.
+///
+/// | answered | with |
+/// |---|---|
+/// | before the body is read | 400 for the key, 500 for a mistake, 413 for an announced length above the [`body_limit`](LockPolicy::body_limit), 503 after a shutdown, and, if the request does not wait, 409 while this process holds the lock |
+/// | while the body is read | 413, 400 if the body breaks off, 503 if the [`body_buffers`](crate::LockManagerBuilder::body_buffers) of the manager are full |
+/// | afterwards | everything else |
+///
+/// The client of a request with `Expect: 100-continue` sends its body only if the request was not answered before. Trailers
+/// are kept.
+///
+/// # Services behind the layer
+///
+/// The layer asks a service behind it whether it is ready after the lock is acquired. So requests that wait for their locks
+/// take no places of a `ConcurrencyLimit` or a `Buffer` behind the layer, and do not count as its load. A `LoadShed` must
+/// be on the same side of the lock as its limit: outside of the lock, it does not see the limits behind the lock, because
+/// the layer itself is always ready. A service that is not ready before the lock is lost is not called, and the request is
+/// answered with 503.
+///
 /// # Cancel safety
 ///
 /// If the request is dropped (the client disconnects, or a timeout around the layer fires), the
@@ -88,11 +113,25 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 ///
 /// # Examples
 ///
+/// The login is outside of the locks, because it is added after them. A stranger then gets no lock, and keeps nobody out.
+/// A login that is an extractor of the handler would run under the lock.
+///
 /// ```
 /// use std::time::Duration;
 ///
+/// use axum::extract::Request;
+/// use axum::middleware::{self, Next};
+/// use axum::response::{IntoResponse, Response};
 /// use axum::{Router, routing::post};
+/// use http::{StatusCode, header};
 /// use redlock_axum::{LockLayer, LockManager, LockPolicy};
+///
+/// async fn login(request: Request, next: Next) -> Response {
+///     match request.headers().get(header::AUTHORIZATION) {
+///         Some(_token) => next.run(request).await, // after a check of the token
+///         None => StatusCode::UNAUTHORIZED.into_response(),
+///     }
+/// }
 ///
 /// let locks = LockManager::in_memory();
 /// let coupon = LockPolicy::new("coupon:{code:lower}").wait_time(Duration::from_millis(500));
@@ -103,7 +142,8 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 ///     .route(
 ///         "/coupons/{code}/claim",
 ///         post(|| async { "yours" }).route_layer(LockLayer::new(&locks, coupon)?),
-///     );
+///     )
+///     .layer(middleware::from_fn(login));
 /// # Ok::<(), redlock_axum::SetupError>(())
 /// ```
 #[derive(Clone)]
@@ -112,6 +152,13 @@ pub struct LockLayer {
     locks: LockManager,
     table: Arc<Table>,
     on_reject: Option<OnReject>,
+}
+
+/// The lock of a request that has a policy.
+struct Matched {
+    lock: RequestLock,
+    place: LockPlace,
+    body: BodyOptions,
 }
 
 impl LockLayer {
@@ -238,12 +285,12 @@ impl LockLayer {
         self.table.unmatched()
     }
 
-    /// Returns the lock of a request and its place, or `None` if the request has no policy.
-    fn lock(&self, parts: &mut Parts) -> Result<Option<(RequestLock, LockPlace)>, LockRejection> {
-        let Some(policy) = self.table.select(parts)? else { return Ok(None) };
-        let place = policy.place(parts);
-        match policy.request(&self.locks, parts) {
-            Ok(lock) => Ok(Some((lock, place))),
+    /// Returns the lock of a request, or `None` if the request has no policy.
+    fn lock(&self, parts: &mut Parts) -> Result<Option<Matched>, LockRejection> {
+        let Some(checked) = self.table.select(parts)? else { return Ok(None) };
+        let (place, body) = (checked.place(parts), checked.policy.body);
+        match checked.request(&self.locks, parts) {
+            Ok(lock) => Ok(Some(Matched { lock, place, body })),
             Err(refusal) => Err(refusal.at(place)),
         }
     }

@@ -10,7 +10,7 @@ use redlock_core::{Dialect, InvalidOption, KeyError, LockKey, LockManager, LockO
 use super::key::{ExtensionFunction, ExtensionFunctions, KeySource, PolicyKey};
 use super::methods::Methods;
 use crate::error::PolicyMistake;
-use crate::options::{HoldUntil, HttpOptions};
+use crate::options::{BodyMode, BodyOptions, HoldUntil, HttpOptions};
 
 /// Locks the requests of one route, or each request, with a key: an entry of a [`LockLayer`](crate::LockLayer).
 ///
@@ -67,6 +67,7 @@ pub struct LockPolicy {
     pub(super) shared_on: Option<Methods>,
     pub(super) lock: LockOptions,
     pub(super) http: HttpOptions,
+    pub(super) body: BodyOptions,
     functions: ExtensionFunctions,
 }
 
@@ -113,6 +114,7 @@ impl LockPolicy {
             shared_on: None,
             lock: LockOptions::new(),
             http: HttpOptions::new(),
+            body: BodyOptions::default(),
             functions: ExtensionFunctions::new(),
         }
     }
@@ -210,6 +212,28 @@ impl LockPolicy {
         self
     }
 
+    /// Sets the greatest length of a request's body, in bytes. A longer body is answered with 413, before it is read if the
+    /// client announces its length.
+    ///
+    /// The layer reads the body before it requests the lock, see [`BodyMode::Buffer`]. From 1 byte to the
+    /// [`body_buffers`](crate::LockManagerBuilder::body_buffers) of the manager, 64 MiB. Cannot be combined with
+    /// [`BodyMode::Stream`]. Defaults to axum's limit for the request: 2 MiB, or the
+    /// [`DefaultBodyLimit`](axum::extract::DefaultBodyLimit) of a layer outside of the lock. If that is disabled, only
+    /// `body_buffers` limits the body.
+    ///
+    /// An extractor such as `Bytes` or `Json` still has axum's limit: for a greater body, set both.
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.body.limit = Some(bytes);
+        self
+    }
+
+    /// Sets when the layer receives the body of a request: before it requests the lock, or while the handler runs.
+    /// Defaults to [`BodyMode::Buffer`].
+    pub fn body(mut self, mode: BodyMode) -> Self {
+        self.body.mode = mode;
+        self
+    }
+
     /// Sets whether the handler goes on when its client leaves. Defaults to false: axum then drops the handler at
     /// its current `await`. For work that must not be cut, such as a payment.
     ///
@@ -239,6 +263,7 @@ impl LockPolicy {
         }
         self.check_shared_on()?;
         self.http.check()?;
+        self.body.check(locks.body_buffers().limit())?;
         // The rules for a lock of one key do not depend on the key.
         let check = |options: &LockOptions| locks.lock("key").options(options.clone()).check();
         check(&self.lock)?;

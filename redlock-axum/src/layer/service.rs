@@ -1,14 +1,21 @@
+use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::task::{Context, Poll};
 
+use axum::BoxError;
+use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::Request;
+use redlock_core::LockError;
 use tower_service::Service;
 
-use super::LockLayer;
+use super::{LockLayer, Matched};
+use crate::extract::lock_slot::LockSlot;
+use crate::options::BodyMode;
 use crate::rejection::LockRejection;
-use crate::serve::ResponseFuture;
 use crate::serve::locked::{locked, locked_detached};
+use crate::serve::{BoxedResponse, ResponseFuture, buffered, streamed};
 
 /// Locks each request that has a policy before passing it to the inner service. Created by [`LockLayer`].
 #[derive(Debug, Clone)]
@@ -63,44 +70,142 @@ impl<S> LockService<S> {
 
 impl<S, B> Service<Request<B>> for LockService<S>
 where
-    S: Service<Request<B>, Response: IntoResponse, Error: Send, Future: Send>
+    S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send>
         + Clone
         + Send
         + 'static,
-    B: Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Response = Response;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, S::Error>;
+    type Future = ResponseFuture<S>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx)
+    /// Is always ready. The inner service is asked after the lock is acquired, so that a request that waits for its lock
+    /// takes no place of the inner service, such as one of a concurrency limit.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let (lock, place) = match self.layer.lock(&mut parts) {
-            Ok(Some(locked)) => locked,
-            Ok(None) => {
-                let request = Request::from_parts(parts, body);
-                return ResponseFuture::unlocked(self.inner.call(request));
+        let matched = self.layer.lock(&mut parts);
+        let request = Request::from_parts(parts, Body::new(body));
+        let inner = self.inner.clone();
+        match matched {
+            Ok(Some(matched)) => {
+                let layer = self.layer.clone();
+                ResponseFuture::locked(if matched.reads_body(&request) {
+                    Box::pin(receive_and_lock(layer, matched, inner, request))
+                } else {
+                    lock(layer, matched, inner, request)
+                })
             }
-            Err(rejection) => return ResponseFuture::rejected(self.layer.reject(rejection)),
-        };
-        // Only the service on which `poll_ready` was called is ready, so the clone stays behind.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let layer = self.layer.clone();
-        let refuse = move |rejection: LockRejection| layer.reject(rejection.at(place));
-        let respond = |result: Result<S::Response, S::Error>| match result {
-            Ok(response) => ControlFlow::Continue(response.into_response()),
-            Err(error) => ControlFlow::Break(Err(error)),
-        };
-        let work = move || inner.call(Request::from_parts(parts, body));
-        if lock.http.detached {
-            ResponseFuture::locked(locked_detached(lock, refuse, respond, Ok, work))
-        } else {
-            ResponseFuture::locked(locked(lock, refuse, respond, Ok, work))
+            Ok(None) => ResponseFuture::unlocked(inner, request),
+            Err(rejection) => ResponseFuture::rejected(self.layer.reject(rejection)),
+        }
+    }
+}
+
+impl Matched {
+    fn refuse(self, layer: &LockLayer, rejection: LockRejection) -> Response {
+        layer.reject(rejection.with_http_options(self.lock.http).at(self.place))
+    }
+
+    /// Returns whether the layer reads the body of the request before it requests the lock.
+    fn reads_body(&self, request: &Request<Body>) -> bool {
+        self.body.mode == BodyMode::Buffer && !request.body().is_end_stream()
+    }
+}
+
+/// Reads the body of a request into memory, acquires its lock, and calls the service. A request that is refused anyway is
+/// answered at once: its client need not send the body.
+async fn receive_and_lock<S>(
+    layer: LockLayer,
+    matched: Matched,
+    inner: S,
+    request: Request<Body>,
+) -> Result<Response, S::Error>
+where
+    S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
+{
+    if let Some(refusal) = matched.lock.request.refusal_at_once() {
+        return Ok(matched.refuse(&layer, refusal.into()));
+    }
+    let space = layer.locks.body_buffers();
+    let received = buffered::read(request, matched.body.limit, space).await;
+    match received {
+        Ok(request) => lock(layer, matched, inner, request).await,
+        Err(fault) => Ok(matched.refuse(&layer, fault.into())),
+    }
+}
+
+/// Acquires the lock of a request, and calls the service.
+fn lock<S>(
+    layer: LockLayer,
+    matched: Matched,
+    inner: S,
+    request: Request<Body>,
+) -> BoxedResponse<S::Error>
+where
+    S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
+{
+    let Matched { lock, place, body } = matched;
+    let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
+    let (http, slot) = (lock.http, lock.slot.clone());
+    let refuse =
+        move |rejection: LockRejection| layer.reject(rejection.with_http_options(http).at(place));
+    let refuse_later = refuse.clone();
+    let respond = move |served: Served<S::Response, S::Error>| match served {
+        Ok(Ok(response)) => ControlFlow::Continue(response.into_response()),
+        Ok(Err(error)) => ControlFlow::Break(Err(error)),
+        Err(rejection) => ControlFlow::Break(Ok(refuse_later(rejection))),
+    };
+    let work = move || call_under_lock(inner, request, slot, streamed);
+    if http.detached {
+        Box::pin(locked_detached(lock, refuse, respond, Ok, work))
+    } else {
+        Box::pin(locked(lock, refuse, respond, Ok, work))
+    }
+}
+
+/// The result of a service, or the rejection of a request that the service does not get, or not as a whole.
+type Served<R, E> = Result<Result<R, E>, LockRejection>;
+
+/// Waits until the service is ready, and calls it. `streamed` limits the time for the request's body.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
+fn call_under_lock<S: Service<Request<Body>>>(
+    mut inner: S,
+    mut request: Request<Body>,
+    slot: LockSlot,
+    streamed: bool,
+) -> impl Future<Output = Served<S::Response, S::Error>> {
+    async move {
+        let handle = slot.handle();
+        let mut cut = None;
+        if streamed && let Some(handle) = handle {
+            let body = std::mem::take(request.body_mut());
+            let (body, of_body) = streamed::limit(body, handle.clone());
+            (*request.body_mut(), cut) = (body, Some(of_body));
+        }
+        let mut has_waited = false;
+        let ready = poll_fn(|cx| {
+            let ready = inner.poll_ready(cx);
+            has_waited |= ready.is_pending();
+            ready
+        });
+        if let Err(error) = ready.await {
+            return Ok(Err(error));
+        }
+        if has_waited
+            && let Some(handle) = handle
+            && !handle.is_valid()
+        {
+            return Err(LockError::lost(handle.keys()[0].clone()).into());
+        }
+        let result = inner.call(request).await;
+        match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {
+            Some(rejection) => Err(rejection),
+            None => Ok(result),
         }
     }
 }

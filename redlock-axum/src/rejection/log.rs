@@ -61,7 +61,11 @@ impl LockRejection {
                     "a request was stopped: {diagnostics}"
                 );
             }
-            RejectionKind::Contended | RejectionKind::InvalidKey => {
+            RejectionKind::Contended
+            | RejectionKind::BodyTooLarge
+            | RejectionKind::BodyTooSlow
+            | RejectionKind::BodyUnreadable
+            | RejectionKind::InvalidKey => {
                 tracing::debug!(lock, route, "a request was rejected: {diagnostics}");
             }
         }
@@ -87,7 +91,9 @@ impl LockRejection {
         match &self.cause {
             RejectionCause::Lock(error) => error.key(),
             RejectionCause::Lost(error) => Some(error.key()),
-            RejectionCause::UnusableValue { .. } | RejectionCause::Misconfigured(_) => None,
+            RejectionCause::Body(_)
+            | RejectionCause::UnusableValue { .. }
+            | RejectionCause::Misconfigured(_) => None,
         }
     }
 
@@ -100,6 +106,8 @@ impl LockRejection {
             RejectionCause::Lock(LockError::TimedOut { votes, .. }) => {
                 ("timed out", LogLimit::failed_node(votes))
             }
+            RejectionCause::Lock(LockError::Lost { .. }) => ("lost before work", ""),
+            RejectionCause::Body(_) => ("body buffers", ""),
             RejectionCause::Lock(LockError::TooManyWaiters { .. }) => ("too many waiters", ""),
             _ => ("shut down", ""),
         }

@@ -18,15 +18,19 @@ use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOpti
 
 /// Answers a request whose lock was not acquired.
 ///
-/// The handler has not run, with one exception: a handler that was stopped because its lock was
-/// [lost](RejectionKind::Lost).
+/// The handler has not run, with two exceptions: a handler that was stopped because its lock was
+/// [lost](RejectionKind::Lost), and one that reads a [streamed](crate::BodyMode::Stream) body, and whose lock or time ended
+/// before the body had arrived.
 ///
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
 /// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
 /// | [`Contended`](RejectionKind::Contended) | several requests asked at once, and none of them got the lock, also not after repetitions ([`LockError::Split`]) | the same | 1 |
-/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was [drained](crate::LockManager::drain) or shut down, or its Tokio runtime has ended | 503 | 1 |
+/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, the lock was lost before the handler began, too many requests wait for the lock already, the [`body_buffers`](crate::LockManagerBuilder::body_buffers) are full, or the manager was [drained](crate::LockManager::drain) or shut down, or its Tokio runtime has ended | 503 | 1 |
 /// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
+/// | [`BodyTooLarge`](RejectionKind::BodyTooLarge) | the request's body is longer than its [`body_limit`](crate::LockPolicy::body_limit), or a limit outside of the lock | 413 | |
+/// | [`BodyTooSlow`](RejectionKind::BodyTooSlow) | with [`BodyMode::Stream`](crate::BodyMode::Stream), the body did not arrive within one lease | 408 | |
+/// | [`BodyUnreadable`](RejectionKind::BodyUnreadable) | reading the request's body failed | 400 | |
 /// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is missing, repeated, empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
 /// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |
 /// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an extension that the request lacks, a key that begins with `redlock:`, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
@@ -98,6 +102,12 @@ pub enum RejectionKind {
     /// The handler was stopped because its lock was lost, and may have done a part of its work.
     /// The client may try again if the work may be repeated.
     Lost,
+    /// The client sent a body that is too long. It must not try again with the same body.
+    BodyTooLarge,
+    /// The client did not send its body in time.
+    BodyTooSlow,
+    /// The body of the request broke off, or is malformed.
+    BodyUnreadable,
     /// The client sent a value that cannot be a part of a key.
     InvalidKey,
     /// The request holds the lock already: two layers, or a layer and the attribute, have the same
@@ -112,6 +122,7 @@ pub enum RejectionKind {
 enum RejectionCause {
     Lock(LockError),
     Lost(LostError),
+    Body(BodyFault),
     /// A value of the request cannot be a part of a key.
     UnusableValue {
         /// The text for the client.
@@ -120,6 +131,22 @@ enum RejectionCause {
     },
     /// The text for the operator, with the remedy.
     Misconfigured(String),
+}
+
+/// The reason why the body of a request was not received.
+#[derive(Debug, Clone)]
+pub(crate) enum BodyFault {
+    TooLarge {
+        /// The limit of the layer. A limit outside of the lock may be smaller.
+        limit: usize,
+    },
+    /// The text for the operator.
+    Unreadable(String),
+    NoSpace {
+        /// The `body_buffers` of the manager.
+        limit: usize,
+    },
+    TooSlow,
 }
 
 impl LockRejection {
@@ -188,6 +215,7 @@ impl LockRejection {
                 LockError::Contended { .. } | LockError::Split { .. } => RejectionKind::Contended,
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
+                | LockError::Lost { .. }
                 | LockError::TooManyWaiters { .. }
                 | LockError::Draining
                 | LockError::ShutDown
@@ -203,6 +231,12 @@ impl LockRejection {
                 _ => RejectionKind::Misconfigured,
             },
             RejectionCause::Lost(_) => RejectionKind::Lost,
+            RejectionCause::Body(fault) => match fault {
+                BodyFault::TooLarge { .. } => RejectionKind::BodyTooLarge,
+                BodyFault::Unreadable(_) => RejectionKind::BodyUnreadable,
+                BodyFault::NoSpace { .. } => RejectionKind::Unavailable,
+                BodyFault::TooSlow => RejectionKind::BodyTooSlow,
+            },
             RejectionCause::UnusableValue { .. } => RejectionKind::InvalidKey,
             RejectionCause::Misconfigured(_) => RejectionKind::Misconfigured,
         }
@@ -213,7 +247,9 @@ impl LockRejection {
         match self.kind() {
             RejectionKind::Contended => self.contended_status,
             RejectionKind::Unavailable | RejectionKind::Lost => StatusCode::SERVICE_UNAVAILABLE,
-            RejectionKind::InvalidKey => StatusCode::BAD_REQUEST,
+            RejectionKind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            RejectionKind::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
+            RejectionKind::InvalidKey | RejectionKind::BodyUnreadable => StatusCode::BAD_REQUEST,
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -231,7 +267,10 @@ impl LockRejection {
                     _ => None,
                 }
             }
-            RejectionKind::InvalidKey
+            RejectionKind::BodyTooLarge
+            | RejectionKind::BodyTooSlow
+            | RejectionKind::BodyUnreadable
+            | RejectionKind::InvalidKey
             | RejectionKind::AlreadyHeld
             | RejectionKind::Misconfigured => return None,
         };
@@ -314,6 +353,12 @@ impl From<LostError> for LockRejection {
     }
 }
 
+impl From<BodyFault> for LockRejection {
+    fn from(fault: BodyFault) -> Self {
+        Self::new(RejectionCause::Body(fault))
+    }
+}
+
 impl From<RunError> for LockRejection {
     fn from(error: RunError) -> Self {
         match error {
@@ -349,8 +394,32 @@ impl fmt::Display for Diagnostics<'_> {
             ),
             RejectionCause::Lock(error) => error.diagnostics().fmt(f),
             RejectionCause::Lost(error) => error.diagnostics().fmt(f),
+            RejectionCause::Body(fault) => fault.fmt(f),
             RejectionCause::UnusableValue { diagnostics, .. }
             | RejectionCause::Misconfigured(diagnostics) => f.write_str(diagnostics),
+        }
+    }
+}
+
+/// Writes the text for the operator.
+impl fmt::Display for BodyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { limit } => write!(
+                f,
+                "the request body is longer than the `body_limit` of the lock policy, {limit} bytes, or than a limit \
+                 outside of the lock; raise the limit, or set `body` to `stream` if the handler streams the body"
+            ),
+            Self::Unreadable(error) => write!(f, "the request body cannot be read: {error}"),
+            Self::NoSpace { limit } => write!(
+                f,
+                "the bodies of waiting requests fill the `body_buffers` of the lock manager, {limit} bytes; raise \
+                 `body_buffers`, lower the `body_limit` of the policies, or bound the time of an upload by a layer \
+                 outside of the lock"
+            ),
+            Self::TooSlow => {
+                f.write_str("the request body did not arrive within one lease of its lock")
+            }
         }
     }
 }
@@ -412,6 +481,7 @@ mod tests {
             LockError::contended(key.clone(), Some(second), votes.clone()),
             LockError::unavailable(key.clone(), votes.clone()),
             LockError::timed_out(key.clone(), second, second, votes.clone()),
+            LockError::lost(key.clone()),
             LockError::foreign_key(key.clone(), votes.clone()),
             LockError::already_held(key.clone()),
             LockError::too_many_waiters(key.clone(), 9),
@@ -428,6 +498,10 @@ mod tests {
         .into();
         causes.extend([
             RejectionCause::Lost(LostError::new(key, votes)),
+            RejectionCause::Body(BodyFault::TooLarge { limit: 4711 }),
+            RejectionCause::Body(BodyFault::Unreadable("order:4711".to_owned())),
+            RejectionCause::Body(BodyFault::NoSpace { limit: 4711 }),
+            RejectionCause::Body(BodyFault::TooSlow),
             RejectionCause::UnusableValue {
                 detail: "the header x-user is missing".to_owned(),
                 diagnostics: "order:4711".to_owned(),

@@ -6,7 +6,7 @@ use http::{HeaderValue, header};
 use redlock_core::{KeyError, LockError};
 use serde_json::Value;
 
-use super::{LockRejection, RejectionCause, RejectionKind};
+use super::{BodyFault, LockRejection, RejectionCause, RejectionKind};
 use crate::value_source::ValueSource;
 
 impl IntoResponse for LockRejection {
@@ -75,6 +75,11 @@ impl LockRejection {
             {
                 "too many requests for this resource are waiting; try again later".to_owned()
             }
+            RejectionKind::Unavailable
+                if matches!(self.cause, RejectionCause::Body(BodyFault::NoSpace { .. })) =>
+            {
+                "the server receives too many request bodies; try again later".to_owned()
+            }
             RejectionKind::Unavailable => {
                 "the lock for this resource is not available at the moment; try again later"
                     .to_owned()
@@ -84,6 +89,9 @@ impl LockRejection {
                  it may be done"
                     .to_owned()
             }
+            RejectionKind::BodyTooLarge => "the request body is too long".to_owned(),
+            RejectionKind::BodyTooSlow => "the request body did not arrive in time".to_owned(),
+            RejectionKind::BodyUnreadable => "the request body could not be read".to_owned(),
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
                 "the server is not set up correctly".to_owned()
             }

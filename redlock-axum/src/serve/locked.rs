@@ -97,6 +97,10 @@ where
             Ok(guard) => guard,
             Err(error) => return refuse(error.into()),
         };
+        // The task of detached work may begin late.
+        if let Err(lost) = guard.check_before_work() {
+            return refuse(lost.into());
+        }
         slot.fill(guard.handle());
         match extractions.run_under(&guard).await {
             Ok(()) => {}
@@ -119,6 +123,8 @@ where
                     HeldResponse::Ended(response, guard) => (Continue(response), guard),
                 }
             }
+            // A lost lock has no release to wait for.
+            Break(output) if !guard.is_valid() => return output,
             result => (result, guard),
         };
         guard.release_or_log().await;

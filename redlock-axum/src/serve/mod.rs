@@ -1,8 +1,11 @@
-//! Runs a handler under its lock, and holds the lock until the end of the response.
+//! Runs a handler under its lock, from the request's body to the end of the response.
 
 pub(crate) mod body;
+pub(crate) mod buffered;
 pub(crate) mod extraction;
 mod future;
 pub(crate) mod locked;
+pub(crate) mod streamed;
 
+pub(crate) use future::BoxedResponse;
 pub use future::ResponseFuture;

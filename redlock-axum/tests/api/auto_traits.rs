@@ -1,12 +1,9 @@
 //! Compile-time checks: which types can be sent to another task.
 
-use std::convert::Infallible;
 use std::error::Error;
-use std::future::Ready;
 use std::time::Duration;
 
 use axum::Router;
-use axum::response::Response;
 use redlock_axum::{
     FencedLock, HeldLock, LockGuard, LockLayer, LockPolicy, LockRejection, LockService,
     ResponseFuture, SetupError,
@@ -29,7 +26,7 @@ all!(is_error: LockRejection, SetupError);
 // axum demands this of extensions, layers and services.
 all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicy, LockRejection);
 all!(is_shared: LockService<Router>);
-all!(is_sent: ResponseFuture<Ready<Result<Response, Infallible>>, Infallible>);
+all!(is_sent: ResponseFuture<Router>);
 
 /// A handler can await each of these futures.
 const _: fn(&HeldLock, &FencedLock, LockGuard) = |held, fenced, writer| {

@@ -17,6 +17,7 @@ on_each_front_end![
     abort_drops_the_handler_with_its_lock_and_answers_503,
     a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed,
     a_handler_that_keeps_going_after_a_loss_sends_its_own_response,
+    a_detached_handler_does_not_begin_without_its_lock,
     on_lost_abort_does_not_affect_a_handler_that_keeps_its_lock,
 ];
 
@@ -70,6 +71,35 @@ async fn a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end:
         }
     );
     assert_eq!(app.post().await.status, 503);
+}
+
+/// The task of a detached handler begins after another task has blocked the runtime past the lease.
+async fn a_detached_handler_does_not_begin_without_its_lock(front_end: FrontEnd) {
+    let keeps_going = app!(
+        front_end, [expire = "400ms", detached], [.expire(LEASE).detached(true)],
+        async fn handler() {
+            unreachable!("the handler has begun without its lock");
+        }
+    );
+    let aborts = app!(
+        front_end, [expire = "400ms", detached, on_lost = abort],
+        [.expire(LEASE).detached(true).on_lost(OnLost::Abort)],
+        async fn handler() {
+            unreachable!("the handler has begun without its lock");
+        }
+    );
+    for app in [keeps_going, aborts] {
+        let node = app.node.clone();
+        tokio::spawn(async move {
+            while node.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            std::thread::sleep(LEASE * 2);
+        });
+        let answer = app.post().await;
+        assert_eq!(answer.status, 503);
+        assert!(!answer.body.contains("a part of it may be done"), "{}", answer.body);
+    }
 }
 
 /// The default, and the same behaviour as an explicit option.

@@ -5,6 +5,7 @@ mod keys;
 mod locking;
 mod nesting;
 mod places;
+mod readiness;
 mod refusals;
 mod request_values;
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{any, post as on_post};
-use http::Method;
+use http::{Method, Request};
 use redlock_axum::{FencedLock, HeldLock, LockLayer, LockManager, LockPolicy};
 use serde::Deserialize;
 
 use super::ok;
-use crate::support::{hold, layer, memory, post, send, table, text};
+use crate::support::{answer, hold, layer, memory, post, send, table, text};
 
 #[derive(Debug, Deserialize)]
 struct Config {
@@ -114,6 +114,9 @@ async fn the_options_for_holding_a_lock_are_read() {
             { route = "/streams", key = "streams", hold_until = "end_of_body" },
             { route = "/shares", key = "shares", shared = true },
             { route = "/limits", key = "limits", permits = 2 },
+            { route = "/small", key = "small", body_limit = "4" },
+            { route = "/big", key = "big", body_limit = 4, body = "buffer" },
+            { route = "/scan", key = "scan", body = "stream" },
             { route = "/reads", key = "reads", methods = ["GET", "POST"], shared_on = "GET" },
         ]
         "#,
@@ -131,6 +134,9 @@ async fn the_options_for_holding_a_lock_are_read() {
         .route("/streams", on_post(async || "a body"))
         .route("/shares", on_post(ok))
         .route("/limits", on_post(ok))
+        .route("/small", on_post(ok))
+        .route("/big", on_post(ok))
+        .route("/scan", on_post(ok))
         .route("/reads", on_post(ok).get(ok).put(ok))
         .layer(table(&locks, config.locks))
         .route_layer(layer(&locks, "again"));
@@ -152,6 +158,11 @@ async fn the_options_for_holding_a_lock_are_read() {
     assert_eq!(post(&app, "/stops").await, 503);
     assert_eq!(post(&app, "/hangs").await, 200);
     assert_eq!(post(&app, "/again").await, 200);
+
+    for (path, status) in [("/small", 413), ("/big", 413), ("/scan", 200)] {
+        let request = Request::post(path).body("12345".into()).unwrap();
+        assert_eq!(answer(&app, request).await.status, status, "{path}");
+    }
 
     let _reader = locks.lock("shares").shared(true).try_acquire().await.unwrap();
     assert_eq!(post(&app, "/shares").await, 200);
@@ -209,6 +220,10 @@ fn each_mistake_in_a_file_has_a_clear_message() {
         ("shared_on = 'GET'\nshared = true", "shared_on is GET, but must be unset beside shared"),
         ("shared_on = 'GET'\npermits = 3", "shared_on is GET, but must be unset beside permits"),
         ("shared_on = 'GET'\nmethods = 'PUT'", "shared_on is GET, but must be among the methods"),
+        ("body_limit = '2 MiB'", "expected a whole number of bytes"),
+        ("body_limit = 0", "body_limit is 0, but must be from 1 to 67108864 bytes"),
+        ("body = 'streamed'", "invalid value: string \"streamed\", expected `buffer` or `stream`"),
+        ("body = 'stream'\nbody_limit = 5", "body_limit is 5, but must be unset beside"),
         ("contended_status = 42", "expected an HTTP status such as 409 or 423"),
         ("contended_status = 200", "contended_status is 200"),
         ("retry_after_max = 'soon'", "expected a time such as"),

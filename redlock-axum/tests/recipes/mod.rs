@@ -14,7 +14,7 @@ mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
 /// In the order of the page.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     include_str!("idempotent_payment.rs"),
     include_str!("demanded_lock.rs"),
     include_str!("job.rs"),

@@ -17,6 +17,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`Split`](Self::Split) | several callers asked at once, and none of them got a quorum of nodes | yes |
 /// | [`Unavailable`](Self::Unavailable) | no quorum of nodes replied | when the nodes are back |
 /// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted the lock, because the nodes, the network or this process were slow | with a longer lease |
+/// | [`Lost`](Self::Lost) | the lock was acquired, and lost before its work began | yes |
 /// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect | when a lock of the other dialect is released, or a key that is no lock was removed |
 /// | [`InvalidKey`](Self::InvalidKey) | the key is invalid | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is invalid | no |
@@ -75,6 +76,15 @@ pub enum LockError {
         expire: Duration,
         /// The vote of each node.
         votes: Votes,
+    },
+    /// The lock was acquired, but was lost before the work under it began: its lease ended, because this process was late
+    /// or a service behind the lock was not ready, or the nodes no longer have it. The work has not begun. Only front ends
+    /// that run work return this error, such as [`LockRequest::run`](crate::LockRequest::run).
+    #[error("the lock was lost before the work under it began")]
+    #[non_exhaustive]
+    Lost {
+        /// The key of the lock.
+        key: LockKey,
     },
     /// The value at the key is not a lock of this [`Dialect`](crate::Dialect), on at least one node that
     /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease.
@@ -171,6 +181,11 @@ impl LockError {
         Self::TimedOut { key, elapsed, expire, votes }
     }
 
+    /// Creates a [`Lost`](Self::Lost) error, for tests of code that handles a `LockError`.
+    pub fn lost(key: LockKey) -> Self {
+        Self::Lost { key }
+    }
+
     /// Creates a [`ForeignKey`](Self::ForeignKey) error, for tests of code that handles a `LockError`.
     pub fn foreign_key(key: LockKey, votes: Votes) -> Self {
         Self::ForeignKey { key, votes }
@@ -205,7 +220,9 @@ impl LockError {
             | Self::Unavailable { key, votes }
             | Self::TimedOut { key, votes, .. }
             | Self::ForeignKey { key, votes } => (Some(key), Some(votes)),
-            Self::AlreadyHeld { key } | Self::TooManyWaiters { key, .. } => (Some(key), None),
+            Self::Lost { key } | Self::AlreadyHeld { key } | Self::TooManyWaiters { key, .. } => {
+                (Some(key), None)
+            }
             Self::InvalidOption(error) => (error.key(), None),
             Self::InvalidKey(_) | Self::Draining | Self::ShutDown | Self::RuntimeEnded => {
                 (None, None)

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
-use crate::error::{HoldError, ReleaseError};
+use crate::error::{HoldError, LockError, ReleaseError};
 use crate::lease::{Held, Renewal};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
@@ -157,6 +157,12 @@ impl LockGuard {
         }
         permit.released(result?);
         Ok(())
+    }
+
+    /// Returns the error of work that must not begin, because its lock is lost. No public API.
+    #[doc(hidden)]
+    pub fn check_before_work(&self) -> Result<(), LockError> {
+        if self.is_valid() { Ok(()) } else { Err(LockError::Lost { key: self.keys()[0].clone() }) }
     }
 
     /// Releases the lock, and logs a failure within the manager's limit. No public API.

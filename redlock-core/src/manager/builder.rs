@@ -31,6 +31,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// | [`node_timeout`](Self::node_timeout) | 1 s with one node, 200 ms with several; half of `expire` if that is shorter | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
+/// | [`body_buffers`](Self::body_buffers) | 64 MiB | at least 1 byte |
 /// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
 /// | [`failover_margin`](Self::failover_margin) | Sentinel: `min-replicas-max-lag` of the servers, and 2 s; cluster: `cluster-node-timeout`, and 1 s | 0 to 60 s, only with `restart_guard` |
@@ -173,6 +174,19 @@ impl LockManagerBuilder {
     /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters). At least 1. Defaults to 1000.
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.config.max_waiters = Some(max_waiters);
+        self
+    }
+
+    /// Sets how many bytes of request bodies the layers of `redlock-axum` keep in memory for this manager, all requests
+    /// together. A layer reads the body of a request before it requests the lock, so that a slow client never holds one.
+    ///
+    /// A request whose body finds no room is answered with 503 and `Retry-After`. A body takes up room until the handler
+    /// reads it, or the request ends. A layer allows no [`body_limit`] above this value. At least 1 byte. Defaults to
+    /// 67,108,864 (64 MiB).
+    ///
+    /// [`body_limit`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LockPolicy.html#method.body_limit
+    pub fn body_buffers(mut self, bytes: usize) -> Self {
+        self.config.body_buffers = Some(bytes);
         self
     }
 

@@ -16,6 +16,7 @@ use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
 use super::config::{LockManagerConfig, ParsedUrl};
 use crate::ballot::Ballot;
+use crate::buffer_space::BufferSpace;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
@@ -30,6 +31,7 @@ use crate::quorum::quorum;
 use crate::telemetry;
 
 const MAX_WAITERS: usize = 1000;
+const BODY_BUFFERS: usize = 64 << 20;
 const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 
 /// Once a quorum is up, `connect` waits for the other nodes for the connect timeout divided by this
@@ -174,8 +176,15 @@ impl LockManagerBuilder {
         let (expire, node_timeout) =
             (self.resolved_expire(), self.resolved_node_timeout(nodes.len()));
         let connect_timeout = self.resolved_connect_timeout();
-        let LockManagerConfig { prefix, dialect, max_waiters, outage_grace, restart_guard, .. } =
-            self.config;
+        let LockManagerConfig {
+            prefix,
+            dialect,
+            max_waiters,
+            body_buffers,
+            outage_grace,
+            restart_guard,
+            ..
+        } = self.config;
         let max_waiters = max_waiters.unwrap_or(MAX_WAITERS);
         let outage_grace = outage_grace.unwrap_or(OUTAGE_GRACE);
         telemetry::describe();
@@ -198,6 +207,7 @@ impl LockManagerBuilder {
             leases,
             restart_guard,
             connect_timeout,
+            body_buffers: BufferSpace::new(body_buffers.unwrap_or(BODY_BUFFERS)),
             _end_on_drop: end_on_drop,
         });
         context.enter();

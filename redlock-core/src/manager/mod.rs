@@ -21,6 +21,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::buffer_space::BufferSpace;
 use crate::clock::SystemClock;
 use crate::context::Context;
 use crate::key::{KeyError, LockKey};
@@ -202,6 +203,12 @@ impl LockManager {
     #[doc(hidden)]
     pub fn log_limit(&self) -> &Arc<LogLimit> {
         &self.context.log_limit
+    }
+
+    /// Returns the memory for the request bodies that wait for locks of this manager. No public API.
+    #[doc(hidden)]
+    pub fn body_buffers(&self) -> &Arc<BufferSpace> {
+        &self.context.body_buffers
     }
 
     /// Begins to drain this manager and all its clones: nobody gets a lock any more, and holders finish their work. Call it

@@ -112,6 +112,16 @@ impl Acquisition {
         }
     }
 
+    /// Fails if the acquisition would fail now, without asking the nodes and without waiting.
+    pub(super) fn look(&self) -> Result<(), LockError> {
+        self.context.ballot.home.check_open()?;
+        let may_wait = self.options.wait_time.is_some();
+        if self.share_in_scope()?.is_some() || may_wait {
+            return Ok(());
+        }
+        self.context.queues.local_conflict(&self.spec).map_or(Ok(()), Err)
+    }
+
     /// Lets the nodes that were not connected try to connect. Returns whether the caller may ask them again.
     async fn reconnect(&self, votes: &Votes, deadline: Option<Instant>) -> bool {
         let left =

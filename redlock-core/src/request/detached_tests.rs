@@ -13,8 +13,12 @@ use tracing::{Instrument, Span};
 
 use super::detached::detach;
 use super::run_tests::{DELAY, LEASE, PATIENCE, is_held, over, request, until_free};
+use crate::clock::fake::FakeClock;
 use crate::node::fake::FakeNode;
-use crate::{LockError, LockHandle, LockManager, LockState, OnLost, RunError, scope};
+use crate::{
+    LockError, LockHandle, LockManager, LockManagerBuilder, LockState, MemoryNode, OnLost,
+    RunError, scope,
+};
 
 /// Work that has begun, and whose caller has left.
 struct Abandoned {
@@ -53,6 +57,35 @@ async fn the_result_is_returned_after_the_release() {
     let (length, lock) = output.await.unwrap();
     assert_eq!((length, lock.state()), (4, LockState::Released));
     assert!(!is_held(&nodes));
+}
+
+/// Another task takes so long that the lease is over before the task of the work begins.
+#[tokio::test(start_paused = true)]
+async fn work_whose_lock_is_lost_before_its_task_begins_does_not_begin() {
+    let (clock, node) = (FakeClock::default(), MemoryNode::new());
+    let nodes = vec![Arc::new(node.clone()) as _];
+    let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
+    for on_lost in [OnLost::KeepGoing, OnLost::Abort] {
+        let (clock, held) = (clock.clone(), node.clone());
+        tokio::spawn(async move {
+            while held.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            clock.advance(LEASE);
+        });
+        let request = locks.lock("a").expire(LEASE).on_lost(on_lost);
+        let run = request.run_detached(async |_| unreachable!("the work has begun"));
+        let ended = run.await;
+        assert!(matches!(ended, Err(RunError::Acquire(LockError::Lost { .. }))), "{ended:?}");
+        until_free_on(&node).await;
+    }
+}
+
+/// Waits until the clean-up of a lost lock has removed its key.
+async fn until_free_on(node: &MemoryNode) {
+    while !node.is_empty() {
+        sleep(DELAY).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -123,7 +123,7 @@ impl LeadRequest {
                 Ok(Term::Returned(output)) => return Ok(output),
                 Ok(Term::Panicked(payload)) => resume_unwind(payload),
                 Ok(Term::Resigned) => return Err(LockError::Draining),
-                Err(RunError::Lost(_)) => {}
+                Err(RunError::Lost(_) | RunError::Acquire(LockError::Lost { .. })) => {}
                 Err(RunError::Acquire(error)) => return Err(error),
             }
         }

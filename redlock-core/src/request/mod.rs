@@ -90,6 +90,21 @@ impl LockRequest {
         Acquisition::new(self.clone()).map(drop)
     }
 
+    /// Returns the error with which [`acquire`](Self::acquire) would fail now, without asking the nodes and without waiting:
+    /// the manager is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
+    /// For front ends that prepare an acquisition. No public API.
+    #[doc(hidden)]
+    pub fn refusal_at_once(&self) -> Option<LockError> {
+        let mut timer = AcquisitionTimer::start();
+        let refusal =
+            Acquisition::new(self.clone()).and_then(|acquisition| acquisition.look()).err();
+        match &refusal {
+            Some(error) => timer.set_outcome(Some(error)),
+            None => timer.cancel(),
+        }
+        refusal
+    }
+
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time). If the votes are
     /// [split](LockError::Split), so that nobody has the lock, the attempt is repeated up to 6 times, after random pauses.
     ///
@@ -346,6 +361,8 @@ where
     F: FnOnce(LockHandle) -> Fut,
     Fut: Future,
 {
+    // The task of detached work may begin late.
+    guard.check_before_work()?;
     let handle = guard.handle();
     let watch = LossWatcher::new(&handle, on_lost);
     // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
@@ -430,6 +447,31 @@ mod tests {
         let refusal = guard.downgrade().await.unwrap_err();
         assert!(matches!(refusal, HoldError::InvalidOption(_)), "{refusal:?}");
         guard.release().await.unwrap();
+    }
+
+    /// A layer reads the body of a request only if the request may get its lock.
+    #[tokio::test]
+    async fn a_request_knows_without_the_nodes_whether_it_would_be_refused_now() {
+        let locks = LockManager::in_memory();
+        let look = |request: LockRequest| request.refusal_at_once();
+        assert!(look(locks.lock("a")).is_none());
+        let guard = locks.lock("a").try_acquire().await.unwrap();
+        assert!(look(locks.lock("a")).is_some_and(|refusal| refusal.is_contended()));
+        assert!(look(locks.lock("b")).is_none());
+        assert!(look(locks.lock("a").wait_forever()).is_none(), "it would wait");
+        drop(guard);
+        scope::scope(async {
+            let guard = locks.lock("a").try_acquire().await.unwrap();
+            let again = look(locks.lock("a").wait_forever());
+            assert!(matches!(again, Some(LockError::AlreadyHeld { .. })), "{again:?}");
+            assert!(look(locks.lock("a").reentrant(true)).is_none());
+            assert!(guard.is_valid(), "looking has released the lock");
+        })
+        .await;
+        let invalid = look(locks.lock(""));
+        assert!(matches!(invalid, Some(LockError::InvalidKey(_))), "{invalid:?}");
+        locks.shutdown().await;
+        assert!(matches!(look(locks.lock("b")), Some(LockError::ShutDown)));
     }
 
     /// Of many routes, the key shows which one has the option.

@@ -78,6 +78,7 @@ fn errors_of_one_lock() -> Vec<(Box<dyn Error>, &'static str, String)> {
         LockError::split(key(), votes()) => "the votes are split: several callers asked at once",
         LockError::unavailable(key(), votes()) => "no quorum of nodes answered",
         LockError::timed_out(key(), 2 * SECOND, SECOND, votes()) => "within its lease of 1s (waited 2s)",
+        LockError::lost(key()) => "the lock was lost before the work under it began",
         LockError::foreign_key(key(), votes()) => "is not a lock of this dialect",
         LockError::already_held(key()) => "the lock is already held by the same request",
         LockError::too_many_waiters(key(), 9) => "9 callers already wait for the lock",

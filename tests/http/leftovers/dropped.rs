@@ -10,7 +10,7 @@ use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use futures_util::stream;
-use redlock_axum::{HoldUntil, LockManager, OnLost, redis_lock};
+use redlock_axum::{BodyMode, HoldUntil, LockManager, OnLost, redis_lock};
 use redlock_tests::{Moment, Nodes, Traces, drop_after, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
@@ -101,6 +101,7 @@ fn routes(locks: &LockManager) -> Vec<(&'static str, MethodRouter<LockManager>)>
         ("body, kept", by(until_end().expire(BRIEF).keep(true))),
         ("body, fenced", by(until_end().fenced(true))),
         ("body, aborted", by(until_end().on_lost(OnLost::Abort))),
+        ("layer, streamed", by(policy().body(BodyMode::Stream))),
         ("policy with a route", by(policy().route("/{id}"))),
     ]
 }

@@ -34,6 +34,7 @@ use settings::SETTINGS;
 /// | [`node_timeout`](Self::node_timeout) | a time from 1 ms to 60 s, shorter than `expire` | 1 s with one node, 200 ms with several; half of `expire` if that is shorter |
 /// | [`connect_timeout`](Self::connect_timeout) | a time from 1 ms to 60 s | 1 s |
 /// | [`max_waiters`](Self::max_waiters) | a whole number, at least 1 | 1000 |
+/// | [`body_buffers`](Self::body_buffers) | a whole number of bytes, at least 1 | 67108864 (64 MiB) |
 /// | [`outage_grace`](Self::outage_grace) | a time from 0 to 60 s | 2 s |
 /// | [`restart_guard`](Self::restart_guard) | a time from 10 ms to 7 days, at least `expire` | none |
 /// | [`failover_margin`](Self::failover_margin) | a time from 0 to 60 s, only with `restart_guard` | Sentinel: `min-replicas-max-lag` of the servers, and 2 s; cluster: `cluster-node-timeout`, and 1 s |
@@ -119,6 +120,10 @@ pub struct LockManagerConfig {
     /// How many callers may wait for one key, see
     /// [`LockManagerBuilder::max_waiters`](crate::LockManagerBuilder::max_waiters). At least 1. Defaults to 1000.
     pub max_waiters: Option<usize>,
+    /// How many bytes of request bodies the layers of `redlock-axum` keep in memory for this manager, see
+    /// [`LockManagerBuilder::body_buffers`](crate::LockManagerBuilder::body_buffers). At least 1. Defaults to 67,108,864
+    /// (64 MiB).
+    pub body_buffers: Option<usize>,
     /// How long waiters keep their place while no quorum of nodes replies, see
     /// [`LockManagerBuilder::outage_grace`](crate::LockManagerBuilder::outage_grace). From 0, which disables the grace,
     /// to 60 s. Defaults to 2 s.
@@ -165,6 +170,7 @@ impl LockManagerConfig {
     /// | `LOCKS_NODE_TIMEOUT` | `50ms` |
     /// | `LOCKS_CONNECT_TIMEOUT` | `1s` |
     /// | `LOCKS_MAX_WAITERS` | `1000` |
+    /// | `LOCKS_BODY_BUFFERS` | `67108864` |
     /// | `LOCKS_OUTAGE_GRACE` | `2s` |
     /// | `LOCKS_RESTART_GUARD` | `1m` |
     /// | `LOCKS_FAILOVER_MARGIN` | `12s` |

@@ -28,6 +28,7 @@ fn all() -> LockManagerConfig {
         node_timeout: Some(Duration::from_millis(50)),
         connect_timeout: Some(2 * SECOND),
         max_waiters: Some(17),
+        body_buffers: Some(18),
         outage_grace: Some(Duration::ZERO),
         restart_guard: Some(90 * SECOND),
         failover_margin: Some(12 * SECOND),
@@ -61,6 +62,7 @@ expire = "30s"
 node_timeout = "50ms"
 connect_timeout = "2s"
 max_waiters = 17
+body_buffers = 18
 outage_grace = "0s"
 restart_guard = "90s"
 failover_margin = "12s"
@@ -108,10 +110,13 @@ fn a_written_configuration_is_read_back_unchanged() {
         [outage_grace, failover_margin] in [times(0..=60_000), times(0..=60_000)],
         cluster_refresh in times(100..=60_000),
         [tls_ca, tls_cert, tls_key] in [(); 3].map(|()| proptest::option::of("[a-z/.]{1,9}")),
-        max_waiters in proptest::option::of(1..=usize::try_from(i64::MAX).unwrap_or(usize::MAX)),
+        [max_waiters, body_buffers] in [(); 2].map(|()| {
+            proptest::option::of(1..=usize::try_from(i64::MAX).unwrap_or(usize::MAX))
+        }),
     )| {
         let config = LockManagerConfig {
             urls: urls.into_iter().map(NodeUrl::from).collect(), prefix, dialect, expire, node_timeout, connect_timeout, max_waiters,
+            body_buffers,
             outage_grace, restart_guard, failover_margin, cluster_refresh,
             tls_ca: tls_ca.map(Into::into), tls_cert: tls_cert.map(Into::into),
             tls_key: tls_key.map(Into::into),

@@ -67,6 +67,7 @@ settings! {
     node_timeout: TIME_FORM, read_time, write_time;
     connect_timeout: TIME_FORM, read_time, write_time;
     max_waiters: "a whole number", read, identity;
+    body_buffers: "a whole number of bytes", read, identity;
     outage_grace: TIME_FORM, read_time, write_time;
     restart_guard: TIME_FORM, read_time, write_time;
     failover_margin: TIME_FORM, read_time, write_time;
@@ -126,8 +127,12 @@ impl LockManagerConfig {
                 return Err(InvalidOption::new(name, format!("{time:?}"), allowed));
             }
         }
-        if self.max_waiters == Some(0) {
-            return Err(InvalidOption::new("max_waiters", 0, "at least 1"));
+        for (name, number) in
+            [("max_waiters", self.max_waiters), ("body_buffers", self.body_buffers)]
+        {
+            if number == Some(0) {
+                return Err(InvalidOption::new(name, 0, "at least 1"));
+            }
         }
         let prefix = self.prefix.as_deref().unwrap_or_default();
         if prefix.len() > LONGEST_PREFIX || prefix.contains(char::is_control) {

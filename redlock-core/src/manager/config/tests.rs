@@ -32,6 +32,7 @@ fn every_setting_is_read_from_its_variable() {
         ("LOCKS_NODE_TIMEOUT", "50ms"),
         ("LOCKS_CONNECT_TIMEOUT", "2"),
         ("LOCKS_MAX_WAITERS", "17"),
+        ("LOCKS_BODY_BUFFERS", "18"),
         ("LOCKS_OUTAGE_GRACE", "0"),
         ("LOCKS_RESTART_GUARD", "1m 30s"),
         ("LOCKS_FAILOVER_MARGIN", "12s"),
@@ -51,6 +52,7 @@ fn every_setting_is_read_from_its_variable() {
         node_timeout: Some(Duration::from_millis(50)),
         connect_timeout: Some(2 * SECOND),
         max_waiters: Some(17),
+        body_buffers: Some(18),
         outage_grace: Some(Duration::ZERO),
         restart_guard: Some(90 * SECOND),
         failover_margin: Some(12 * SECOND),
@@ -90,7 +92,7 @@ fn an_unknown_variable_is_an_error_with_the_known_ones() {
         message("LOCKS_EXPIRES", "s3cret"),
         "the environment variable LOCKS_EXPIRES is unknown; known are \
          LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
-         LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
+         LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_BODY_BUFFERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
          LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH, LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the \
          service has settings with this prefix, give its locks a longer one"
     );
@@ -170,6 +172,12 @@ fn a_wrong_value_is_an_error_with_the_variable_the_value_and_the_allowed_values(
             "cluster_refresh is 99ms, but must be from 100 ms to 60 s".to_owned(),
         ),
         ("MAX_WAITERS", "0", "max_waiters is 0, but must be at least 1".to_owned()),
+        ("BODY_BUFFERS", "0", "body_buffers is 0, but must be at least 1".to_owned()),
+        (
+            "BODY_BUFFERS",
+            "64 MiB",
+            "body_buffers is \"64 MiB\", but must be a whole number of bytes".to_owned(),
+        ),
         ("MAX_WAITERS", "many", "max_waiters is \"many\", but must be a whole number".to_owned()),
         ("DIALECT", "redison", "dialect is \"redison\", but must be plain or redisson".to_owned()),
         (
@@ -221,7 +229,7 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
     assert_eq!(
         format!("{config:?}"),
         "LockManagerConfig { urls: [10.0.0.1:7000/2, /run/redis.sock, memory:, (invalid), (invalid)], prefix: None, dialect: None, expire: Some(30s), \
-         node_timeout: None, connect_timeout: None, max_waiters: None, outage_grace: None, \
+         node_timeout: None, connect_timeout: None, max_waiters: None, body_buffers: None, outage_grace: None, \
          restart_guard: None, failover_margin: None, cluster_refresh: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
     assert!(!format!("{config:#?}").contains("s3cret"));
@@ -242,6 +250,7 @@ fn the_builder_has_every_setting() {
         node_timeout: Some(12 * SECOND),
         connect_timeout: Some(13 * SECOND),
         max_waiters: Some(14),
+        body_buffers: Some(18),
         outage_grace: Some(15 * SECOND),
         restart_guard: Some(16 * SECOND),
         failover_margin: Some(17 * SECOND),
@@ -254,7 +263,7 @@ fn the_builder_has_every_setting() {
         format!("{:?}", config.builder()),
         "LockManagerBuilder { nodes: [Url(memory:), Url(a:6379)], config: LockManagerConfig { urls: [], \
          prefix: Some(\"shop:\"), dialect: Some(Redisson), expire: Some(11s), node_timeout: Some(12s), \
-         connect_timeout: Some(13s), max_waiters: Some(14), outage_grace: Some(15s), restart_guard: Some(16s), \
+         connect_timeout: Some(13s), max_waiters: Some(14), body_buffers: Some(18), outage_grace: Some(15s), restart_guard: Some(16s), \
          failover_margin: Some(17s), cluster_refresh: Some(17s), tls_ca: None, tls_cert: None, tls_key: None }, \
          tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), \
          insecure: None }), clock: SystemClock, .. }"

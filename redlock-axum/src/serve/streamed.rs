@@ -1,0 +1,125 @@
+//! Request bodies that arrive while the lock is held.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use redlock_core::__private::LossWatcher;
+use redlock_core::{LockError, LockHandle, LockState, OnLost};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::rejection::{BodyFault, LockRejection};
+
+/// A request body whose client has one lease, from the grant of the lock, to send it. After that, and when the lock is
+/// lost, the body ends with an error. A body that outlives its lock is not limited any more.
+struct StreamedBody {
+    body: Body,
+    /// `None` when the body has ended, or the lock is released.
+    watch: Option<UploadWatch>,
+}
+
+struct UploadWatch {
+    handle: LockHandle,
+    loss: Option<LossWatcher>,
+    /// The end of the lease with which the lock was granted.
+    until: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+    cut: Cut,
+}
+
+/// The reason why a body was cut, if it was.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cut(Arc<OnceLock<CutCause>>);
+
+#[derive(Debug, Clone, Copy)]
+enum CutCause {
+    Lost,
+    TooSlow,
+}
+
+/// Limits the body of a request whose lock was just granted.
+pub(crate) fn limit(body: Body, handle: LockHandle) -> (Body, Cut) {
+    let cut = Cut::default();
+    let watch = UploadWatch {
+        loss: LossWatcher::new(&handle, OnLost::Abort),
+        until: Instant::now() + handle.remaining(),
+        timer: None,
+        cut: cut.clone(),
+        handle,
+    };
+    (Body::new(StreamedBody { body, watch: Some(watch) }), cut)
+}
+
+impl Cut {
+    /// Returns the rejection of a request whose body was cut.
+    pub(crate) fn rejection(&self, handle: &LockHandle) -> Option<LockRejection> {
+        Some(match self.0.get()? {
+            CutCause::Lost => LockError::lost(handle.keys()[0].clone()).into(),
+            CutCause::TooSlow => BodyFault::TooSlow.into(),
+        })
+    }
+}
+
+enum Verdict {
+    Limited,
+    Unlimited,
+    Cut(CutCause),
+}
+
+impl UploadWatch {
+    fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
+        if let Some(loss) = &mut self.loss
+            && loss.poll(cx).is_ready()
+        {
+            return match self.handle.state() {
+                LockState::Released => Verdict::Unlimited,
+                _ => Verdict::Cut(CutCause::Lost),
+            };
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(self.until)));
+        match timer.as_mut().poll(cx) {
+            Poll::Ready(()) => Verdict::Cut(CutCause::TooSlow),
+            Poll::Pending => Verdict::Limited,
+        }
+    }
+}
+
+impl HttpBody for StreamedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        match this.watch.as_mut().map(|watch| watch.verdict(cx)) {
+            None | Some(Verdict::Limited) => {}
+            Some(Verdict::Unlimited) => this.watch = None,
+            Some(Verdict::Cut(cause)) => {
+                if let Some(watch) = this.watch.take() {
+                    let _ = watch.cut.0.set(cause);
+                }
+                this.body = Body::empty();
+                let text = "the lock of the request ended before its body had arrived";
+                return Poll::Ready(Some(Err(axum::Error::new(text))));
+            }
+        }
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
+            this.watch = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
