@@ -4,6 +4,7 @@
 
 mod access;
 mod client;
+mod counting;
 mod curator;
 mod evidence;
 mod faults;

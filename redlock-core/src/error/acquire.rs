@@ -67,7 +67,7 @@ pub enum LockError {
     /// The value at the key is not a lock of this [`Dialect`](crate::Dialect), on at least one node that
     /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease.
     /// Waiting does not help, because such a value would look like a lock that is held for ever.
-    #[error("the value at the key of the lock is not a lock of this dialect")]
+    #[error("the value at the key of the lock is not a lock of this dialect or recipe")]
     #[non_exhaustive]
     ForeignKey {
         /// The key of the lock.

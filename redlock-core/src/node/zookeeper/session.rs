@@ -106,6 +106,11 @@ impl ZookeeperSession {
         }
     }
 
+    /// Returns the name of the node.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the present time of the clock that measures leases.
     pub(super) fn now(&self) -> Moment {
         self.settings.clock.now()
