@@ -193,6 +193,9 @@ impl ZookeeperSession {
                 }
                 Err(error) => error,
             };
+            if let Some(before) = connector.shortened.take() {
+                self.evidence.lock().end(before);
+            }
             self.set(Err(error.clone()));
             if closing.is_cancelled() {
                 return;
