@@ -8,6 +8,8 @@ mod counting;
 mod curator;
 mod evidence;
 mod faults;
+mod kazoo;
+mod limits;
 mod numbers;
 mod paths;
 mod storm;

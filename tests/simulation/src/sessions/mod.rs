@@ -69,6 +69,11 @@ fn the_simulation_finds_grants_without_a_list_after_the_creation() {
 }
 
 #[test]
+fn the_simulation_finds_sessions_that_a_server_has_shortened() {
+    assert_found(Weakness::NoLimitBeforeTheSession, 0);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run_with_sessions() {
     for seed in 0..2 {
         let (one, two) = (run(seed, Weakness::None, true), run(seed, Weakness::None, true));
