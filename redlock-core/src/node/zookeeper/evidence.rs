@@ -85,7 +85,8 @@ impl Evidence {
     /// set. The clocks of this machine and of the leader may differ by 1 % of the timeout.
     pub(super) fn vouch(&self, sent: Moment, lease: Duration) -> Result<(), NodeError> {
         if sent < self.began {
-            let text = "the session has expired or was shortened, and the node of the lock may be gone";
+            let text =
+                "the session has expired or was shortened, and the node of the lock may be gone";
             return Err(NodeError::Unproven(text.into()));
         }
         let (end, certain) = (sent.plus(lease), self.proven.plus(self.timeout * 99 / 100));

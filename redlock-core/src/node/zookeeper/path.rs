@@ -167,7 +167,9 @@ mod tests {
         assert_eq!(queue.position("x-"), Some((0, None)));
         assert_eq!(queue.position("_c_b"), None);
         assert_eq!(Queue::of(Vec::new()).unwrap().first(), None);
-        for foreign in ["9d0e__lock__0000000001", "_c_f-__READ__0000000001", "_c_f-lock-", "-lock-x"] {
+        for foreign in
+            ["9d0e__lock__0000000001", "_c_f-__READ__0000000001", "_c_f-lock-", "-lock-x"]
+        {
             let names = [names[0], foreign].map(Into::into).into();
             assert_eq!(Queue::of(names), Err(QueueError::ForeignChild), "{foreign}");
         }

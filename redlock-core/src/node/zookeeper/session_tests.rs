@@ -193,9 +193,8 @@ async fn a_session_is_not_continued_at_a_server_that_allows_less() {
     let reason = format!("{:?}", status.wait_for(is_refused).await);
     assert!(reason.contains("at most 6s, and not the session_timeout of 40s"), "{reason}");
     let lines = logs.lines();
-    let names = |line: &&String| {
-        line.contains("maxSessionTimeout=6s") && line.contains(&ensemble.address)
-    };
+    let names =
+        |line: &&String| line.contains("maxSessionTimeout=6s") && line.contains(&ensemble.address);
     assert_eq!(lines.iter().filter(names).count(), 1, "{lines:?}");
     let (_server, request) = ensemble.accept(7).await;
     assert_eq!(request.session, 7);

@@ -60,8 +60,9 @@ impl Plan {
                 10.. => {
                     // A client pauses while it looks for a server.
                     let after = Duration::from_millis(random.random_range(0..=120));
+                    let time = TIMEOUT.mul_f64(random.random_range(0.3..0.8));
                     faults.push((before, Fault::Cut(client)));
-                    faults.push((after, Fault::PauseClient(client, time / 2)));
+                    faults.push((after, Fault::PauseClient(client, time)));
                 }
                 _ => {
                     // A follower pauses after it has forwarded some requests of a client whose session is about to end.
