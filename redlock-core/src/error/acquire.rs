@@ -16,7 +16,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`Contended`](Self::Contended) | another holder has the lock | yes, later |
 /// | [`Unavailable`](Self::Unavailable) | no quorum of nodes replied | when the nodes are back |
 /// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted the lock, because the nodes, the network or this process were slow | with a longer lease |
-/// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect | after the key was removed |
+/// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect; in ZooKeeper, the folder has a child of another recipe | after the key was removed |
 /// | [`InvalidKey`](Self::InvalidKey) | the key is invalid | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is invalid | no |
 /// | [`AlreadyHeld`](Self::AlreadyHeld) | the same scope, such as the same web request, holds the lock | no |
@@ -65,7 +65,8 @@ pub enum LockError {
         votes: Votes,
     },
     /// The value at the key is not a lock of this [`Dialect`](crate::Dialect), on at least one node that
-    /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease.
+    /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease. In ZooKeeper, the
+    /// folder of the lock has a child of another recipe, or it cannot have children.
     /// Waiting does not help, because such a value would look like a lock that is held for ever.
     #[error("the value at the key of the lock is not a lock of this dialect or recipe")]
     #[non_exhaustive]
