@@ -8,7 +8,7 @@ use redlock_tests::{Peer, ZookeeperServer, skip};
 use crate::curator::curator;
 use crate::{KEY, LONG, SOON, are_queued, connect, no_lock_is_left, start};
 
-/// The children of Curator and of this library, as kazoo has to be told.
+/// The middle of the names of the children of Curator and of this library.
 const OURS: &str = "-lock-";
 
 /// Starts a Python process with kazoo in the folder of this test. If kazoo is missing, skips the test and returns `None`.
@@ -26,7 +26,7 @@ fn kazoo(server: &ZookeeperServer) -> Option<Peer> {
     Some(peer)
 }
 
-/// kazoo looks only at the children of its own recipe, unless it is told others.
+/// kazoo looks only at the children of its own recipe, unless `extra_lock_patterns` names others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_of_kazoo_refuses_us_and_ours_refuses_kazoo_only_with_our_pattern() {
     let Some(server) = start(ZookeeperServer::options()).await else { return };

@@ -9,6 +9,9 @@
 //!   arrived within 3R/8 of the sending of the beat before it, with R = T/4. The first beat reaches its follower within 3R/8. The
 //!   next ping of the leader is due within half a tick, which is at most R/4, because T is at least 8 ticks. A pause delays
 //!   the ping by 3R/8 at most. So the follower has reported the session before it forwards a beat that is sent R after the first.
+//!
+//! The leader uses the timeout of the last server that has asked it about the session. So evidence ends with a handshake that
+//! has shortened the session (`connect.rs` avoids this).
 
 use std::time::Duration;
 
