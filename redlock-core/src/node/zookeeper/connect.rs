@@ -260,6 +260,7 @@ impl SessionConnector {
     }
 
     /// Connects to an address of a host.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "the host is for TLS"))]
     async fn dial(
         &self,
         host: &str,
