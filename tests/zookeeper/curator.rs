@@ -11,7 +11,7 @@ use crate::client::{Recorded, signal};
 use crate::{KEY, LONG, SESSION, SOON, are_queued, connect, no_lock_is_left, start};
 
 /// Starts a Java process with Curator in the folder of this test.
-fn curator(server: &ZookeeperServer, session_timeout: Duration) -> Option<Peer> {
+pub(crate) fn curator(server: &ZookeeperServer, session_timeout: Duration) -> Option<Peer> {
     let mut java = java("curator").inspect_err(|why| skip(why)).ok()?;
     java.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off");
     let address = format!("127.0.0.1:{}{}", server.port(), server.chroot());

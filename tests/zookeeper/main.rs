@@ -4,9 +4,12 @@
 
 mod access;
 mod client;
+mod counting;
 mod curator;
 mod evidence;
 mod faults;
+mod kazoo;
+mod limits;
 mod numbers;
 mod paths;
 mod storm;

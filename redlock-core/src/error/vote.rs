@@ -26,7 +26,7 @@ pub enum Vote {
     },
     /// No: the lock is not, or no longer, on this node, and can neither be extended nor released.
     NotHeld,
-    /// No: the value at the key is not a lock of this dialect.
+    /// No: the value at the key is not a lock of this dialect, or the folder of the lock is not one of this recipe.
     #[non_exhaustive]
     Foreign {
         /// The kind of the value.
@@ -74,6 +74,9 @@ impl fmt::Display for Vote {
                 remaining.map_or(Ok(()), |remaining| write!(f, " for {remaining:?}"))
             }
             Self::NotHeld => f.write_str("not held"),
+            Self::Foreign { found: found @ ForeignKind::OtherRecipe } => {
+                write!(f, "not a lock of this recipe: {found}")
+            }
             Self::Foreign { found } => write!(f, "not a lock of this dialect: {found}"),
             Self::Failed(error) => write!(f, "failed: {error}"),
         }
@@ -91,6 +94,9 @@ pub enum ForeignKind {
     /// The value has another type than a lock in the requested [`Dialect`](crate::Dialect). It may be a
     /// lock in another dialect.
     WrongType,
+    /// In ZooKeeper, the folder of the lock has a child that the recipe of Curator's `InterProcessMutex` has not made, or it
+    /// cannot have children.
+    OtherRecipe,
 }
 
 impl fmt::Display for ForeignKind {
@@ -99,6 +105,9 @@ impl fmt::Display for ForeignKind {
             Self::NoTimeToLive => "a key without a time to live",
             Self::TimeToLiveTooLong => "a key that lives longer than any lease",
             Self::WrongType => "a value of another type, perhaps a lock in another dialect",
+            Self::OtherRecipe => {
+                "a znode of another recipe, such as the Lock of kazoo or a read-write lock of Curator"
+            }
         })
     }
 }

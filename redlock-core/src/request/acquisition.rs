@@ -115,6 +115,7 @@ impl Acquisition {
     /// Fails if the acquisition would fail now, without asking the nodes and without waiting.
     pub(super) fn look(&self) -> Result<(), LockError> {
         self.context.ballot.home.check_open()?;
+        self.context.queues.check_drain(scope::caller)?;
         let may_wait = self.options.wait_time.is_some();
         if self.share_in_scope()?.is_some() || may_wait {
             return Ok(());

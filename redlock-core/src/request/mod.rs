@@ -91,7 +91,7 @@ impl LockRequest {
     }
 
     /// Returns the error with which [`acquire`](Self::acquire) would fail now, without asking the nodes and without waiting:
-    /// the manager is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
+    /// the manager drains or is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
     /// For front ends that prepare an acquisition. No public API.
     #[doc(hidden)]
     pub fn refusal_at_once(&self) -> Option<LockError> {
@@ -470,6 +470,8 @@ mod tests {
         .await;
         let invalid = look(locks.lock(""));
         assert!(matches!(invalid, Some(LockError::InvalidKey(_))), "{invalid:?}");
+        drop(locks.drain());
+        assert!(matches!(look(locks.lock("b")), Some(LockError::Draining)));
         locks.shutdown().await;
         assert!(matches!(look(locks.lock("b")), Some(LockError::ShutDown)));
     }

@@ -47,6 +47,10 @@ fn each_vote_says_what_the_node_answered() {
         (Vote::held(None), "held by another holder"),
         (Vote::held_by(HolderId::of("abc"), Some(SECOND)), "held by a9993e364706816a for 1s"),
         (foreign, "not a lock of this dialect: a key without a time to live"),
+        (
+            Vote::foreign(ForeignKind::OtherRecipe),
+            "not a lock of this recipe: a znode of another recipe, such as the Lock of kazoo or a read-write lock of Curator",
+        ),
         (Vote::Failed(restarted), "failed: restarted 1s ago, votes again in 2s"),
         (Vote::Failed(unknown), "failed: uptime unknown (INFO denied), votes in 500ms"),
         (Vote::Failed(stepped), "failed: wall clock stepped forward by 1000ms, votes again in 2s"),

@@ -22,6 +22,8 @@ pub struct EnsembleOptions {
     observers: usize,
     sync_limit: u32,
     measured: bool,
+    /// Lines of `zoo.cfg`: of one server, or of all.
+    settings: Vec<(Option<usize>, String, String)>,
 }
 
 impl EnsembleOptions {
@@ -50,6 +52,20 @@ impl EnsembleOptions {
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
+        self
+    }
+
+    /// Adds a line to `zoo.cfg` of all servers.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((None, name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Adds a line to `zoo.cfg` of one server. The last line of a name counts.
+    #[must_use]
+    pub fn setting_of(mut self, server: usize, name: &str, value: &str) -> Self {
+        self.settings.push((Some(server), name.to_owned(), value.to_owned()));
         self
     }
 
@@ -104,7 +120,11 @@ impl Member {
         let outgoing = Outgoing::to(others).await;
         let is_observer = |index| index >= 3;
         let limit = |limit: u32| limit.to_string();
-        let mut settings = settings(options.tick, &[]);
+        let is_for = |server: &Option<usize>| server.is_none_or(|server| server == index);
+        let own_settings = options.settings.iter().filter(|(server, ..)| is_for(server));
+        let more: Vec<_> =
+            own_settings.map(|(_, name, value)| (name.clone(), value.clone())).collect();
+        let mut settings = settings(options.tick, &more);
         settings.push(("initLimit".to_owned(), limit(options.sync_limit)));
         settings.push(("syncLimit".to_owned(), limit(options.sync_limit)));
         if is_observer(index) {
@@ -163,6 +183,7 @@ impl ZookeeperEnsemble {
             observers: 0,
             sync_limit: 10,
             measured: false,
+            settings: Vec::new(),
         }
     }
 

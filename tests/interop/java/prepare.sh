@@ -1,7 +1,7 @@
 #!/bin/sh
 # Copies the libraries of a Java program and the compiled program into a directory:
 #
-#     tests/interop/java/prepare.sh redisson|curator <directory>
+#     tests/interop/java/prepare.sh redisson|curator <directory> [<version of ZooKeeper>]
 #
 # Needs Maven and a JDK, which also runs the program. Does nothing more if the directory is up to date.
 set -eu
@@ -12,13 +12,13 @@ stamp=$done/stamp
 
 # macOS has a javac without a JDK, which only prints that the JDK is missing.
 javac -version >/dev/null
-cat "$sources"/* "$0" | cksum >"$stamp.new.$$"
+{ cat "$sources"/* "$0"; echo "${3:-}"; } | cksum >"$stamp.new.$$"
 trap 'rm -rf "$stamp.new.$$" "$done/new.$$"' EXIT
 if cmp -s "$stamp.new.$$" "$stamp"; then
     exit 0
 fi
 mvn --quiet --batch-mode -Dmaven.repo.local="$done/maven" --file "$sources/pom.xml" dependency:copy-dependencies \
-    -DoutputDirectory="$done/new.$$" </dev/null
+    -DoutputDirectory="$done/new.$$" ${3:+-Dzookeeper.version="$3"} </dev/null
 javac -classpath "$done/new.$$/*" -d "$done/new.$$" "$sources"/*.java
 rm -rf "$done/lib"
 mv "$done/new.$$" "$done/lib"

@@ -1,16 +1,19 @@
 //! Makes connections: to the first host that works, with the handshake, the login and the checks.
 
 use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::seq::SliceRandom;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::{Instant, timeout_at};
 
 use super::frames::ServerStream;
 use super::jute::{JuteReader, JuteWriter};
 use super::requests::{
-    ErrorCode, ReplyHeader, RequestError, ZookeeperRequest, authenticate, close_session, exists,
+    Acl, CreateKind, ErrorCode, ReplyHeader, RequestError, ZookeeperRequest, authenticate,
+    close_session, create, exists,
 };
 use super::url::{ZookeeperUrl, address};
 #[cfg(feature = "tls")]
@@ -18,6 +21,8 @@ use crate::access::encrypt;
 use crate::access::{Credentials, Provider};
 use crate::clock::Moment;
 use crate::error::NodeError;
+use crate::log_limit::LogLimit;
+use crate::log_limited;
 use crate::node::NodeSettings;
 use crate::node::watch::connect_time::ConnectTime;
 use crate::random::with_random;
@@ -26,6 +31,8 @@ const PROTOCOL_VERSION: i32 = 0;
 /// The `xid` of a login, and of another request before those of the driver.
 const LOGIN_XID: i32 = -4;
 const FIRST_XID: i32 = 1;
+/// The name of a znode that does not exist.
+const NOWHERE: &str = "redlock-nowhere";
 
 /// A session of the ensemble. Its password is a secret: with it, a client can take the session over.
 #[derive(Clone)]
@@ -53,6 +60,9 @@ pub(super) struct SessionConnector {
     pub(super) last_zxid: i64,
     /// The end of the latest connection.
     pub(super) last_connected: Moment,
+    /// The moment before the latest handshake that has shortened the session, although the server had just granted the timeout
+    /// to another session. A balancer may have passed the two on to different servers.
+    pub(super) shortened: Option<Moment>,
     settings: NodeSettings,
     session: Option<SessionKey>,
     /// The logins of all connections of the session. Its znodes belong to the login with which they were made, and a new password
@@ -60,6 +70,7 @@ pub(super) struct SessionConnector {
     logins: Vec<String>,
     /// The number of the latest session.
     number: u64,
+    log_limit: LogLimit,
 }
 
 impl SessionConnector {
@@ -69,6 +80,8 @@ impl SessionConnector {
             url,
             last_zxid: 0,
             last_connected,
+            shortened: None,
+            log_limit: LogLimit::new(Arc::clone(&settings.clock)),
             settings,
             session: None,
             logins: Vec::new(),
@@ -116,14 +129,20 @@ impl SessionConnector {
         server: &(String, u16),
         login: Option<&str>,
     ) -> Result<Established, NodeError> {
+        let timeout = self.url.session_timeout;
         let mut is_repeated = false;
         loop {
-            if self.session.is_none() {
+            let is_new = self.session.is_none();
+            if is_new {
                 self.check_tick(server).await?;
             }
-            let mut stream = self.dial(server).await?;
+            let (mut stream, address) = self.dial(&server.0, (server.0.as_str(), server.1)).await?;
+            if !is_new {
+                // Of the same server, which has accepted this connection already.
+                let granted = self.granted_timeout(&server.0, address, timeout).await?;
+                self.check_limit(server, granted)?;
+            }
             let before = self.settings.clock.now();
-            let timeout = self.url.session_timeout;
             let accepted =
                 handshake(&mut stream, timeout, self.last_zxid, self.session.as_ref()).await?;
             let Some(accepted) = accepted else {
@@ -139,44 +158,72 @@ impl SessionConnector {
                 SessionKey { number: self.number, began: before, id, password }
             });
             let session = session.clone();
+            if accepted.timeout < timeout {
+                self.shortened = Some(before);
+                self.check_limit(server, accepted.timeout)?;
+            }
             // A slow handshake proves a moment long ago. The next one may be faster.
             if self.settings.clock.now().since(before) > timeout / 16
                 && !std::mem::replace(&mut is_repeated, true)
             {
                 continue;
             }
-            if accepted.timeout < timeout {
-                let allowed = accepted.timeout;
-                return Err(NodeError::Server(format!(
-                    "the server allows a session timeout of at most {allowed:?}, and not the session_timeout of {timeout:?}: \
-                     add session_timeout={}ms to the URL, or increase maxSessionTimeout of the server",
-                    allowed.as_millis()
-                ).into()));
-            }
-            self.prepare(&mut stream, login).await?;
+            self.prepare(&mut stream, login, is_new).await?;
             return Ok(Established { stream, session, before });
         }
     }
 
-    /// Opens a session that asks for a timeout of 1 ms. It gets the shortest one of the server, which is two ticks. A tick in
-    /// the URL was checked with it.
-    async fn check_tick(&self, server: &(String, u16)) -> Result<(), NodeError> {
+    /// Checks the tick by the shortest session of the server, which is two ticks. A tick in the URL was checked with it.
+    async fn check_tick(&self, (host, port): &(String, u16)) -> Result<(), NodeError> {
         if self.url.tick.is_some() {
             return Ok(());
         }
-        let mut stream = self.dial(server).await?;
-        let accepted = handshake(&mut stream, Duration::from_millis(1), 0, None).await?;
-        let accepted = accepted.ok_or_else(refused)?;
-        ask(&mut stream, FIRST_XID, close_session()).await?;
-        let checked = self.url.check_tick(accepted.timeout / 2);
+        let shortest = Duration::from_millis(1);
+        let granted = self.granted_timeout(host, (host.as_str(), *port), shortest).await?;
+        let checked = self.url.check_tick(granted / 2);
         checked.map_err(|reason| NodeError::Server(reason.into()))
     }
 
-    /// Logs in, and checks that the chroot exists.
+    /// Opens a session of its own for a moment, and returns the timeout that it gets in place of this one.
+    ///
+    /// A server that is asked to continue a session with a timeout above its limit shortens the session, although its locks
+    /// rely on the longer one. So a server is asked in this way first.
+    async fn granted_timeout(
+        &self,
+        host: &str,
+        address: impl ToSocketAddrs,
+        timeout: Duration,
+    ) -> Result<Duration, NodeError> {
+        let (mut stream, _) = self.dial(host, address).await?;
+        let accepted = handshake(&mut stream, timeout, 0, None).await?.ok_or_else(refused)?;
+        ask(&mut stream, FIRST_XID, close_session()).await?;
+        Ok(accepted.timeout)
+    }
+
+    /// Checks that a server grants the session timeout. Another server may work, so the operator learns of this one now.
+    fn check_limit(&self, server: &(String, u16), granted: Duration) -> Result<(), NodeError> {
+        let timeout = self.url.session_timeout;
+        if granted >= timeout {
+            return Ok(());
+        }
+        let server = address(server);
+        log_limited!(
+            self.log_limit, "limit", &server, warn, %server, maxSessionTimeout = ?granted, session_timeout = ?timeout,
+            "a server is not used, because it allows only shorter sessions than the session_timeout"
+        );
+        Err(NodeError::Server(format!(
+            "the server allows a session timeout of at most {granted:?}, and not the session_timeout of {timeout:?}: \
+             add session_timeout={}ms to the URL, or increase maxSessionTimeout of the server",
+            granted.as_millis()
+        ).into()))
+    }
+
+    /// Logs in, and checks that the session can have locks, and that the chroot exists.
     async fn prepare(
         &mut self,
         stream: &mut ServerStream,
         login: Option<&str>,
+        is_new: bool,
     ) -> Result<(), NodeError> {
         let new = login.filter(|login| !self.logins.iter().any(|known| known == login));
         for login in self.logins.iter().map(String::as_str).chain(new) {
@@ -187,6 +234,16 @@ impl SessionConnector {
         }
         self.logins.extend(new.map(str::to_owned));
         let chroot = &self.url.chroot;
+        if is_new {
+            // The server refuses it by the kind of the session, or makes the session global, before it looks for the parent.
+            let path = format!("{chroot}/{NOWHERE}/{NOWHERE}");
+            let kind = CreateKind::EphemeralSequential;
+            let created = ask(stream, FIRST_XID, create(&path, &[], kind, Acl::Open)).await?;
+            if let Some(code @ ErrorCode::EphemeralOnLocalSession) = created {
+                self.session = None;
+                return Err(RequestError::Code(code).into());
+            }
+        }
         if chroot.is_empty() {
             return Ok(());
         }
@@ -202,14 +259,22 @@ impl SessionConnector {
         }
     }
 
-    async fn dial(&self, (host, port): &(String, u16)) -> Result<ServerStream, NodeError> {
-        let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(not_connected)?;
+    /// Connects to an address of a host.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "the host is for TLS"))]
+    async fn dial(
+        &self,
+        host: &str,
+        address: impl ToSocketAddrs,
+    ) -> Result<(ServerStream, SocketAddr), NodeError> {
+        let socket = TcpStream::connect(address).await.map_err(not_connected)?;
         socket.set_nodelay(true).map_err(not_connected)?;
-        match &self.url.tls {
+        let address = socket.peer_addr().map_err(not_connected)?;
+        let stream = match &self.url.tls {
             #[cfg(feature = "tls")]
-            Some(options) => Ok(ServerStream::new(encrypt(socket, host, options).await?)),
-            _ => Ok(ServerStream::new(socket)),
-        }
+            Some(options) => ServerStream::new(encrypt(socket, host, options).await?),
+            _ => ServerStream::new(socket),
+        };
+        Ok((stream, address))
     }
 }
 
@@ -251,10 +316,10 @@ async fn handshake(
 }
 
 /// Sends a request, and returns the error in its reply. A new connection has no watch, and so no events.
-async fn ask(
+async fn ask<T>(
     stream: &mut ServerStream,
     xid: i32,
-    request: ZookeeperRequest<()>,
+    request: ZookeeperRequest<T>,
 ) -> Result<Option<ErrorCode>, NodeError> {
     let frame = stream.exchange(&[&xid.to_be_bytes(), &request.content]).await;
     let frame = frame.map_err(not_connected)?;

@@ -9,6 +9,9 @@
 //!   arrived within 3R/8 of the sending of the beat before it, with R = T/4. The first beat reaches its follower within 3R/8. The
 //!   next ping of the leader is due within half a tick, which is at most R/4, because T is at least 8 ticks. A pause delays
 //!   the ping by 3R/8 at most. So the follower has reported the session before it forwards a beat that is sent R after the first.
+//!
+//! The leader uses the timeout of the last server that has asked it about the session. So evidence ends with a handshake that
+//! has shortened the session (`connect.rs` avoids this).
 
 use std::time::Duration;
 
@@ -18,7 +21,8 @@ use crate::error::NodeError;
 /// The evidence about one session. `T` is its timeout, and `R` a quarter of it.
 pub(super) struct Evidence {
     timeout: Duration,
-    /// The moment before the first connection of the session.
+    /// The moment before the first connection of the session, or before the handshake that has shortened it. The evidence
+    /// does not cover earlier requests.
     began: Moment,
     /// A moment at or after which the leader has certainly heard of the session.
     proven: Moment,
@@ -54,6 +58,13 @@ impl Evidence {
         self.chain = None;
     }
 
+    /// Ends the evidence, because a handshake that began at the moment `before` has shortened the session. The next connection
+    /// makes it as long as before.
+    pub(super) fn end(&mut self, before: Moment) {
+        self.began = self.began.max(before);
+        self.chain = None;
+    }
+
     /// Records the reply to a beat.
     pub(super) fn answered(&mut self, sent: Moment, now: Moment) {
         let span = self.span();
@@ -77,7 +88,8 @@ impl Evidence {
     /// set. The clocks of this machine and of the leader may differ by 1 % of the timeout.
     pub(super) fn vouch(&self, sent: Moment, lease: Duration) -> Result<(), NodeError> {
         if sent < self.began {
-            let text = "the session has expired, and with it the node of the lock";
+            let text =
+                "the session has expired or was shortened, and the node of the lock may be gone";
             return Err(NodeError::Unproven(text.into()));
         }
         let (end, certain) = (sent.plus(lease), self.proven.plus(self.timeout * 99 / 100));

@@ -9,6 +9,10 @@ use crate::lock::Token;
 /// The end of the names of the lock recipe, before their number (Curator's `InterProcessMutex`).
 const LOCK: &str = "-lock-";
 
+/// The greatest number of a child. From ZooKeeper 3.6 on, all further children have the same number; in 3.5, they have numbers
+/// below zero. So the first child with this number has no certain place in the order.
+pub(super) const LAST_NUMBER: i32 = i32::MAX;
+
 /// Returns the name of a lock as one segment of a path.
 ///
 /// ZooKeeper forbids control characters, and the UTF-16 units from `D800` to `F8FF` and from `FFF0`, which include emoji
@@ -69,15 +73,20 @@ pub(super) struct Queue(Vec<String>);
 
 impl Queue {
     /// Sorts the nodes.
-    pub(super) fn of(mut names: Vec<String>) -> Result<Self, QueueError> {
-        if !names.iter().all(|name| name.contains(LOCK)) {
-            return Err(QueueError::ForeignChild);
+    pub(super) fn of(names: Vec<String>) -> Result<Self, QueueError> {
+        let mut numbered = Vec::with_capacity(names.len());
+        for name in names {
+            match number(&name) {
+                Some(number) if (0..LAST_NUMBER).contains(&number) => numbered.push((number, name)),
+                Some(_) => return Err(QueueError::Overflow),
+                None => return Err(QueueError::ForeignChild),
+            }
         }
-        if names.iter().any(|name| number(name).starts_with('-')) {
-            return Err(QueueError::Overflow);
+        numbered.sort_unstable();
+        match numbered.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(QueueError::EqualNumbers(pair[0].0)),
+            None => Ok(Self(numbered.into_iter().map(|(_, name)| name).collect())),
         }
-        names.sort_unstable_by(|one, other| number(one).cmp(number(other)));
-        Ok(Self(names))
     }
 
     pub(super) fn first(&self) -> Option<&str> {
@@ -101,13 +110,15 @@ impl Queue {
 pub(super) enum QueueError {
     /// A node does not belong to the lock recipe.
     ForeignChild,
-    /// The servers number the nodes with 32 bits, and go on below zero. A new node would come before the holder.
+    /// A node has the [`LAST_NUMBER`], or one below zero. A new node would have the same number, or come before the holder.
     Overflow,
+    /// Two nodes have this number, so that each could be the first one.
+    EqualNumbers(i32),
 }
 
-/// Returns the number of a node. Its digits are compared as text, as Curator compares them.
-fn number(name: &str) -> &str {
-    name.rsplit_once(LOCK).map_or("", |(_, number)| number)
+/// Returns the number of a node; `None` if the node does not belong to the lock recipe.
+pub(super) fn number(name: &str) -> Option<i32> {
+    name.rsplit_once(LOCK)?.1.parse().ok()
 }
 
 #[cfg(test)]
@@ -156,11 +167,32 @@ mod tests {
         assert_eq!(queue.position("x-"), Some((0, None)));
         assert_eq!(queue.position("_c_b"), None);
         assert_eq!(Queue::of(Vec::new()).unwrap().first(), None);
-        for foreign in ["9d0e__lock__0000000001", "_c_f-__READ__0000000001"] {
+        for foreign in
+            ["9d0e__lock__0000000001", "_c_f-__READ__0000000001", "_c_f-lock-", "-lock-x"]
+        {
             let names = [names[0], foreign].map(Into::into).into();
             assert_eq!(Queue::of(names), Err(QueueError::ForeignChild), "{foreign}");
         }
-        let names = ["_c_f-lock-2147483647", "_c_a-lock--2147483648"].map(Into::into).into();
-        assert_eq!(Queue::of(names), Err(QueueError::Overflow));
+    }
+
+    /// ZooKeeper 3.6 to 3.9 repeat the last number, and 3.5 goes on below zero.
+    #[test]
+    fn a_queue_whose_numbers_have_no_order_is_an_error() {
+        let of = |numbers: &[&str]| {
+            let names = numbers.iter().enumerate();
+            Queue::of(names.map(|(index, number)| format!("_c_{index}-lock-{number}")).collect())
+        };
+        assert!(of(&["2147483645", "2147483646"]).is_ok());
+        for numbers in [
+            &["2147483647"][..],
+            &["2147483646", "2147483647"],
+            &["2147483647", "2147483647"],
+            &["2147483646", "-2147483648"],
+            &["-000000001"],
+        ] {
+            assert_eq!(of(numbers), Err(QueueError::Overflow), "{numbers:?}");
+        }
+        let equal = of(&["0000000003", "0000000007", "0000000003"]);
+        assert_eq!(equal, Err(QueueError::EqualNumbers(3)));
     }
 }

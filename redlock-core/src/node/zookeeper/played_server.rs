@@ -127,5 +127,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PlayedServer<S> {
         let mut out = Vec::new();
         put_frame(&mut out, content);
         drop(self.socket.write_all(&out).await);
+        drop(self.socket.flush().await);
     }
 }

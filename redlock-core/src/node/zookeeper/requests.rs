@@ -174,6 +174,8 @@ pub(super) enum ErrorCode {
     NotEmpty,
     SessionExpired,
     SessionMoved,
+    EphemeralOnLocalSession,
+    QuotaExceeded,
     Unimplemented,
     Other(i32),
 }
@@ -189,6 +191,8 @@ impl ErrorCode {
             -111 => Self::NotEmpty,
             -112 => Self::SessionExpired,
             -118 => Self::SessionMoved,
+            -120 => Self::EphemeralOnLocalSession,
+            -125 => Self::QuotaExceeded,
             code => Self::Other(code),
         }
     }
@@ -199,6 +203,14 @@ impl fmt::Display for ErrorCode {
         match self {
             Self::NoAuth => f.write_str("NoAuth: the ACL of the node permits it to other logins"),
             Self::NoNode => f.write_str("NoNode: the chroot of the URL does not exist"),
+            Self::EphemeralOnLocalSession => f.write_str(
+                "EphemeralOnLocalSession: a local session cannot have locks; set localSessionsUpgradingEnabled=true or \
+                 localSessionsEnabled=false on the servers",
+            ),
+            Self::QuotaExceeded => f.write_str(
+                "QuotaExceeded: a quota forbids another znode; raise it (`listquota` and `setquota` in zkCli.sh), or give the \
+                 locks a chroot without a quota",
+            ),
             Self::Unimplemented => f.write_str("Unimplemented: ZooKeeper 3.5.3 or later is needed"),
             Self::Other(code) => write!(f, "error {code} of the server"),
             name => write!(f, "{name:?}"),

@@ -105,6 +105,11 @@ impl ZookeeperSession {
         }
     }
 
+    /// Returns the name of the node.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the present time of the clock that measures leases.
     pub(super) fn now(&self) -> Moment {
         self.settings.clock.now()
@@ -173,6 +178,9 @@ impl ZookeeperSession {
                 }
                 Err(error) => error,
             };
+            if let Some(before) = connector.shortened.take() {
+                self.evidence.lock().end(before);
+            }
             self.set(Err(error.clone()));
             if closing.is_cancelled() {
                 return;

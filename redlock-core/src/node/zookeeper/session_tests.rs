@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_logs::Logs;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
@@ -44,11 +45,31 @@ impl Ensemble {
         PlayedServer { socket: self.listener.accept().await.unwrap().0 }
     }
 
+    /// Waits for the handshake of the next connection. A client that continues a session first asks for the limit of the server
+    /// in a session of its own, which gets at most `limit`.
+    async fn handshake(&self, limit: i32) -> (PlayedServer<TcpStream>, ConnectRequest) {
+        let mut server = self.connection().await;
+        loop {
+            tokio::select! {
+                request = server.handshake() => return (server, request),
+                mut other = self.connection() => {
+                    assert_eq!(other.handshake().await, new_session(T));
+                    other.accept(T.min(limit), 99, PASSWORD).await;
+                    let close = other.request().await;
+                    assert_eq!(close.op, CLOSE_SESSION);
+                    other.reply(&close, 0, 0, b"").await;
+                }
+            }
+        }
+    }
+
     /// Waits for the next connection, and accepts its session.
     async fn accept(&self, session: i64) -> (PlayedServer<TcpStream>, ConnectRequest) {
-        let mut server = self.connection().await;
-        let request = server.handshake().await;
+        let (mut server, request) = self.handshake(T).await;
         server.accept(T, session, PASSWORD).await;
+        if request.session == 0 {
+            allow_locks(&mut server).await;
+        }
         (server, request)
     }
 
@@ -56,6 +77,13 @@ impl Ensemble {
     fn session(&self, rest: &str) -> (Arc<ZookeeperSession>, StatusReceiver) {
         start(parse(&format!("zookeeper://{}{rest}", self.address)), settings())
     }
+}
+
+/// Answers the question of a client whether its new session can have locks.
+async fn allow_locks<S: AsyncRead + AsyncWrite + Unpin>(server: &mut PlayedServer<S>) {
+    let create = server.request().await;
+    assert!(create.op == 1 && create.path().ends_with("/redlock-nowhere/redlock-nowhere"));
+    server.reply(&create, 0, -101, b"").await;
 }
 
 fn parse(url: &str) -> ZookeeperUrl {
@@ -106,8 +134,8 @@ async fn a_short_session_measures_the_tick_before_each_new_session() {
         assert_eq!(server.request().await.op, SYNC);
     }
     // The session has expired.
-    let mut server = ensemble.connection().await;
-    assert_eq!(server.handshake().await.session, 7);
+    let (mut server, request) = ensemble.handshake(T).await;
+    assert_eq!(request.session, 7);
     server.accept(0, 0, &[0; 16]).await;
     assert_eq!(ensemble.connection().await.handshake().await, new_session(1));
 }
@@ -140,6 +168,74 @@ async fn a_server_that_allows_less_than_the_session_timeout_is_an_error_with_bot
     let reason = down(&status).await.to_string();
     for word in ["at most 39.999s", "of 40s", "session_timeout=39999ms", "maxSessionTimeout"] {
         assert!(reason.contains(word), "{reason}");
+    }
+}
+
+/// The session would be as short as the limit, and its locks with it.
+#[tokio::test]
+async fn a_session_is_not_continued_at_a_server_that_allows_less() {
+    let logs = Logs::collect();
+    let ensemble = Ensemble::start().await;
+    let (session, status) = ensemble.session(OPEN);
+    let (first, _) = ensemble.accept(7).await;
+    session.connected().await;
+    drop(first);
+    // The next connection is silent until another one has asked for the limit.
+    let mut server = ensemble.connection().await;
+    let mut other = ensemble.connection().await;
+    assert_eq!(other.handshake().await, new_session(T));
+    other.accept(6_000, 99, PASSWORD).await;
+    let close = other.request().await;
+    assert_eq!(close.op, CLOSE_SESSION);
+    other.reply(&close, 0, 0, b"").await;
+    assert_eq!(server.frame().await, None, "the session was not sent");
+    let is_refused = |status: &NodeStatus| matches!(status, NodeStatus::Down(NodeError::Server(_)));
+    let reason = format!("{:?}", status.wait_for(is_refused).await);
+    assert!(reason.contains("at most 6s, and not the session_timeout of 40s"), "{reason}");
+    let lines = logs.lines();
+    let names =
+        |line: &&String| line.contains("maxSessionTimeout=6s") && line.contains(&ensemble.address);
+    assert_eq!(lines.iter().filter(names).count(), 1, "{lines:?}");
+    let (_server, request) = ensemble.accept(7).await;
+    assert_eq!(request.session, 7);
+    assert_eq!(session.connected().await, 1);
+}
+
+/// A balancer may pass two connections on to servers with different limits.
+#[tokio::test]
+async fn evidence_ends_with_the_handshake_that_has_shortened_the_session() {
+    let ensemble = Ensemble::start().await;
+    let (session, status) = ensemble.session(OPEN);
+    let (first, _) = ensemble.accept(7).await;
+    session.connected().await;
+    let (sent, lease) = (session.now(), Duration::from_secs(15));
+    assert_eq!(session.vouch(sent, lease), Ok(()));
+    drop(first);
+    let (mut server, request) = ensemble.handshake(T).await;
+    assert_eq!(request.session, 7);
+    server.accept(6_000, 7, PASSWORD).await;
+    let is_refused = |status: &NodeStatus| matches!(status, NodeStatus::Down(NodeError::Server(_)));
+    status.wait_for(is_refused).await;
+    let reason = session.vouch(sent, lease).unwrap_err().to_string();
+    assert!(reason.contains("was shortened"), "{reason}");
+    let _server = ensemble.accept(7).await;
+    session.connected().await;
+    assert!(session.vouch(sent, lease).is_err());
+    assert_eq!(session.vouch(session.now(), lease), Ok(()));
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_have_locks_is_refused_with_the_remedy() {
+    let ensemble = Ensemble::start().await;
+    let (_session, status) = ensemble.session(OPEN);
+    for _ in 0..2 {
+        let (mut server, request) = ensemble.handshake(T).await;
+        assert_eq!(request.session, 0, "the former session is given up");
+        server.accept(T, 7, PASSWORD).await;
+        let create = server.request().await;
+        server.reply(&create, 0, -120, b"").await;
+        let reason = down(&status).await.to_string();
+        assert!(reason.contains("localSessionsUpgradingEnabled=true"), "{reason}");
     }
 }
 
@@ -180,10 +276,12 @@ async fn after_an_expired_session_there_is_a_new_one_with_another_number() {
     let settings = NodeSettings { clock: Arc::new(clock.clone()), ..settings() };
     let (session, _status) =
         start(parse(&format!("zookeeper://{}{OPEN}", ensemble.address)), settings);
-    drop(ensemble.accept(7).await);
+    let (first, _) = ensemble.accept(7).await;
+    session.connected().await;
+    drop(first);
     let sent = session.now();
-    let mut server = ensemble.connection().await;
-    assert_eq!(server.handshake().await.session, 7);
+    let (mut server, request) = ensemble.handshake(T).await;
+    assert_eq!(request.session, 7);
     clock.advance(Duration::from_secs(41));
     server.accept(0, 0, &[0; 16]).await;
     let (_server, request) = ensemble.accept(8).await;
@@ -229,18 +327,14 @@ async fn after_a_slow_handshake_there_is_another_one_as_evidence() {
     let settings = NodeSettings { clock: Arc::new(clock.clone()), ..settings() };
     let url = parse(&format!("zookeeper://{}{OPEN}", ensemble.address));
     let (session, _status) = start(url, settings);
-    let mut handshakes = Vec::new();
-    let mut server = ensemble.connection().await;
-    for _ in 0..2 {
-        handshakes.push(server.handshake().await.session);
-        clock.advance(Duration::from_secs(3));
-        server.accept(T, 7, PASSWORD).await;
-        if handshakes.len() == 1 {
-            assert_eq!(server.frame().await, None, "nothing is sent over this connection");
-            server = ensemble.connection().await;
-        }
-    }
-    assert_eq!(handshakes, [0, 7]);
+    let (mut server, first) = ensemble.handshake(T).await;
+    clock.advance(Duration::from_secs(3));
+    server.accept(T, 7, PASSWORD).await;
+    assert_eq!(server.frame().await, None, "nothing is sent over this connection");
+    let (mut server, second) = ensemble.handshake(T).await;
+    clock.advance(Duration::from_secs(3));
+    server.accept(T, 7, PASSWORD).await;
+    assert_eq!([first.session, second.session], [0, 7]);
     assert_eq!(session.connected().await, 1, "the server may always be slow");
     let lease = Duration::from_millis(39_600 - 3_000);
     assert_eq!(session.vouch(session.now(), lease), Ok(()));
@@ -262,11 +356,11 @@ async fn a_server_whose_data_were_lost_is_used_when_all_leases_have_ended() {
     server.reply(&request, 5, 0, b"").await;
     reply.await.unwrap();
     drop(server);
-    let mut server = ensemble.connection().await;
-    assert_eq!(server.handshake().await.last_zxid, 5);
+    let (server, request) = ensemble.handshake(T).await;
+    assert_eq!(request.last_zxid, 5);
     clock.advance(Duration::from_secs(81));
     drop(server);
-    assert_eq!(ensemble.connection().await.handshake().await.last_zxid, 0);
+    assert_eq!(ensemble.handshake(T).await.1.last_zxid, 0);
 }
 
 #[tokio::test]
@@ -279,7 +373,8 @@ async fn the_logins_of_a_session_come_first_and_are_read_anew_for_each_connectio
     let (session, status) = ensemble.session(&rest);
     // The znodes of the session belong to its former login.
     for (id, logins) in [(7, "1"), (7, "12"), (7, "12"), (0, ""), (8, "2")] {
-        let (mut server, _) = ensemble.accept(id).await;
+        let (mut server, request) = ensemble.handshake(T).await;
+        server.accept(if id == 0 { 0 } else { T }, id, PASSWORD).await;
         for login in logins.chars() {
             let request = server.request().await;
             assert_eq!((request.xid, request.op), (-4, 100));
@@ -290,6 +385,9 @@ async fn the_logins_of_a_session_come_first_and_are_read_anew_for_each_connectio
         if id == 0 {
             // The session has expired.
             continue;
+        }
+        if request.session == 0 {
+            allow_locks(&mut server).await;
         }
         let exists = server.request().await;
         assert_eq!((exists.op, exists.path()), (3, "/locks"));
@@ -476,6 +574,7 @@ async fn a_session_is_encrypted() {
     let mut server = PlayedServer { socket };
     assert_eq!(server.handshake().await.timeout, T);
     server.accept(T, 7, PASSWORD).await;
+    allow_locks(&mut server).await;
     session.connected().await;
     let reply = session.send(delete()).unwrap();
     let request = server.operation().await;
@@ -559,4 +658,70 @@ async fn a_znode_whose_creation_has_no_reply_is_removed_after_a_sync() {
     server.children(&list, names.map(str::to_owned).as_slice()).await;
     let delete = server.operation().await;
     assert_eq!((delete.op, delete.path()), (2, "/order/_c_own-lock-0000000003"));
+}
+
+/// Makes a child that the server gives this number, and returns its vote if the queue has no order.
+async fn enter(
+    znodes: &Arc<Znodes>,
+    server: &mut PlayedServer<TcpStream>,
+    others: &[&str],
+    number: &str,
+) -> Option<Vote> {
+    let entering = {
+        let (znodes, folder) = (Arc::clone(znodes), znodes.folder("order"));
+        tokio::spawn(async move { znodes.enter(&folder, "_c_own-lock-", b"").await.err() })
+    };
+    let (create, list) = (server.operation().await, server.operation().await);
+    let mut created = JuteWriter::default();
+    created.text(&format!("/order/_c_own-lock-{number}"));
+    server.reply(&create, 0, 0, &created.0).await;
+    let mut names: Vec<_> = others.iter().map(|other| format!("_c_a-lock-{other}")).collect();
+    names.push(format!("_c_own-lock-{number}"));
+    server.children(&list, &names).await;
+    let vote = entering.await.unwrap();
+    if vote.is_some() {
+        let delete = server.operation().await;
+        assert_eq!(delete.path(), format!("/order/_c_own-lock-{number}"));
+        server.reply(&delete, 0, 0, b"").await;
+    }
+    vote
+}
+
+#[tokio::test]
+async fn a_folder_that_runs_out_of_numbers_is_an_error_and_a_warning_each_day_before() {
+    let logs = Logs::collect();
+    let ensemble = Ensemble::start().await;
+    let clock = FakeClock::default();
+    let settings = NodeSettings { clock: Arc::new(clock.clone()), ..settings() };
+    let url = parse(&format!("zookeeper://{}{OPEN}", ensemble.address));
+    let (session, _status) = start(url, settings);
+    let znodes = Znodes::new(session, "", &Handle::current());
+    let (mut server, _) = ensemble.accept(7).await;
+    znodes.session.connected().await;
+    let warnings = || {
+        let lines = logs.lines();
+        let is_warning = |line: &&String| {
+            line.contains("WARN") && line.contains(&ensemble.address) && line.contains("/order")
+        };
+        lines.iter().filter(is_warning).count()
+    };
+    assert_eq!(enter(&znodes, &mut server, &[], "1932735275").await, None);
+    assert_eq!(warnings(), 0);
+    for _ in 0..3 {
+        assert_eq!(enter(&znodes, &mut server, &[], "1932735276").await, None);
+    }
+    assert_eq!(warnings(), 1);
+    clock.advance(Duration::from_secs(24 * 60 * 60));
+    assert_eq!(enter(&znodes, &mut server, &[], "2147483646").await, None);
+    assert_eq!(warnings(), 2);
+    for (others, number, word) in [
+        (&[][..], "2147483647", "the folder /order has numbered 2147483647 children"),
+        (&["2147483647"], "2147483647", "has numbered"),
+        (&["2147483647"], "-2147483648", "has numbered"),
+        (&["0000000007"], "0000000007", "have the number 7"),
+    ] {
+        let vote = enter(&znodes, &mut server, others, number).await;
+        let Some(Vote::Failed(NodeError::Server(reason))) = vote else { panic!("{vote:?}") };
+        assert!(reason.contains(word), "{reason}");
+    }
 }

@@ -1,14 +1,17 @@
 //! The znodes of this node, which end with its session.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::path::{self, Queue, QueueError};
 use super::requests::{self, Children, CreateKind, ErrorCode, RequestError};
 use super::session::ZookeeperSession;
+use crate::clock::Moment;
 use crate::error::{ForeignKind, NodeError, Vote};
 use crate::lock::HolderId;
 
@@ -17,7 +20,10 @@ const FOLDERS: usize = 8;
 /// The pause before a znode is removed again that the servers did not remove.
 const PAUSE: Duration = Duration::from_secs(1);
 
-const OVERFLOW: &str = "the folder of the lock has numbered 2147483648 children, and cannot number more in order: when it is empty, remove it by delete, not by deleteall, which ends locks; the servers delete an empty container by themselves";
+/// From this number on, a folder is about to run out of numbers: nine tenths of the last one.
+const MANY: i32 = path::LAST_NUMBER / 10 * 9;
+/// The pause between two warnings about a folder that runs out of numbers.
+const WARNED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Makes, lists and removes znodes.
 pub(super) struct Znodes {
@@ -25,6 +31,8 @@ pub(super) struct Znodes {
     runtime: Handle,
     /// The path of the znode in which the locks are, and a slash.
     root: String,
+    /// The folders that run out of numbers, with the moments of the latest warnings.
+    warned: Mutex<HashMap<Arc<str>, Moment>>,
 }
 
 /// An ephemeral znode in the queue of a lock, which this node has made, or may have made.
@@ -68,7 +76,7 @@ pub(super) struct Listed {
 impl Znodes {
     pub(super) fn new(session: Arc<ZookeeperSession>, chroot: &str, runtime: &Handle) -> Arc<Self> {
         let (runtime, root) = (runtime.clone(), format!("{chroot}/"));
-        Arc::new(Self { session, runtime, root })
+        Arc::new(Self { session, runtime, root, warned: Mutex::default() })
     }
 
     /// Runs a task until it or the node ends.
@@ -100,13 +108,16 @@ impl Znodes {
             // A handle keeps a request whose driver ended while it was sent, so that its reply would never come.
             drop(link);
             match created.await {
-                Ok(path) => znode.path = Some(path.into()),
+                Ok(path) => {
+                    self.warn_of_many(&znode.folder, path::number(&path));
+                    znode.path = Some(path.into());
+                }
                 Err(NO_NODE) => {
                     self.make_folder(&znode.folder).await?;
                     continue;
                 }
                 Err(RequestError::Code(ErrorCode::NoChildrenForEphemerals)) => {
-                    return Err(Vote::foreign(ForeignKind::WrongType));
+                    return Err(Vote::foreign(ForeignKind::OtherRecipe));
                 }
                 Err(error) => {
                     let error = NodeError::from(error);
@@ -120,7 +131,8 @@ impl Znodes {
                 Ok(reply) => reply.await.map_err(NodeError::from),
                 Err(error) => Err(error),
             };
-            let listed = listed.map_err(Vote::Failed).and_then(Listed::new);
+            let listed = listed.map_err(Vote::Failed);
+            let listed = listed.and_then(|children| Listed::new(&znode.folder, children));
             return match listed {
                 Ok(listed) => Ok((znode, listed)),
                 Err(vote) => {
@@ -131,6 +143,19 @@ impl Znodes {
         }
         let reason = "the folder of the lock was deleted again and again";
         Err(Vote::Failed(NodeError::Server(reason.into())))
+    }
+
+    /// Warns once a day that a folder runs out of numbers.
+    fn warn_of_many(&self, folder: &Arc<str>, number: Option<i32>) {
+        let Some(number @ MANY..) = number else { return };
+        let (now, mut warned) = (self.session.now(), self.warned.lock());
+        if warned.get(folder).is_none_or(|last| now.since(*last) >= WARNED) {
+            warned.insert(Arc::clone(folder), now);
+            tracing::warn!(
+                node = %self.session.name(), %folder, number, last = path::LAST_NUMBER,
+                "the folder of a lock runs out of numbers, and then nobody gets the lock: delete the folder while it is empty"
+            );
+        }
     }
 
     async fn make_folder(&self, folder: &str) -> Result<(), Vote> {
@@ -144,7 +169,7 @@ impl Znodes {
     /// Lists the queue of a lock. A lock whose folder does not exist has an empty queue.
     pub(super) async fn list(&self, folder: &str) -> Result<Listed, Vote> {
         match self.session.send(requests::get_children(folder)).map_err(Vote::Failed)?.await {
-            Ok(children) => Listed::new(children),
+            Ok(children) => Listed::new(folder, children),
             Err(NO_NODE) => Ok(Listed { queue: Queue::default(), number: 0 }),
             Err(error) => Err(Vote::Failed(error.into())),
         }
@@ -216,10 +241,18 @@ impl Znodes {
 }
 
 impl Listed {
-    fn new(children: Children) -> Result<Self, Vote> {
+    fn new(folder: &str, children: Children) -> Result<Self, Vote> {
+        let no_order = |reason: String| Vote::Failed(NodeError::Server(reason.into()));
         let queue = Queue::of(children.names).map_err(|error| match error {
-            QueueError::ForeignChild => Vote::foreign(ForeignKind::WrongType),
-            QueueError::Overflow => Vote::Failed(NodeError::Server(OVERFLOW.into())),
+            QueueError::ForeignChild => Vote::foreign(ForeignKind::OtherRecipe),
+            QueueError::Overflow => no_order(format!(
+                "the folder {folder} has numbered {} children, and cannot number more in order: \
+                 `delete {folder}` in zkCli.sh makes it begin anew, once nobody holds the lock",
+                path::LAST_NUMBER
+            )),
+            QueueError::EqualNumbers(number) => no_order(format!(
+                "two children of the folder {folder} have the number {number}: nobody gets the lock until one of them has gone"
+            )),
         })?;
         Ok(Self { queue, number: children.pzxid })
     }

@@ -29,6 +29,8 @@ pub enum Action {
     Learn(usize),
     /// A client connects again.
     Reconnect(usize),
+    /// A client connects to a server that allows only a shorter session, and leaves it.
+    Shorten(usize),
     /// The leader ends the session of a client.
     End(usize),
     /// The leader sends a ping to the follower.
@@ -59,6 +61,7 @@ impl fmt::Display for Action {
             Self::Hear(client) => write!(f, "the leader hears of {}", name(client)),
             Self::Learn(client) => write!(f, "{} learns when it was last heard of", name(client)),
             Self::Reconnect(client) => write!(f, "{} connects again", name(client)),
+            Self::Shorten(client) => write!(f, "a server shortens the session of {}", name(client)),
             Self::End(client) => write!(f, "the leader ends the session of {}", name(client)),
             Self::Ping => f.write_str("the leader sends a ping"),
             Self::Execute => f.write_str("the leader executes a message of the follower"),

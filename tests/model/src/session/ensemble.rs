@@ -20,6 +20,8 @@ pub(super) struct Session {
     /// Ticks since the leader has heard of the session.
     pub(super) age: u8,
     pub(super) has_ended: bool,
+    /// Whether the leader ends the session after the limit of the server that allows less than the others.
+    pub(super) is_short: bool,
 }
 
 /// The leader, the follower, and the messages between them in the order of sending.

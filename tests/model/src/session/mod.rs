@@ -34,6 +34,8 @@
 //! * An extension: it is the same as an acquisition by a client whose child exists.
 //! * The first list, which finds out that the lock is not free: it only makes a client give up, which the client may do anyway.
 //! * A client at the leader itself: the leader hears of its session with each request, and not only with some.
+//! * The evidence that ends with a handshake that shortens the session: then only the holders are at risk, whom no evidence
+//!   reaches.
 //! * A change of the leader: the new one starts all sessions with T.
 
 mod action;

@@ -28,6 +28,8 @@ pub enum World {
     Locks {
         /// The session timeout in ticks.
         timeout: u8,
+        /// The longest session that one of the servers allows, in ticks.
+        limit: u8,
     },
     /// Two clients want one lock with fencing numbers. No time passes, because the numbers do not depend on it.
     Numbers,
@@ -41,7 +43,7 @@ impl World {
         match self {
             // A beat of a chain is younger than 3R/8, and proves what is R older. No greater age matters.
             Self::Beats { span, .. } => Times { timeout: span + span / 2, span, lease: 0 },
-            Self::Locks { timeout } => Times { timeout, span: timeout, lease: timeout / 2 },
+            Self::Locks { timeout, .. } => Times { timeout, span: timeout, lease: timeout / 2 },
             Self::Numbers => Times { timeout: 1, span: 1, lease: 1 },
         }
     }
@@ -78,14 +80,18 @@ impl Model for Sessions {
                 actions_of_ensemble(state, actions);
                 actions.push(Action::Tick);
             }
-            World::Locks { timeout } => {
+            World::Locks { timeout, limit } => {
                 for client in 0..CLIENTS {
                     actions_of_request(state, client, actions);
                     actions.push(Action::Reconnect(client));
                     let session = state.ensemble.sessions[client];
                     if !session.has_ended {
                         actions.extend([Action::Hear(client), Action::Learn(client)]);
-                        if session.age == timeout {
+                        if !session.is_short && limit < timeout {
+                            actions.push(Action::Shorten(client));
+                        }
+                        let longest = if session.is_short { limit } else { timeout };
+                        if session.age >= longest {
                             actions.push(Action::End(client));
                         }
                     }
@@ -124,6 +130,8 @@ impl Model for Sessions {
                 state.clients[client].evidence.learn(state.ensemble.sessions[client].age);
             }
             Action::Reconnect(client) => state.reconnect(client),
+            Action::Shorten(_) if rules.keep(Rule::LimitBeforeTheSession) => return None,
+            Action::Shorten(client) => state.shorten(client),
             Action::End(client) => state.end(client, world),
             Action::Ping => {
                 if let World::Beats { ping, .. } = world {

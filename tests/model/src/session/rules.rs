@@ -9,6 +9,9 @@ pub enum Rule {
     /// A grant counts only for the session in which it was asked for. If broken: the evidence about a new session also counts for
     /// the former one.
     EvidenceOfTheSameSession,
+    /// A client asks a server for its limit in a session of its own, and does not continue its session at a server that allows
+    /// only a shorter one. If broken: the client learns of the limit when the server has shortened the session.
+    LimitBeforeTheSession,
     /// A chain of beats ends if a reply arrives more than 3R/8 after the sending of the beat before it, with R = T/4. If
     /// broken: a chain has gaps of any length.
     ChainWithoutGaps,

@@ -119,7 +119,16 @@ impl State {
         }
         at.beat = None;
         at.evidence.connected();
+        self.ensemble.sessions[client].is_short = false;
         self.ensemble.forget_beats(client);
+        self.ensemble.touch(client);
+    }
+
+    /// A client connects to a server that shortens its session, and leaves it: it has no connection then. Its evidence stays.
+    pub(super) fn shorten(&mut self, client: usize) {
+        let at = &mut self.clients[client];
+        at.request = at.request.filter(|request| matches!(request.stage, Stage::Listed { .. }));
+        self.ensemble.sessions[client].is_short = true;
         self.ensemble.touch(client);
     }
 

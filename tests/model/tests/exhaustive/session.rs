@@ -24,10 +24,14 @@ fn a_chain_of_beats_is_true_evidence() {
 
 #[test]
 fn the_lock_is_exclusive_while_sessions_end() {
-    let locks = |timeout| Check { name: "locks with sessions", world: World::Locks { timeout } };
+    let locks = |timeout| {
+        let world = World::Locks { timeout, limit: timeout / 4 };
+        Check { name: "locks with sessions", world }
+    };
     locks(4).holds();
     locks(4).needs(Rule::Evidence, MutualExclusion);
     locks(4).needs(Rule::EvidenceOfTheSameSession, MutualExclusion);
+    locks(4).needs(Rule::LimitBeforeTheSession, MutualExclusion);
     locks(4).needs(Rule::ListAfterTheCreation, MutualExclusion);
     if checks_large_worlds() {
         locks(8).holds();

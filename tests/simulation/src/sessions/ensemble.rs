@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// The session timeout, T.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1600);
+/// The longest session that a limited follower allows.
+const LIMIT: Duration = Duration::from_millis(200);
 /// The tick of the ensemble.
 const TICK: Duration = Duration::from_millis(200);
 /// The longest time, in milliseconds, that a message takes from one machine to another.
@@ -26,17 +28,25 @@ pub(super) struct Ensemble(Arc<Shared>);
 
 struct Shared {
     began: Instant,
+    /// Whether the last follower allows only short sessions.
+    is_limited: bool,
     state: Mutex<State>,
     /// Notifies of each change of a queue.
     changes: Notify,
+}
+
+/// A session at the leader.
+struct Session {
+    /// The last time at which the leader has heard of it.
+    heard: Instant,
+    timeout: Duration,
 }
 
 struct State {
     random: SmallRng,
     zxid: i64,
     queues: BTreeMap<String, Queue>,
-    /// The sessions, with the last times at which the leader has heard of them.
-    sessions: BTreeMap<u64, Instant>,
+    sessions: BTreeMap<u64, Session>,
     last_session: u64,
     /// The sessions that each follower has heard of since its last reply to a ping.
     tables: [BTreeSet<u64>; FOLLOWERS],
@@ -93,7 +103,7 @@ pub(super) struct Answer {
 pub(super) type Calls = mpsc::UnboundedSender<(Call, oneshot::Sender<Answer>)>;
 
 impl Ensemble {
-    pub(super) fn start(random: SmallRng) -> Self {
+    pub(super) fn start(random: SmallRng, is_limited: bool) -> Self {
         let now = Instant::now();
         let state = State {
             random,
@@ -106,7 +116,8 @@ impl Ensemble {
             connections: BTreeMap::new(),
         };
         let changes = Notify::new();
-        let ensemble = Self(Arc::new(Shared { began: now, state: Mutex::new(state), changes }));
+        let state = Mutex::new(state);
+        let ensemble = Self(Arc::new(Shared { began: now, is_limited, state, changes }));
         tokio::spawn(ensemble.clone().ping());
         tokio::spawn(ensemble.clone().end_sessions());
         ensemble
@@ -151,7 +162,7 @@ impl Ensemble {
             sleep_until(self.0.began + TICK * tick).await;
             self.travel(LEADER).await;
             let state = &mut *self.0.state.lock();
-            state.sessions.retain(|_, heard| heard.elapsed() < TIMEOUT);
+            state.sessions.retain(|_, session| session.heard.elapsed() < session.timeout);
             let State { queues, sessions, zxid, .. } = state;
             for queue in queues.values_mut() {
                 let before = queue.children.len();
@@ -165,10 +176,32 @@ impl Ensemble {
         }
     }
 
-    /// Connects a client to a follower. Returns the session, which is a new one if the former one has ended.
-    pub(super) async fn connect(&self, client: usize, session: Option<u64>) -> (u64, Calls) {
+    /// Returns a follower to connect to.
+    pub(super) fn any_follower(&self) -> usize {
+        self.0.state.lock().random.random_range(1..=FOLLOWERS)
+    }
+
+    /// Opens a session for a moment, and returns the timeout that a follower grants it.
+    pub(super) async fn granted_timeout(&self, follower: usize) -> Duration {
+        self.travel(follower).await;
+        self.travel(LEADER).await;
+        self.travel(follower).await;
+        self.timeout_of(follower)
+    }
+
+    fn timeout_of(&self, follower: usize) -> Duration {
+        if self.0.is_limited && follower == FOLLOWERS { LIMIT } else { TIMEOUT }
+    }
+
+    /// Connects a client to a follower. Returns the session, which is a new one if the former one has ended, and its timeout.
+    pub(super) async fn connect(
+        &self,
+        client: usize,
+        session: Option<u64>,
+        follower: usize,
+    ) -> (u64, Duration, Calls) {
         self.cut(client);
-        let follower = self.0.state.lock().random.random_range(1..=FOLLOWERS);
+        let timeout = self.timeout_of(follower);
         self.travel(follower).await;
         self.travel(LEADER).await;
         let session = {
@@ -176,14 +209,14 @@ impl Ensemble {
             let alive = session.filter(|session| state.sessions.contains_key(session));
             let session = alive.unwrap_or(state.last_session + 1);
             state.last_session = state.last_session.max(session);
-            state.sessions.insert(session, Instant::now());
+            state.sessions.insert(session, Session { heard: Instant::now(), timeout });
             session
         };
         self.travel(follower).await;
         let (sender, calls) = mpsc::unbounded_channel();
         let serving = tokio::spawn(self.clone().serve(calls, follower, session));
         self.0.state.lock().connections.insert(client, serving.abort_handle());
-        (session, sender)
+        (session, timeout, sender)
     }
 
     async fn serve(
@@ -235,8 +268,8 @@ impl Ensemble {
 
 impl State {
     fn touch(&mut self, session: u64) {
-        if let Some(heard) = self.sessions.get_mut(&session) {
-            *heard = Instant::now();
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.heard = Instant::now();
         }
     }
 

@@ -60,12 +60,17 @@ fn assert_found(weakness: Weakness, known: u64) {
 
 #[test]
 fn the_simulation_finds_grants_without_evidence() {
-    assert_found(Weakness::NoEvidence, 5);
+    assert_found(Weakness::NoEvidence, 19);
 }
 
 #[test]
 fn the_simulation_finds_grants_without_a_list_after_the_creation() {
     assert_found(Weakness::NoListAfterTheCreation, 3);
+}
+
+#[test]
+fn the_simulation_finds_sessions_that_a_server_has_shortened() {
+    assert_found(Weakness::NoLimitBeforeTheSession, 25);
 }
 
 #[test]

@@ -189,11 +189,16 @@ impl Shared {
         let (mut session, mut began) = (None, Moment::at(Duration::ZERO));
         loop {
             self.awake().await;
-            let before = self.now();
-            let connecting = self.ensemble.connect(self.client, session);
-            if let Ok((connected, calls)) = timeout(TIMEOUT / 4, connecting).await {
+            let connecting = timeout(TIMEOUT / 4, self.connect(session)).await;
+            if let Ok(Some((before, connected, granted, calls))) = connecting {
                 if session.replace(connected) != Some(connected) {
                     began = before;
+                }
+                if granted < TIMEOUT {
+                    self.state.lock().evidence.end(before);
+                    self.ensemble.cut(self.client);
+                    sleep(PAUSE).await;
+                    continue;
                 }
                 let state = &mut *self.state.lock();
                 state.evidence.connected(began, before);
@@ -211,6 +216,22 @@ impl Shared {
             let reason = NodeError::NotConnected("the connection has ended".into());
             status.send(NodeStatus::Down(reason));
         }
+    }
+
+    /// Connects to a follower. Returns `None` if the session would be shortened.
+    async fn connect(&self, session: Option<u64>) -> Option<(Moment, u64, Duration, Calls)> {
+        let follower = self.ensemble.any_follower();
+        if session.is_some() && self.weakness != Weakness::NoLimitBeforeTheSession {
+            let granted = self.ensemble.granted_timeout(follower).await;
+            self.awake().await;
+            if granted < TIMEOUT {
+                return None;
+            }
+        }
+        let before = self.now();
+        let connecting = self.ensemble.connect(self.client, session, follower);
+        let (session, granted, calls) = connecting.await;
+        Some((before, session, granted, calls))
     }
 
     /// Sends a beat. Returns `false` if the client needs a new connection.

@@ -15,6 +15,8 @@ pub(super) enum Weakness {
     NoEvidence,
     /// A list from before the creation decides.
     NoListAfterTheCreation,
+    /// A client learns of the limit of a server when the server has shortened its session.
+    NoLimitBeforeTheSession,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +35,8 @@ pub(super) struct Plan {
     pub(super) clients: Vec<i32>,
     pub(super) workers: usize,
     pub(super) keys: usize,
+    /// Whether the last follower allows only short sessions.
+    pub(super) is_limited: bool,
     /// The faults and the pauses before them.
     pub(super) faults: Vec<(Duration, Fault)>,
 }
@@ -49,10 +53,17 @@ impl Plan {
             let client = random.random_range(0..clients.len());
             let server = random.random_range(0..=FOLLOWERS);
             let time = TIMEOUT.mul_f64(random.random_range(0.01..1.3));
-            match random.random_range(0..10) {
+            match random.random_range(0..12) {
                 0..3 => faults.push((before, Fault::PauseClient(client, time))),
                 3..5 => faults.push((before, Fault::PauseServer(server, time))),
                 5 => faults.push((before, Fault::Cut(client))),
+                10.. => {
+                    // A client pauses while it looks for a server.
+                    let after = Duration::from_millis(random.random_range(0..=120));
+                    let time = TIMEOUT.mul_f64(random.random_range(0.3..0.8));
+                    faults.push((before, Fault::Cut(client)));
+                    faults.push((after, Fault::PauseClient(client, time)));
+                }
                 _ => {
                     // A follower pauses after it has forwarded some requests of a client whose session is about to end.
                     let silence = TIMEOUT.mul_f64(random.random_range(0.85..1.1));
@@ -64,6 +75,7 @@ impl Plan {
             }
         }
         let (workers, keys) = (random.random_range(1..=3), random.random_range(1..=2));
-        Self { seed, weakness, clients, workers, keys, faults }
+        let is_limited = weakness == Weakness::NoLimitBeforeTheSession || random.random_ratio(1, 3);
+        Self { seed, weakness, clients, workers, keys, is_limited, faults }
     }
 }

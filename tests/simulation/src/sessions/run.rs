@@ -80,7 +80,7 @@ pub(super) fn run(seed: u64, weakness: Weakness, traced: bool) -> Outcome {
 impl World {
     async fn run(self: Arc<Self>) -> Outcome {
         let plan = &self.plan;
-        let ensemble = Ensemble::start(SmallRng::seed_from_u64(plan.seed));
+        let ensemble = Ensemble::start(SmallRng::seed_from_u64(plan.seed), plan.is_limited);
         let (mut nodes, mut clients, mut work) = (Vec::new(), Vec::new(), JoinSet::new());
         for (client, drift) in plan.clients.iter().enumerate() {
             let rate = 1.0 + f64::from(*drift) / 1e6;
