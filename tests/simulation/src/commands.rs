@@ -51,13 +51,9 @@ impl Store {
             ("EXISTS", [key]) => Reply::Int(i64::from(self.keys.contains_key(*key))),
             ("PTTL", [key]) => Reply::Int(self.time_to_live(key)),
             ("PEXPIRE", [key, millis]) => {
-                let until = self.millis() + int(millis)?;
-                Reply::Int(self.expire_at(key, until))
+                Reply::Int(self.expire_at(key, self.millis() + int(millis)?))
             }
-            ("PEXPIREAT", [key, until]) => {
-                let until = int(until)?;
-                Reply::Int(self.expire_at(key, until))
-            }
+            ("PEXPIREAT", [key, until]) => Reply::Int(self.expire_at(key, int(until)?)),
 
             ("HEXISTS", [key, field]) => {
                 let hash = self.hash(key)?;

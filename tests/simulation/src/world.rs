@@ -170,8 +170,10 @@ impl World {
         let connected = simulation::connect(builder.urls(&urls), clock, dial).await;
         let locks = connected.expect("no fault before the connect");
         // Some clients are told to stop before the end.
-        let drains =
-            number == 0 && plan.seed % 4 == 0 && plan.longest_wait.is_none() && plan.beat.is_none();
+        let drains = number == 0
+            && plan.seed.is_multiple_of(4)
+            && plan.longest_wait.is_none()
+            && plan.beat.is_none();
         let drains_at = drains.then(|| plan.length * 4 / 5);
         let spawn = |index: usize| {
             let seed = plan.seed ^ ((number as u64 + 1) << 32) ^ ((index as u64 + 1) << 48);
