@@ -72,16 +72,14 @@ on_each_kind_of_nodes! {
         zookeeper_x1: Nodes::zookeeper().await,
     ]
     [
+        every_node_names_the_same_holder,
         a_drain_refuses_waiters_and_lets_the_holder_finish,
         a_leader_that_is_drained_is_followed_by_one_with_a_greater_token,
     ]
 }
 
 on_each_kind_of_nodes! {
-    [
-        postgres_beside_two_redis: Nodes::postgres(1, 2).await,
-        zookeeper_x1: Nodes::zookeeper().await,
-    ]
+    [postgres_beside_two_redis: Nodes::postgres(1, 2).await,]
     [every_node_names_the_same_holder,]
 }
 
