@@ -876,7 +876,7 @@ async fn lead_once(locks: &LockManager) -> Result<bool, LockError> {
 
 fn lead(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        cut.off(lead_once(&scene.locks)).await.is_some_and(|led| led.unwrap_or_default())
+        cut.off(lead_once(&scene.locks)).await.is_some_and(Result::unwrap_or_default)
     })
 }
 

@@ -43,13 +43,13 @@ struct Copy {
     proxy: Proxy,
 }
 
-struct Copies {
+struct Fleet {
     copies: Vec<Copy>,
     postgres: PostgresServer,
     redis: RedisServer,
 }
 
-impl Copies {
+impl Fleet {
     async fn start(count: usize) -> Result<Self, String> {
         let (postgres, redis) = (PostgresServer::start().await?, RedisServer::start().await);
         let mut all = Self { copies: Vec::new(), postgres, redis };
@@ -141,15 +141,15 @@ impl Copies {
 
 /// Hits the leader with these faults, one after another. Returns how long nobody led each time.
 async fn rounds(faults: impl IntoIterator<Item = Fault>) -> Result<Vec<Duration>, String> {
-    let mut copies = Copies::start(3).await?;
-    let (mut number, mut times) = (copies.next_leader(0).await, Vec::new());
+    let mut fleet = Fleet::start(3).await?;
+    let (mut number, mut times) = (fleet.next_leader(0).await, Vec::new());
     for fault in faults {
-        let (next, time) = copies.hit_leader(fault, number).await;
+        let (next, time) = fleet.hit_leader(fault, number).await;
         println!("{fault:?}: nobody led for {time:?}");
         number = next;
         times.push(time);
     }
-    copies.check_steps().await;
+    fleet.check_steps().await;
     Ok(times)
 }
 

@@ -189,7 +189,7 @@ impl World {
             work.spawn(worker.work())
         };
         let workers = (0..plan.workers).map(spawn).collect();
-        Client { locks, workers, has_vanished: Mutex::new(false) }
+        Client { locks, drains, workers, has_vanished: Mutex::new(false) }
     }
 
     /// Injects the faults of the plan at their times, and waits until the end of the plan.
@@ -234,9 +234,10 @@ impl World {
         sleep_until(began + self.plan.length).await;
     }
 
-    /// Lets every worker acquire one lock. Without faults, each of them must get it.
+    /// Lets every worker acquire one lock. Without faults, each of them must get it, unless its client drains.
     async fn give_every_worker_a_turn(&self, clients: &[Client]) {
-        let present = clients.iter().filter(|client| !*client.has_vanished.lock());
+        let present =
+            clients.iter().filter(|client| !client.drains && !*client.has_vanished.lock());
         let turns = present.flat_map(|client| {
             (0..client.workers.len()).map(move |number| {
                 let lease = self.plan.longest_lease();
@@ -333,6 +334,7 @@ fn names_a_step(votes: &Votes) -> bool {
 
 struct Client {
     locks: LockManager,
+    drains: bool,
     workers: Vec<AbortHandle>,
     has_vanished: Mutex<bool>,
 }
