@@ -280,15 +280,14 @@ impl Restricted {
     async fn lacks(&mut self, rule: &'static str) -> BTreeSet<Ability> {
         let mut lacking = BTreeSet::new();
         let connected = self.builder().connect().await;
-        let (locks, stranger) = match permitted!(self, ConnectError, connected) {
-            Some(locks) => (locks, self.manager().await),
-            None => {
-                lacking.insert(Connect);
-                self.revoke(&[]).await;
-                let connected = (self.manager().await, self.manager().await);
-                self.revoke(&[rule]).await;
-                connected
-            }
+        let (locks, stranger) = if let Some(locks) = permitted!(self, ConnectError, connected) {
+            (locks, self.manager().await)
+        } else {
+            lacking.insert(Connect);
+            self.revoke(&[]).await;
+            let connected = (self.manager().await, self.manager().await);
+            self.revoke(&[rule]).await;
+            connected
         };
         if self.has_warned("may not publish releases") {
             lacking.insert(Announce);

@@ -153,7 +153,7 @@ async fn each_master_of_a_group_is_checked() {
     }
 
     let group = FailoverGroup::options().calm().start().await;
-    for server in group.servers.iter() {
+    for server in &group.servers {
         set_user(&mut server.probe().await, "~* &* +@all -del").await;
     }
     let url = group.url().replace("//", &format!("//app:{PASSWORD}@"));
