@@ -111,12 +111,12 @@ fn requests_and_guards_end_while_the_runtime_is_not_driven() {
             let short = request("new").expire(GRACE / 6);
             let requests = [
                 request("new"),
-                request("held").wait_forever(),
-                fair.clone().wait_forever(),
+                request("held").wait_time(LONG),
+                fair.clone().wait_time(LONG),
                 fair,
                 short,
             ];
-            let waiters = (0..400).map(|_| request("held").wait_forever());
+            let waiters = (0..400).map(|_| request("held").wait_time(LONG));
             let waiters: Vec<_> = waiters.map(|waiter| other.spawn(waiter.acquire())).collect();
             for request in requests {
                 let error = timeout(SOON, request.acquire()).await.unwrap().unwrap_err();
@@ -159,7 +159,7 @@ fn a_fair_waiter_behind_another_process_fails_while_the_runtime_is_not_driven() 
         let another = other.block_on(connect(servers.urls()));
         let holder = other.block_on(another.lock("fair").expire(LONG).try_acquire()).unwrap();
         let wait = |locks: &LockManager| {
-            let request = locks.lock("fair").expire(LONG).fair(true).wait_forever();
+            let request = locks.lock("fair").expire(LONG).fair(true).wait_time(LONG);
             other.spawn(request.acquire())
         };
         let first = wait(&another);

@@ -93,7 +93,7 @@ async fn the_vote_names_what_is_wrong_with_the_sentinels() {
         (format!("redis+sentinel://{list}/shop?sentinel_password=Wrong93secret"), "WRONGPASS"),
     ] {
         let error = refused(&url).await;
-        assert!(matches!(error, NodeError::NotPermitted(_)), "{error}");
+        assert!(matches!(error, NodeError::Credentials(_)), "{error}");
         let text = format!("{error} {error:?}");
         assert!(text.contains(reason), "{text}");
         for secret in ["Kz81serverpass", "Vq52sentinelpass", "Wrong93secret"] {

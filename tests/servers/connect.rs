@@ -129,7 +129,7 @@ async fn without_a_quorum_the_error_has_the_reason_of_each_node() {
         assert!(text.contains(votes[index].0), "{text}");
     }
     assert_eq!(votes[0].1, Some(&Vote::Granted));
-    let refused = matches!(votes[1].1, Some(Vote::Failed(NodeError::NotPermitted(_))));
+    let refused = matches!(votes[1].1, Some(Vote::Failed(NodeError::Credentials(_))));
     assert!(refused, "{text}");
     for (_, vote) in &votes[2..] {
         assert!(matches!(vote, Some(Vote::Failed(NodeError::NotConnected(_)))), "{text}");

@@ -53,7 +53,9 @@ impl Locks {
             Err(error) if error.is(ZookeeperError::NO_NODE) => return None,
             child => child.expect("the holder of the lock"),
         };
-        let lease = String::from_utf8(data).ok().and_then(|lease| lease.parse().ok());
+        // The id of the holder follows.
+        let text = String::from_utf8(data).unwrap_or_default();
+        let lease = text.split(' ').next().and_then(|lease| lease.parse().ok());
         let written = Duration::from_millis(stat.mtime.unsigned_abs());
         let end = written + Duration::from_millis(lease.unwrap_or_default());
         let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");

@@ -8,7 +8,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::routing::post;
-use redlock_axum::redis_lock;
+use redlock_axum::{BodyMode, redis_lock};
 use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -130,7 +130,9 @@ async fn no_lock_is_left_after_a_disconnect_with_an_unread_body(nodes: Nodes) {
     let locks = nodes.manager().await;
     let (ended, mut ends) = mpsc::unbounded_channel();
     let unread = Unread { entered: Arc::default(), may_return: Arc::default(), ended };
-    let router = three_fronts(post(unread_attribute), post(unread_plain), &locks);
+    // A layer reads the body before it requests the lock, unless the handler reads it itself.
+    let streamed = policy().body(BodyMode::Stream);
+    let router = three_fronts(post(unread_attribute), post(unread_plain), &locks, &streamed);
     let address = serve(router.with_state(unread.clone())).await;
 
     let enter = async |path: String, length: usize| {

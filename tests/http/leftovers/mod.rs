@@ -64,15 +64,16 @@ fn three_fronts<S>(
     attribute: MethodRouter<S>,
     plain: MethodRouter<S>,
     locks: &LockManager,
+    policy: &LockPolicy,
 ) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {
     Router::new()
         .route("/attribute/{id}", attribute)
-        .route("/layer/{id}", plain.clone().route_layer(layer(locks, policy())))
+        .route("/layer/{id}", plain.clone().route_layer(layer(locks, policy.clone())))
         .route("/policy/{id}", plain)
-        .layer(layer(locks, policy().route("/policy/{id}")))
+        .layer(layer(locks, policy.clone().route("/policy/{id}")))
         .layer(LocksLayer::new(locks))
 }
 
@@ -147,7 +148,7 @@ impl Service {
         let locks = nodes.manager().await;
         let inside = Inside::default();
         let several = Router::new().route("/several/{id}", post(several));
-        let router = three_fronts(post(attribute), post(plain), &locks)
+        let router = three_fronts(post(attribute), post(plain), &locks, &policy())
             .merge(several.layer(LocksLayer::new(&locks)));
         Self { nodes, locks, router: router.with_state(inside.clone()), inside }
     }

@@ -98,7 +98,11 @@ impl Worker {
         let keys: Vec<_> = keys.collect();
         let lease = plan.leases[self.random.random_range(0..plan.leases.len())];
         let renewed = self.random.random_ratio(1, 4);
-        let mut request = self.locks.lock_all(&keys).expire(lease);
+        let request = match &keys[..] {
+            [key] => self.locks.lock(key),
+            keys => self.locks.lock_all(keys),
+        };
+        let mut request = request.expire(lease);
         request = match hold {
             Hold::Exclusive => request,
             Hold::Reader => request.shared(true),

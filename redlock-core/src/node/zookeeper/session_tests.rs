@@ -306,9 +306,11 @@ async fn a_session_that_is_gone_before_its_timeout_is_a_warning_about_the_url() 
     let logs = Logs::collect();
     let ensemble = Ensemble::start().await;
     let (session, _status) = ensemble.session(OPEN);
-    drop(ensemble.accept(7).await);
-    let mut server = ensemble.connection().await;
-    assert_eq!(server.handshake().await.session, 7);
+    let (first, _) = ensemble.accept(7).await;
+    session.connected().await;
+    drop(first);
+    let (mut server, request) = ensemble.handshake(T).await;
+    assert_eq!(request.session, 7);
     server.accept(0, 0, &[0; 16]).await;
     let _server = ensemble.accept(8).await;
     while session.number() != Ok(2) {
