@@ -136,6 +136,13 @@ impl Walkthrough {
             }
         }
         let service = start(self.section, &environment).await;
+        if self.section == "leader" && self.services.is_empty() {
+            // A user starts the other copy when this one has begun to lead.
+            eventually("the first copy leads", SOON, async || {
+                service.log().contains("leader: a step").then_some(())
+            })
+            .await;
+        }
         let before = self.services.insert(address.to_owned(), service);
         assert!(before.is_none(), "{}: two services have one address", self.section);
     }
