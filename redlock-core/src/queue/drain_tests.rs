@@ -64,6 +64,21 @@ async fn a_drain_refuses_new_and_waiting_requests_and_lets_the_holder_finish() {
     }
 }
 
+/// Two other callers have a node each, so the votes are split, and the caller repeats its attempt after a pause.
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_the_repetitions_of_a_split_vote() {
+    let (locks, nodes) = nodes(3);
+    for (node, other) in nodes.iter().zip(["one", "two"]) {
+        node.occupy_by(other, 60 * SECOND);
+    }
+    let caller = tokio::spawn(locks.lock("a").try_acquire());
+    settle().await;
+    drop(locks.drain());
+    nodes[..2].iter().for_each(|node| node.forget());
+    let refused = caller.await.unwrap();
+    assert!(is_draining(&refused), "{refused:?}");
+}
+
 /// Acquires an order, and then an article, of which there are few, so that the callers wait for each other.
 async fn nested(locks: LockManager, number: u64) -> Result<(), LockError> {
     sleep(jitter(Duration::ZERO..SECOND)).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::acquisition::Acquisition;
+use super::scope;
 use crate::ballot::Standing;
 use crate::error::LockError;
 use crate::guard::LockGuard;
@@ -41,6 +42,7 @@ impl Acquisition {
             tracing::trace!(lock = %self.spec.key(), repetition, "the votes are split");
             former = Some(standing);
             sleep(pause(repetition, round_trip)).await;
+            self.context.queues.check_drain(scope::caller)?;
             let begun = Instant::now();
             match self.try_once().await {
                 Err(error) => refused = error,
