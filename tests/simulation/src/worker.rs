@@ -95,7 +95,9 @@ impl Worker {
         let is_set = may_be_set && self.random.random_ratio(1, 3);
         let count = if is_set { self.random.random_range(2..=4) } else { 1 };
         let keys = (first..first + count).map(|key| format!("key-{}", key % plan.keys));
-        let keys: Vec<_> = keys.collect();
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort();
+        keys.dedup();
         let lease = plan.leases[self.random.random_range(0..plan.leases.len())];
         let renewed = self.random.random_ratio(1, 4);
         let request = match &keys[..] {
