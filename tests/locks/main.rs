@@ -14,6 +14,7 @@ mod several_keys;
 mod shared;
 mod slow_release;
 mod split;
+mod split_cases;
 mod starvation;
 mod turns;
 mod waiting;

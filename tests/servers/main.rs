@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod changes;
+mod changes_cases;
 mod cluster_mode;
 mod connect;
 mod foreign_keys;
