@@ -14,7 +14,9 @@ mod several_keys;
 mod shared;
 mod slow_release;
 mod split;
-mod split_cases;
+mod split_cases {
+    mod thorough;
+}
 mod starvation;
 mod turns;
 mod waiting;
