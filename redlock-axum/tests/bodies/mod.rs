@@ -3,6 +3,7 @@
 mod attribute;
 mod buffered;
 mod connections;
+mod hostile_clients;
 mod limits;
 mod streamed;
 
@@ -29,7 +30,7 @@ const LEASE: Duration = Duration::from_millis(400);
 type Piece = Result<Frame<Bytes>, &'static str>;
 
 /// The client of one request, which sends the pieces of its body one by one.
-struct Client {
+pub(crate) struct Client {
     pieces: mpsc::UnboundedSender<Piece>,
     polls: watch::Receiver<usize>,
 }
@@ -41,7 +42,7 @@ struct SlowBody {
 }
 
 /// Returns a body and its client. With a `length`, the client has announced it.
-fn slow_body(length: Option<u64>) -> (Client, Body) {
+pub(crate) fn slow_body(length: Option<u64>) -> (Client, Body) {
     let (pieces, receiver) = mpsc::unbounded_channel();
     let (sender, polls) = watch::channel(0);
     let body = SlowBody { pieces: receiver, polls: sender, length };
@@ -64,7 +65,7 @@ impl HttpBody for SlowBody {
 }
 
 impl Client {
-    fn send(&self, piece: impl Into<Bytes>) {
+    pub(crate) fn send(&self, piece: impl Into<Bytes>) {
         // The request may be answered already.
         let _ = self.pieces.send(Ok(Frame::data(piece.into())));
     }
@@ -79,7 +80,7 @@ impl Client {
     }
 
     /// Waits until the body was asked for a piece this number of times, and has none.
-    async fn until_polled(&mut self, polls: usize) {
+    pub(crate) async fn until_polled(&mut self, polls: usize) {
         let polled = self.polls.wait_for(|count| *count >= polls);
         timeout(Duration::from_secs(10), polled).await.unwrap().unwrap();
     }

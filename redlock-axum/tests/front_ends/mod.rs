@@ -40,6 +40,7 @@ macro_rules! app {
 }
 
 mod detached;
+mod draining;
 mod fair;
 mod fenced;
 mod keeping;

@@ -1,5 +1,6 @@
 //! `LockLayer`: the requests that it locks, their keys, and how long the locks are held.
 
+mod capacity;
 mod from_fn;
 mod keys;
 mod locking;
