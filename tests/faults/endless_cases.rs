@@ -64,7 +64,7 @@ async fn a_wait_without_a_limit_goes_on_until_enough_servers_are_back_one_by_one
     .await;
 }
 
-/// Counts the terms that run, and keeps the greatest number of a term that began.
+/// Counts the terms that run, and keeps the numbers of all terms in the order of their beginnings.
 #[derive(Default)]
 struct Terms {
     running: AtomicUsize,
@@ -87,7 +87,7 @@ impl Terms {
 
     /// Starts a copy of the service, which leads for as long as it may.
     fn lead(self: &Arc<Self>, locks: &LockManager) -> JoinHandle<Result<(), LockError>> {
-        let lead = locks.lead("reminders").expire(Duration::from_secs(3));
+        let lead = locks.lead("reminders").expire(Duration::from_secs(2));
         let terms = Arc::clone(self);
         tokio::spawn(lead.run(async move |leader| {
             terms.running.fetch_add(1, Ordering::SeqCst);

@@ -39,8 +39,8 @@ impl Services {
         Self { managers, _network: network }
     }
 
-    /// All services ask at the same moment. Returns the number of those that got their lock; all others have to be told
-    /// that another holder has it.
+    /// All services ask at the same moment. Returns how many got their lock. The others are refused because of another
+    /// holder.
     async fn ask(&self, request: impl Fn(usize, &LockManager) -> LockRequest) -> usize {
         let requests = self.managers.iter().enumerate();
         let asked = join_all(requests.map(|(service, locks)| {
