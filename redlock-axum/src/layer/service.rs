@@ -1,5 +1,6 @@
 use std::future::poll_fn;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::task::{Context, Poll};
 
 use axum::BoxError;
@@ -131,11 +132,20 @@ where
     if let Some(refusal) = matched.lock.request.refusal_at_once() {
         return Ok(matched.refuse(&layer, refusal.into()));
     }
-    let space = layer.locks.body_buffers();
-    let received = buffered::read(request, matched.body.limit, space).await;
+    let received = {
+        let space = layer.locks.body_buffers();
+        let mut read = pin!(buffered::read(request, matched.body.limit, space));
+        // A slow client does not delay the stop of the service.
+        let mut refused = pin!(matched.lock.request.refused_by_drain());
+        poll_fn(|cx| match refused.as_mut().poll(cx) {
+            Poll::Ready(refusal) => Poll::Ready(Err(refusal.into())),
+            Poll::Pending => read.as_mut().poll(cx).map_err(LockRejection::from),
+        })
+        .await
+    };
     match received {
         Ok(request) => lock(layer, matched, inner, request).await,
-        Err(fault) => Ok(matched.refuse(&layer, fault.into())),
+        Err(rejection) => Ok(matched.refuse(&layer, rejection)),
     }
 }
 

@@ -179,3 +179,23 @@ async fn an_unlocked_request_of_a_table_is_not_read() {
     let response = tower::ServiceExt::oneshot(app, upload(body)).await.unwrap();
     assert_eq!(text(response).await, "first");
 }
+
+/// The server could not end its connections otherwise, for as long as one client likes.
+#[tokio::test]
+async fn a_drain_answers_a_request_in_the_middle_of_its_upload() {
+    let (locks, node) = memory().await;
+    let stage = Stage::new();
+    let app = counting(&locks, &stage, order().wait_forever());
+    let (mut client, body) = slow_body(None);
+    let request = start(&app, body);
+    client.send("half of it, ");
+    client.until_polled(2).await;
+    drop(locks.drain());
+    // The client never ends its body.
+    let answer = request.await.unwrap();
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert_eq!(stage.inside(), 0);
+    assert!(node.is_empty());
+    drop(client);
+}

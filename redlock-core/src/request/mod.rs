@@ -105,6 +105,15 @@ impl LockRequest {
         refusal
     }
 
+    /// Resolves when a [drain](crate::LockManager::drain) refuses the request, with its error. For front ends that wait for
+    /// their client before they acquire the lock. No public API.
+    #[doc(hidden)]
+    pub async fn refused_by_drain(&self) -> LockError {
+        let Context { ballot, queues, .. } = &*self.context;
+        ballot.home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
+        self.refusal_at_once().unwrap_or(LockError::Draining)
+    }
+
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time). If the votes are
     /// [split](LockError::Split), so that nobody has the lock, the attempt is repeated up to 6 times, after random pauses.
     ///
