@@ -18,7 +18,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`Unavailable`](Self::Unavailable) | no quorum of nodes replied | when the nodes are back |
 /// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted the lock, because the nodes, the network or this process were slow | with a longer lease |
 /// | [`Lost`](Self::Lost) | the lock was acquired, and lost before its work began | yes |
-/// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect; in ZooKeeper, the folder has a child of another recipe | when a lock of the other dialect is released, or what is no lock was removed |
+/// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect; in ZooKeeper, the folder has a child of another recipe | when the lock of the other dialect is released, or the foreign value was removed |
 /// | [`InvalidKey`](Self::InvalidKey) | the key is invalid | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is invalid | no |
 /// | [`AlreadyHeld`](Self::AlreadyHeld) | the same scope, such as the same web request, holds the lock | no |
