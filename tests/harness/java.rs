@@ -18,10 +18,10 @@ pub(crate) fn class_path(name: &str) -> Result<String, String> {
     class_path_with(name, None)
 }
 
-fn class_path_with(name: &str, zookeeper: Option<&str>) -> Result<String, String> {
-    let folder = zookeeper.map_or_else(|| name.to_owned(), |version| format!("{name}-{version}"));
+fn class_path_with(name: &str, version: Option<&str>) -> Result<String, String> {
+    let folder = version.map_or_else(|| name.to_owned(), |version| format!("{name}-{version}"));
     let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let prepare = || prepare(name, &target().join(&folder), zookeeper);
+    let prepare = || prepare(name, &target().join(&folder), version);
     prepared.entry(folder.clone()).or_insert_with(prepare).clone()
 }
 
@@ -35,14 +35,13 @@ pub fn java(name: &str) -> Result<Command, String> {
     Ok(command(&class_path(name)?))
 }
 
-/// Returns the command that starts a class of the folder `interop/java/curator` with this version of ZooKeeper, as
-/// [`java`] does.
+/// Returns the same command with this version of Redisson, or of ZooKeeper for `curator`.
 ///
 /// # Errors
 ///
 /// As for [`java`].
-pub fn zookeeper_of(version: &str) -> Result<Command, String> {
-    Ok(command(&class_path_with("curator", Some(version))?))
+pub fn java_with(name: &str, version: &str) -> Result<Command, String> {
+    Ok(command(&class_path_with(name, Some(version))?))
 }
 
 fn command(class_path: &str) -> Command {
@@ -51,10 +50,10 @@ fn command(class_path: &str) -> Command {
     java
 }
 
-fn prepare(name: &str, directory: &Path, zookeeper: Option<&str>) -> Result<String, String> {
+fn prepare(name: &str, directory: &Path, version: Option<&str>) -> Result<String, String> {
     let why = |error: String| format!("no {name} (needs a JDK and Maven): {}", error.trim());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/java/prepare.sh");
-    match Command::new(script).arg(name).arg(directory).args(zookeeper).output() {
+    match Command::new(script).arg(name).arg(directory).args(version).output() {
         Ok(output) if output.status.success() => {
             let lib = directory.join("lib");
             Ok(format!("{0}:{0}/*", lib.display()))

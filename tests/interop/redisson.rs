@@ -1,5 +1,6 @@
 //! A Java process with Redisson's `RLock` and this library exclude and wake each other.
 
+use std::process::Command;
 use std::time::Duration;
 
 use redlock_core::{Dialect, LockManager, ReleaseError};
@@ -13,7 +14,11 @@ const KEY: &str = "order:42";
 /// Starts a Java process with Redisson. If the JDK or Maven is missing or Redisson cannot be downloaded, skips the test
 /// and returns `None`.
 pub(super) fn redisson(port: u16) -> Option<Peer> {
-    let mut java = java("redisson").inspect_err(|why| skip(why)).ok()?;
+    start(java("redisson"), port)
+}
+
+fn start(java: Result<Command, String>, port: u16) -> Option<Peer> {
+    let mut java = java.inspect_err(|why| skip(why)).ok()?;
     let mut peer = Peer::start(java.args(["RedissonPeer", &port.to_string()]));
     assert_eq!(peer.answer(), "ready");
     Some(peer)
@@ -59,6 +64,40 @@ async fn an_rlock_and_we_respect_each_other() {
     assert_eq!(java.ask(&format!("locked {KEY}")), "false");
     assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
     assert_held_for(server, KEY, MINUTE).await;
+}
+
+/// The sides of Redisson's read-write lock look for the field `mode` in the hash. Without it they enter an `RLock`, also
+/// one of Java, and replace its lease.
+async fn every_kind_and_we_exclude_each_other(java: Result<Command, String>) {
+    let servers = Servers::start(1).await;
+    let locks = builder(servers.urls()).dialect(Dialect::Redisson).connect().await.unwrap();
+    let Some(mut java) = start(java, servers[0].port()) else { return };
+    for kind in ["lock", "read", "write", "fair", "spin", "fenced"] {
+        assert_eq!(java.ask(&format!("use {kind}")), kind);
+        let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        assert_eq!(java.ask(&format!("lock {KEY} 0 1000")), "refused", "{kind}");
+        assert_held_for(&servers[0], KEY, LONG).await;
+        guard.release().await.unwrap();
+
+        assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired", "{kind}");
+        assert_refused_for(locks.lock(KEY).try_acquire().await, MINUTE);
+        assert_eq!(java.ask(&format!("unlock {KEY}")), "released", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_lock_of_redisson_and_we_exclude_each_other() {
+    every_kind_and_we_exclude_each_other(java("redisson")).await;
+}
+
+mod thorough {
+    use redlock_tests::java_with;
+
+    /// Another version than that of the other tests.
+    #[tokio::test]
+    async fn every_kind_of_an_earlier_redisson_and_we_exclude_each_other() {
+        super::every_kind_and_we_exclude_each_other(java_with("redisson", "3.50.0")).await;
+    }
 }
 
 /// A waiter that is not woken polls, and a Java process that is not woken sleeps until the lease ends. That a message on

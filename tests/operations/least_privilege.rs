@@ -111,7 +111,7 @@ const REDISSON: &[Right] = &[
     ("+set", &[Fence]),
     ("+time", &[Fence, WatchClock]),
     ("+hset", &[Connect, Acquire]),
-    ("+hkeys", &[NameHolder]),
+    ("+hscan", &[NameHolder]),
     ("+hexists", &[Connect, Refuse, Extend, Release, ReleaseLater]),
     ("+exists", &[Connect, Acquire]),
     ("+del", &[Connect, Release]),

@@ -126,7 +126,7 @@ async fn a_folder_with_a_holder_is_not_deleted() {
 }
 
 mod thorough {
-    use redlock_tests::zookeeper_of;
+    use redlock_tests::java_with;
 
     use super::*;
 
@@ -137,7 +137,9 @@ mod thorough {
     async fn locks_of_every_version_end_with_the_numbers() {
         for version in VERSIONS {
             println!("ZooKeeper {version}");
-            let Some(server) = CountingServer::start(zookeeper_of(version)).await else { return };
+            let Some(server) = CountingServer::start(java_with("curator", version)).await else {
+                return;
+            };
             let locks = server.manager().await;
             let (first, second) = (number(&locks).await, number(&locks).await);
             assert!(first < second);

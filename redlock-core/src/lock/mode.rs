@@ -65,16 +65,17 @@ impl fmt::Display for Mode {
 /// request by [`LockRequest::dialect`](crate::LockRequest::dialect). Defaults to [`Plain`](Self::Plain).
 /// All clients that lock a key must use the same dialect. A lock in another dialect is reported as
 /// [`LockError::ForeignKey`](crate::LockError::ForeignKey), not waited for. While it is at the key, no
-/// other client gets the lock, so that a mismatch never leads to two holders.
+/// client of this crate gets the lock. Other libraries keep to their own rules: see
+/// [`Redisson`](Self::Redisson).
 ///
 /// | | plain | Redisson |
 /// |---|---|---|
 /// | also used by | Jedis, spring-data-redis, redis-py, redsync, node-redlock, RedLock.net and others | `RLock` of Redisson |
-/// | value at the key | a string: the token | a hash: from the owner to its hold count |
+/// | value at the key | a string: the token | a hash: from the owner to its hold count, and the field `mode` |
 /// | channel of releases | the name of the key | `redisson_lock__channel:{name}` |
 /// | acquired by | `SET` | a script |
 /// | [shared](crate::LockRequest::shared) locks and [permits](crate::LockRequest::permits) | a sorted set, and scripts | none |
-/// | required rights, besides `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset` |
+/// | required rights, besides `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset`, `hscan` |
 /// | required rights for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
 /// | required rights for shared locks and permits | `time`, `zadd`, `zrem`, `zscore`, `zrange`, `zremrangebyscore`, `pexpireat` | |
 /// | required rights of exclusive callers that meet shared holders | `time`, `zrem`, `zscore`, `zrange`, `zremrangebyscore`, and to wait for them `zadd`, `pexpireat` | |
@@ -103,9 +104,15 @@ pub enum Dialect {
     ///
     /// Every acquisition is an owner of its own, so its hold count is always 1;
     /// [reentrant](crate::LockRequest::reentrant) guards have one owner. The other locks of Redisson
-    /// (fair, read and write, multi, spin) are not supported, but on one server a held fair or
-    /// read-write lock refuses this lock. With several nodes, `RedissonRedLock` is the counterpart. The
+    /// (fair, read and write, multi, spin) are not supported, but on one server they and this lock refuse
+    /// each other. With several nodes, `RedissonRedLock` is the counterpart. The
     /// [validity](crate::LockHandle::remaining) of this crate's guards does not extend to it.
+    ///
+    /// # Two kinds of lock at one name in Java
+    ///
+    /// A Java service must not use `getLock(name)` and `getReadWriteLock(name)` at one name: Redisson's
+    /// read-write lock enters Redisson's own `RLock` and replaces its lease (measured with Redisson 3.50.0 and
+    /// 4.7.0). This crate's lock is safe from it, by the field `mode` that the read-write lock looks at.
     Redisson,
 }
 

@@ -39,8 +39,9 @@ async fn the_example_fencing_answers_as_its_readme_says() {
 async fn the_example_redisson_answers_as_its_readme_says() {
     let walkthrough = Walkthrough::run("redisson").await.unwrap();
     let mut probe = walkthrough.redis.probe().await;
-    let owners: Vec<String> = probe.command(["HKEYS", "account:42"]).await;
-    let [owner] = &*owners else { panic!("{owners:?}") };
+    let fields: Vec<String> = probe.command(["HKEYS", "account:42"]).await;
+    let [owner, mode] = &*fields else { panic!("{fields:?}") };
+    assert_eq!(mode, "mode");
     // A UUID and a thread number, as Redisson writes it.
     assert!(owner.len() == 38 && owner.ends_with(":1"), "an owner of {} bytes", owner.len());
     walkthrough.ends_with(&["withdrawn from account 42"]).await;

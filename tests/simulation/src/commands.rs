@@ -59,9 +59,11 @@ impl Store {
                 let hash = self.hash(key)?;
                 Reply::Int(i64::from(hash.is_some_and(|hash| hash.contains_key(*field))))
             }
-            ("HKEYS", [key]) => {
-                let fields = self.hash(key)?.into_iter().flat_map(Hash::keys);
-                Reply::Array(fields.map(Reply::bulk).collect())
+            // A small hash is read in one step.
+            ("HSCAN", [key, b"0"]) => {
+                let pairs = self.hash(key)?.into_iter().flatten();
+                let texts = pairs.flat_map(|(field, value)| [field, value]).map(Reply::bulk);
+                Reply::Array(vec![Reply::bulk("0"), Reply::Array(texts.collect())])
             }
             ("HSET", [key, pairs @ ..]) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
                 let hash = self.hash_mut(key)?;

@@ -43,7 +43,7 @@ class RedissonPeer {
     }
 
     private static String execute(RedissonClient redisson, String[] order) throws InterruptedException {
-        // use lock, use read or use write: the RLock or a side of the RReadWriteLock, for all further orders.
+        // use <kind>: the kind of lock for all further orders, see lock().
         if (order[0].equals("use")) {
             kind = order[1];
             return kind;
@@ -82,6 +82,12 @@ class RedissonPeer {
                 return redisson.getReadWriteLock(name).readLock();
             case "write":
                 return redisson.getReadWriteLock(name).writeLock();
+            case "fair":
+                return redisson.getFairLock(name);
+            case "spin":
+                return redisson.getSpinLock(name);
+            case "fenced":
+                return redisson.getFencedLock(name);
             default:
                 return redisson.getLock(name);
         }
