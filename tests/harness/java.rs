@@ -64,7 +64,7 @@ fn prepare(name: &str, directory: &Path, version: Option<&str>) -> Result<String
 }
 
 /// Returns the target folder, in which `tests/run.sh` prepares the programs too. Cargo writes this file into it.
-fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     let program = std::env::current_exe().expect("the path of this program");
     let target = program.ancestors().find(|folder| folder.join(".rustc_info.json").exists());
     target.expect("the target folder").to_owned()

@@ -82,7 +82,7 @@ pub use history::{
     Attempt, Belief, Event, Findings, History, Hold, Late, Sharing, What, holds, monotonic_nanos,
     overlapping_readers, overlaps, too_many,
 };
-pub use java::{java, java_with};
+pub use java::{java, java_with, target};
 pub use keepalive::keepalive_timer;
 pub use manager::{builder, connect};
 pub use measured::best_of_five;

@@ -9,6 +9,7 @@ set -eu
 case $1 in
 redisson) property=redisson.version ;;
 curator) property=zookeeper.version ;;
+spring) property=spring.version ;;
 esac
 sources=$(cd "$(dirname "$0")/$1" && pwd)
 mkdir -p "$2"
