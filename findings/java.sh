@@ -26,6 +26,12 @@ libraries() {
     printf 'fetched: %s\n' "$*"
 }
 
+# compile: compiles the class Finding from standard input.
+compile() {
+    cat >"$folder/Finding.java"
+    javac -classpath "$folder/lib/*" -d "$folder/classes" "$folder/Finding.java"
+}
+
 # run_java: compiles the class Finding from standard input together with ZookeeperServer.java, and executes it. It ends with
 # an error if the behaviour has changed.
 run_java() {

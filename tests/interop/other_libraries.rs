@@ -138,7 +138,7 @@ mod thorough {
     async fn locks_of_spring_and_ours_exclude_each_other() {
         let libraries = [
             library("spring-integration", "registry:"),
-            // Its callers wait for a message of their own kind, or until their time is over.
+            // Its callers wait for a message of their own kind, or until the lease or their time ends.
             Library { name: "spring-integration-pub-sub", prefix: "registry:", waits: false },
             Library { name: "shedlock", prefix: "job-lock:app:", waits: false },
         ];
