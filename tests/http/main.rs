@@ -4,6 +4,7 @@
 
 mod bursts;
 mod examples;
+mod http2;
 mod leftovers;
 mod services;
 mod soak;
