@@ -6,7 +6,7 @@
 //! * the work of two leaders never runs at the same time, and their fencing tokens grow,
 //! * the resource accepts no step of a leader after a step of a later leader,
 //! * a drain ends each leader in time and begins no term,
-//! * a drain serves handlers that hold a lock, and refuses those that hold none, and
+//! * a drain serves handlers with a lock, and refuses the others, and
 //! * no lock is left, and no caller waits, as in each run.
 
 use std::sync::Arc;
