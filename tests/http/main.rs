@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod blocked;
 mod bursts;
 mod examples;
+mod http2;
 mod leftovers;
 mod services;
 mod soak;

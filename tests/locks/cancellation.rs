@@ -115,6 +115,12 @@ on_each_kind_of_nodes! {
 }
 
 on_each_kind_of_nodes! {
+    [split_redis_x3: Nodes::redis(3).await,]
+    if_all_kinds [split_redis_x5: Nodes::redis(5).await,]
+    at_every_poll [acquire_with_split_votes,]
+}
+
+on_each_kind_of_nodes! {
     [
         permits_memory: Nodes::memory(1),
         permits_redis: Nodes::redis(1).await,
@@ -387,6 +393,35 @@ fn acquire(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let acquired = cut.off(request(&scene.locks, cut.variant).acquire()).await;
         acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+/// One server is free, and each other one has a holder of its own. So the votes of all attempts are split, and the caller is
+/// dropped in each of them, and in the pauses between them.
+fn acquire_with_split_votes(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let request = match cut.variant {
+            0 => scene.locks.lock(KEY),
+            1 => scene.locks.lock(KEY).renew(true),
+            2 => scene.locks.lock_all([KEY, "order:43"]),
+            _ => scene.locks.lock(KEY).fenced(true),
+        };
+        let mut others = Vec::new();
+        for server in scene.nodes.servers().into_iter().skip(1) {
+            let mut probe = server.probe().await;
+            let holder = format!("another process on {}", server.port());
+            probe.command::<()>(["SET", KEY, &holder, "PX", "300000"]).await;
+            others.push(probe);
+        }
+        let acquired = cut.off(request.expire(LONG).acquire()).await;
+        for probe in &mut others {
+            probe.command::<()>(["DEL", KEY]).await;
+        }
+        acquired.is_some_and(|acquired| {
+            let error = acquired.unwrap_err();
+            assert!(error.is_split(), "{error:?}");
+            true
+        })
     })
 }
 

@@ -48,15 +48,20 @@ struct Outcomes {
 
 impl Job {
     async fn run(&self, servers: &Servers) -> Outcomes {
-        let urls = servers.urls().join(",");
+        self.run_on(&servers.urls()).await
+    }
+
+    async fn run_on(&self, urls: &[String]) -> Outcomes {
+        let urls = urls.join(",");
         let mut copies: Vec<_> = (0..self.copies)
-            .map(|_| {
+            .map(|copy| {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_ticks"));
                 command
                     .env("LOCKS_URLS", &urls)
                     .env("TICKS", self.ticks.to_string())
                     .env("INTERVAL", self.interval.to_string())
                     .env("JOB", self.name)
+                    .env("COPY", copy.to_string())
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped());
                 Copy(command.spawn().unwrap())
@@ -134,6 +139,38 @@ async fn exactly_one_gets_the_lock_while_a_server_is_down() {
     Job { name: "plain", copies: 2, ticks: 100, interval: 3 }.runs_each_tick_once(&servers).await;
 }
 
+/// Each copy wants two of three keys, so that any two sets have a key in common. One copy has both of its keys on a quorum of the
+/// servers, and the others have left none.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_overlapping_sets_exactly_one_is_locked_and_no_key_of_the_others_is_left() {
+    const TICKS: usize = 60;
+    for (count, copies) in [(3, 3), (3, 6), (5, 6)] {
+        let servers = Servers::start(count).await;
+        let job = Job { name: "ring", copies, ticks: TICKS, interval: 3 };
+        job.runs_each_tick_once(&servers).await;
+        let sets = eventually("all clean-ups are executed", SOON, async || {
+            let mut sets: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+            for server in servers.iter() {
+                let mut of_server: BTreeMap<String, Vec<String>> = BTreeMap::new();
+                for key in server.probe().await.keys().await {
+                    let (tick, _) = key.rsplit_once(':').unwrap();
+                    of_server.entry(tick.to_owned()).or_default().push(key);
+                }
+                for (tick, mut keys) in of_server {
+                    keys.sort();
+                    sets.entry(tick).or_default().push(keys);
+                }
+            }
+            let is_one = |sets: &Vec<Vec<String>>| {
+                sets.len() > count / 2 && sets.iter().all(|set| set.len() == 2 && *set == sets[0])
+            };
+            sets.values().all(is_one).then_some(sets)
+        })
+        .await;
+        assert_eq!(sets.len(), TICKS);
+    }
+}
+
 /// How often a caller is refused.
 const REFUSALS: u64 = 20;
 
@@ -163,6 +200,78 @@ async fn a_refusal_because_of_one_holder_costs_two_commands_on_each_server() {
         .await;
         // Of the scripts that may run, only the look-up calls PTTL. A look-up is left out if the others have decided.
         assert!(calls["set"] == REFUSALS && calls["pttl"] <= REFUSALS, "{calls:?}");
+    }
+}
+
+mod storm {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+    use redlock_tests::seeds;
+
+    use super::*;
+
+    /// Servers freeze and go on, one at a time, while copies start their jobs at the same moments. A late server executes an
+    /// attempt and its clean-up when it goes on.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn exactly_one_gets_the_lock_while_servers_freeze_and_go_on() {
+        for seed in seeds("split::storm") {
+            println!("REDLOCK_SEED={seed}");
+            for (count, copies) in [(3, 4), (5, 6)] {
+                let mut servers = Servers::start(count).await;
+                let urls = servers.urls();
+                let job = Job { name: "plain", copies, ticks: 150, interval: 20 };
+                let mut freezes = 0;
+                let mut choices = StdRng::seed_from_u64(seed);
+                let strike = async {
+                    loop {
+                        let server = choices.random_range(0..count);
+                        servers[server].freeze();
+                        freezes += 1;
+                        tokio::time::sleep(Duration::from_millis(choices.random_range(1..300)))
+                            .await;
+                        servers[server].thaw();
+                        tokio::time::sleep(Duration::from_millis(choices.random_range(1..100)))
+                            .await;
+                    }
+                };
+                let outcomes = tokio::select! {
+                    biased;
+                    outcomes = job.run_on(&urls) => outcomes,
+                    () = strike => continue,
+                };
+                for server in 0..count {
+                    servers[server].thaw();
+                }
+                let Outcomes { missed, repeated, counts } = outcomes;
+                println!("{count} servers, {freezes} freezes: {counts:?}");
+                assert_eq!((missed, repeated), (Vec::new(), Vec::new()), "{job:?}: {counts:?}");
+                assert!(freezes > 3, "{freezes}");
+                // The lock of each tick, and nothing of the attempts that were given up.
+                let keys = (0..job.ticks).map(|tick| format!("plain:{tick}"));
+                let words: Vec<_> = std::iter::once("MGET".to_owned()).chain(keys).collect();
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                eventually(
+                    "a quorum has one holder of each tick, and no other",
+                    SOON,
+                    async || {
+                        let mut holders = vec![Vec::new(); job.ticks];
+                        for server in servers.iter() {
+                            let mut probe = server.probe().await;
+                            let tokens: Vec<Option<Vec<u8>>> = probe.command(&words).await;
+                            for (holders, token) in holders.iter_mut().zip(tokens) {
+                                holders.extend(token);
+                            }
+                        }
+                        let is_one = |holders: &Vec<Vec<u8>>| {
+                            holders.len() > count / 2
+                                && holders.iter().all(|one| *one == holders[0])
+                        };
+                        holders.iter().all(is_one).then_some(())
+                    },
+                )
+                .await;
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod changes;
 mod changes_cases;
+mod changes_leftovers;
 mod cluster_mode;
 mod connect;
 mod foreign_keys;

@@ -237,7 +237,8 @@ impl LockError {
         matches!(self, Self::Contended { .. })
     }
 
-    /// Returns whether the votes are [split](Self::Split): nobody holds the lock, and nobody does the work.
+    /// Returns whether the votes are [split](Self::Split): no holder has a quorum of the nodes of this manager, so that nobody
+    /// does the work.
     pub fn is_split(&self) -> bool {
         matches!(self, Self::Split { .. })
     }

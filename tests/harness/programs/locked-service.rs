@@ -3,7 +3,8 @@
 //!
 //! `POST /attribute/{id}`, `/layer/{id}`, `/waiting/{id}` and `/fenced/{id}` lock the same key: with the attribute,
 //! with the layer, with a layer that waits, and with one that waits and gives out fencing tokens. `?hold_ms=` sets
-//! the duration of the work. Environment: `LOCKS_URLS` (separated by commas), `LISTEN` (the address), `HISTORY` (the
+//! the duration of the work. `POST /blocking/{id}` locks `blocking:{id}`, and renews the lock. Its handler blocks its thread for
+//! this duration. The service prints warnings. Environment: `LOCKS_URLS` (separated by commas), `LISTEN` (the address), `HISTORY` (the
 //! file), and, if they are set, `NODE_TIMEOUT_MS`, `LEASE_MS` for the layers and `RESTART_GUARD_MS`.
 
 use std::error::Error;
@@ -40,6 +41,12 @@ async fn work(history: &History, lock: &HeldLock, id: u64, hold_ms: u64) -> Stri
     }
 }
 
+/// Work that blocks its thread. It does not await anything.
+async fn blocking(Query(Work { hold_ms }): Query<Work>) -> &'static str {
+    std::thread::sleep(Duration::from_millis(hold_ms));
+    "done"
+}
+
 /// Reads a duration; `None` if the variable is not set.
 fn duration(variable: &str) -> Result<Option<Duration>, Box<dyn Error>> {
     let millis = std::env::var(variable).ok().map(|millis| millis.parse()).transpose()?;
@@ -67,8 +74,9 @@ async fn layered(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    redlock_logs::watch();
+    redlock_logs::watch_and_print();
     let mut policy = LockPolicy::new("order:{id:u64}");
+    let mut renewed = LockPolicy::new("blocking:{id:u64}");
     // With hundreds of requests at once on few cores, a slow reply is not a failure, nor is a slow connection.
     let mut builder =
         LockManager::builder().node_timeout(NODE_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
@@ -77,6 +85,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     if let Some(lease) = duration("LEASE_MS")? {
         policy = policy.expire(lease);
+        renewed = renewed.expire(lease).renew(true);
         builder = builder.expire(lease).node_timeout(NODE_TIMEOUT.min(lease / 2));
     }
     if let Some(longest_lease) = duration("RESTART_GUARD_MS")? {
@@ -93,6 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/layer/{id}", post(layered).route_layer(layer(policy)?))
         .route("/waiting/{id}", post(layered).route_layer(layer(waiting)?))
         .route("/fenced/{id}", post(layered).route_layer(layer(fenced)?))
+        .route("/blocking/{id}", post(blocking).route_layer(layer(renewed)?))
         .layer(LocksLayer::new(&locks))
         .with_state(history);
     let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;

@@ -11,5 +11,5 @@
 mod logs;
 mod secrets;
 
-pub use logs::{Logs, do_not_watch, watch};
+pub use logs::{Logs, do_not_watch, watch, watch_and_print};
 pub use secrets::{find_secret, remember_password};

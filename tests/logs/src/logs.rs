@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::Dispatch;
 use tracing::subscriber::NoSubscriber;
@@ -16,6 +17,8 @@ thread_local! {
 }
 
 static BEGUN: Once = Once::new();
+/// Whether warnings and errors are printed.
+static PRINTS: AtomicBool = AtomicBool::new(false);
 
 /// Switches the search of [`watch`] off, in a program that measures time: formatting each event takes as long as a
 /// hand-over. Call it before everything else.
@@ -87,6 +90,16 @@ impl Drop for Logs {
     }
 }
 
+/// Calls [`watch`], and prints warnings and errors of all threads to standard error, for a service whose test reads them.
+///
+/// # Panics
+///
+/// If the process already has another subscriber.
+pub fn watch_and_print() {
+    PRINTS.store(true, Ordering::SeqCst);
+    watch();
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Watch;
 
@@ -97,6 +110,10 @@ impl Write for Watch {
             // The test runner captures `eprintln`, and would lose the message at the abort.
             let _ = writeln!(io::stderr(), "a secret was logged: {line}");
             std::process::abort();
+        }
+        let is_warning = ["WARN", "ERROR"].iter().any(|level| line.trim_start().starts_with(level));
+        if is_warning && PRINTS.load(Ordering::SeqCst) {
+            io::stderr().write_all(bytes)?;
         }
         LOGGED.with_borrow_mut(|logged| {
             logged.as_mut().map(|logged| logged.extend_from_slice(bytes))

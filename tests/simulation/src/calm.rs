@@ -53,6 +53,7 @@ impl Plan {
             checks_guard: true,
             beat: None,
             idle: None,
+            leadership: None,
             longest_hold: Duration::from_millis(60),
             length: Duration::from_secs(4),
             faults: Vec::new(),

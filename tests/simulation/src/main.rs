@@ -21,6 +21,8 @@
 //! Runs [without faults](calm) also check that readers overlap, that writers do not starve beside readers that never
 //! rest, and that no mark of a writer outlasts its waiting.
 //!
+//! In runs with [leaders](leaders), clients lead one after another, and drain.
+//!
 //! The module [`ticks`] measures how often nobody gets a lock for which several callers ask at the same moment.
 //!
 //! The module [`sessions`] runs the managers over a store whose locks end with a session.
@@ -51,6 +53,7 @@ mod error {
 }
 mod history;
 mod holding;
+mod leaders;
 mod lua;
 mod network;
 mod order;

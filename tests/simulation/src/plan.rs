@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redlock_core::Dialect;
 
+use super::leaders::Leadership;
 use super::network::{Direction, Latency};
 use super::server::{Memory, WallClock};
 use super::sharing::Sharing;
@@ -108,6 +109,8 @@ pub(super) struct Plan {
     pub(super) beat: Option<Duration>,
     /// The time in which no worker begins to ask for a lock.
     pub(super) idle: Option<Range<Duration>>,
+    /// How the clients lead, if they do. The first worker of each client then leads, and the others are handlers.
+    pub(super) leadership: Option<Leadership>,
     /// How the workers share locks, if they do.
     pub(super) sharing: Option<Sharing>,
     /// The longest time that a caller may wait although nothing fails; `None` if faults may delay it for longer. Some
@@ -209,6 +212,7 @@ impl Plan {
             checks_guard: true,
             beat: None,
             idle: None,
+            leadership: None,
             longest_hold: LONGEST_HOLD,
             length: LENGTH,
             faults: Vec::new(),

@@ -55,12 +55,12 @@ impl Worker {
         }
     }
 
-    fn is_draining(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.drains_at.is_some_and(|at| self.world.trace.elapsed() >= at)
     }
 
     /// Waits for a random time, or in a crowd until the next moment at which all workers begin.
-    async fn pause(&mut self) {
+    pub(super) async fn pause(&mut self) {
         let pause = self.millis(0, self.world.plan.longest_pause);
         match self.world.plan.beat {
             None => sleep(pause).await,

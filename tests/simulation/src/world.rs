@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::{self, Hold, Span};
+use super::leaders::{Leading, Resource};
 use super::network::Network;
 use super::order::{self, FairTurn};
 use super::panics;
@@ -48,6 +49,7 @@ pub(super) struct Counts {
     /// The longest time in which a caller acquired a shared lock, and an exclusive one.
     pub(super) longest_read: Duration,
     pub(super) longest_write: Duration,
+    pub(super) leading: Leading,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,8 @@ pub(super) struct World {
     violations: Mutex<Vec<String>>,
     counts: Mutex<Counts>,
     pub(super) writers: WaitingWriters,
+    /// The resource that leaders write to.
+    pub(super) resource: Mutex<Resource>,
 }
 
 /// Runs the plan of a seed. All events follow from the seed alone.
@@ -89,6 +93,7 @@ pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
             violations: Mutex::default(),
             counts: Mutex::default(),
             writers: WaitingWriters::default(),
+            resource: Mutex::default(),
         };
         Arc::new(world).run().await
     })
@@ -143,7 +148,9 @@ impl World {
         violations.extend(order::overtaken(&turns, first_fault, apart));
         violations.extend(panics::take());
         violations.extend(servers.iter().flat_map(Server::take_violations));
-        Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
+        let leading = self.resource.lock().leading;
+        let counts = Counts { leading, ..*self.counts.lock() };
+        Outcome { violations, counts, trace: self.trace.take() }
     }
 
     async fn start_client(
@@ -174,7 +181,12 @@ impl World {
             && plan.seed.is_multiple_of(4)
             && plan.longest_wait.is_none()
             && plan.beat.is_none();
-        let drains_at = drains.then(|| plan.length * 4 / 5);
+        let drains_at = match plan.leadership {
+            // One client after the other.
+            Some(_) => Some(plan.leader_drains_at(number)),
+            None => drains.then(|| plan.length * 4 / 5),
+        };
+        let drains = drains_at.is_some();
         let spawn = |index: usize| {
             let seed = plan.seed ^ ((number as u64 + 1) << 32) ^ ((index as u64 + 1) << 48);
             let worker = Worker {
@@ -186,7 +198,14 @@ impl World {
                 drains_at,
                 random: SmallRng::seed_from_u64(seed),
             };
-            work.spawn(worker.work())
+            let leadership = plan.leadership;
+            work.spawn(async move {
+                match leadership {
+                    None => worker.work().await,
+                    Some(leadership) if index == 0 => worker.lead(leadership).await,
+                    Some(_) => worker.handle().await,
+                }
+            })
         };
         let workers = (0..plan.workers).map(spawn).collect();
         Client { locks, drains, workers, has_vanished: Mutex::new(false) }
@@ -344,7 +363,7 @@ impl Counts {
         let Self { granted, contended, unavailable, given_up, faults, stepped, excused, .. } =
             other;
         let Self { batches, fair, shared, downgraded, .. } = other;
-        let Self { longest_read, longest_write, .. } = other;
+        let Self { longest_read, longest_write, leading, .. } = other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
@@ -358,5 +377,6 @@ impl Counts {
         self.downgraded += downgraded;
         self.longest_read = self.longest_read.max(longest_read);
         self.longest_write = self.longest_write.max(longest_write);
+        self.leading.add(leading);
     }
 }

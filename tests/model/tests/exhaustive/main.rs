@@ -5,6 +5,7 @@
 //! `cargo test -p redlock-model -- --nocapture` prints the number of states and the steps that break a claim.
 
 mod exclusive;
+mod lead;
 mod session;
 mod sharing;
 mod split;
