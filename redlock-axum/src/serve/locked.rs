@@ -64,10 +64,7 @@ where
     async move {
         let guard = match lock.request.clone().acquire().await {
             Ok(guard) => guard,
-            Err(error) => {
-                let rejection = LockRejection::from(error).with_http_options(lock.http);
-                return finish(refuse(rejection.with_log_limit(&lock.log_limit)));
-            }
+            Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };
         let run = |guard| serve(lock, |_| ready(guard), refuse, respond, finish, work);
         detach(guard, run).await
@@ -89,36 +86,35 @@ where
     W: Future,
 {
     async move {
-        let RequestLock { request, on_lost, http, is_head, slot, extractions, log_limit } = lock;
-        let refuse = |rejection: LockRejection| {
-            finish(refuse(rejection.with_http_options(http).with_log_limit(&log_limit)))
-        };
-        let guard = match acquire(request).await {
+        // A captured value that moves into a variable or into another closure stays in the future, which then has both places.
+        let guard = match acquire(lock.request).await {
             Ok(guard) => guard,
-            Err(error) => return refuse(error.into()),
+            Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };
         // The task of detached work may begin late.
         if let Err(lost) = guard.check_before_work() {
-            return refuse(lost.into());
+            return finish(refuse(lock.http.rejection(lost, &lock.log_limit)));
         }
-        slot.fill(guard.handle());
-        match extractions.run_under(&guard).await {
+        lock.slot.fill(guard.handle());
+        match lock.extractions.run_under(&guard).await {
             Ok(()) => {}
-            Err(NotExtracted::Lost(error)) => return refuse(error.into()),
+            Err(NotExtracted::Lost(error)) => {
+                return finish(refuse(lock.http.rejection(error, &lock.log_limit)));
+            }
             Err(NotExtracted::Rejected(response)) => {
                 guard.release_or_log().await;
                 return finish(*response);
             }
         }
-        let watch = LossWatcher::new(&guard, on_lost);
+        let watch = LossWatcher::new(&guard, lock.on_lost);
         let result = match AbortOnLoss::new(watch, work()).await {
             Ok(output) => respond(output),
             // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
-            Err(error) => return refuse(error.into()),
+            Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };
         let (result, guard) = match result {
-            Continue(response) if http.hold_until == HoldUntil::EndOfBody && !is_head => {
-                match body::hold(response, guard, on_lost) {
+            Continue(response) if lock.http.hold_until == HoldUntil::EndOfBody && !lock.is_head => {
+                match body::hold(response, guard, lock.on_lost) {
                     HeldResponse::UntilEnd(response) => return finish(response),
                     HeldResponse::Ended(response, guard) => (Continue(response), guard),
                 }
