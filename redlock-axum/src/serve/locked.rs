@@ -30,17 +30,20 @@ pub(crate) struct RequestLock {
     pub(crate) log_limit: Arc<LogLimit>,
 }
 
+/// The response of the work's output, or the result of a request without a response.
+pub(crate) type Responded<O> = Result<ControlFlow<O, Response>, LockRejection>;
+
 /// Acquires the lock, runs the work, and releases the lock. Without the lock the work does not run, and `refuse` makes
 /// the response.
 ///
-/// `respond` makes the response of the work's output, or breaks with the result of a request without a response. `finish`
-/// turns a response into such a result.
+/// `respond` makes the response of the work's output, or breaks with the result of a request without a response, or fails with
+/// a rejection for `refuse`. `finish` turns a response into such a result.
 ///
 /// The work is a closure, because a future as an argument would be stored twice.
 pub(crate) fn locked<W: Future, O>(
     lock: RequestLock,
     refuse: impl FnOnce(LockRejection) -> Response,
-    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response>,
+    respond: impl FnOnce(W::Output) -> Responded<O>,
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W,
 ) -> impl Future<Output = O> {
@@ -53,7 +56,7 @@ pub(crate) fn locked<W: Future, O>(
 pub(crate) fn locked_detached<W, O>(
     lock: RequestLock,
     refuse: impl FnOnce(LockRejection) -> Response + Send + 'static,
-    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response> + Send + 'static,
+    respond: impl FnOnce(W::Output) -> Responded<O> + Send + 'static,
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W + Send + 'static,
 ) -> impl Future<Output = O> + Send
@@ -77,7 +80,7 @@ fn serve<A, W, O>(
     lock: RequestLock,
     acquire: impl FnOnce(LockRequest) -> A,
     refuse: impl FnOnce(LockRejection) -> Response,
-    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response>,
+    respond: impl FnOnce(W::Output) -> Responded<O>,
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W,
 ) -> impl Future<Output = O>
@@ -108,7 +111,9 @@ where
         }
         let watch = LossWatcher::new(&guard, lock.on_lost);
         let result = match AbortOnLoss::new(watch, work()).await {
-            Ok(output) => respond(output),
+            Ok(output) => respond(output).unwrap_or_else(|rejection| {
+                Break(finish(refuse(lock.http.rejection(rejection, &lock.log_limit))))
+            }),
             // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
             Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };

@@ -85,16 +85,17 @@ impl Acquisition {
             return Ok(guard);
         }
         // Two futures are boxed, because they are rare and would enlarge the future of every acquisition.
-        let (result, round_trip) = match self.options.wait_time {
+        let (result, begun) = match self.options.wait_time {
             None => {
                 let begun = Instant::now();
-                (self.try_once().await, begun.elapsed())
+                (self.try_once().await, Some(begun))
             }
             // The waiting time may be too short for the repetitions of a caller that does not wait.
-            Some(wait_time) => (Box::pin(self.try_until(wait_time)).await, Duration::ZERO),
+            Some(wait_time) => (Box::pin(self.try_until(wait_time)).await, None),
         };
         match result {
             Err(refused) if is_worth_repeating(&refused) => {
+                let round_trip = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
                 Box::pin(self.repeat(refused, round_trip)).await
             }
             result => result,
