@@ -77,7 +77,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         respond: fn(W::Output) -> Response,
         work: impl FnOnce() -> W,
     ) -> impl Future<Output = Response> {
-        let respond = move |output| ControlFlow::Continue(respond(output));
+        let respond = move |output| Ok(ControlFlow::Continue(respond(output)));
         scope(locked(self.lock(keys.map(Into::into), options), refuse, respond, identity, work))
     }
 
@@ -91,7 +91,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         work: impl FnOnce() -> W + Send + 'static,
     ) -> impl Future<Output = Response> {
         let lock = self.lock(keys.map(Into::into), options);
-        let respond = move |output| ControlFlow::Continue(respond(output));
+        let respond = move |output| Ok(ControlFlow::Continue(respond(output)));
         scope(locked_detached(lock, refuse, respond, identity, work))
     }
 

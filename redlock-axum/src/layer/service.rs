@@ -161,17 +161,16 @@ where
 {
     let Matched { lock, place, body } = matched;
     let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
-    let (http, slot) = (lock.http, lock.slot.clone());
-    let refuse =
-        move |rejection: LockRejection| layer.reject(rejection.with_http_options(http).at(place));
-    let refuse_later = refuse.clone();
-    let respond = move |served: Served<S::Response, S::Error>| match served {
-        Ok(Ok(response)) => ControlFlow::Continue(response.into_response()),
-        Ok(Err(error)) => ControlFlow::Break(Err(error)),
-        Err(rejection) => ControlFlow::Break(Ok(refuse_later(rejection))),
+    let (is_detached, slot) = (lock.http.detached, lock.slot.clone());
+    let refuse = move |rejection: LockRejection| layer.reject(rejection.at(place));
+    let respond = |served: Served<S::Response, S::Error>| {
+        Ok(match served? {
+            Ok(response) => ControlFlow::Continue(response.into_response()),
+            Err(error) => ControlFlow::Break(Err(error)),
+        })
     };
     let work = move || call_under_lock(inner, request, slot, streamed);
-    if http.detached {
+    if is_detached {
         Box::pin(locked_detached(lock, refuse, respond, Ok, work))
     } else {
         Box::pin(locked(lock, refuse, respond, Ok, work))

@@ -30,17 +30,20 @@ pub(crate) struct RequestLock {
     pub(crate) log_limit: Arc<LogLimit>,
 }
 
+/// The response of the work's output, or the result of a request without a response.
+pub(crate) type Responded<O> = Result<ControlFlow<O, Response>, LockRejection>;
+
 /// Acquires the lock, runs the work, and releases the lock. Without the lock the work does not run, and `refuse` makes
 /// the response.
 ///
-/// `respond` makes the response of the work's output, or breaks with the result of a request without a response. `finish`
-/// turns a response into such a result.
+/// `respond` makes the response of the work's output, or breaks with the result of a request without a response, or fails with
+/// a rejection for `refuse`. `finish` turns a response into such a result.
 ///
 /// The work is a closure, because a future as an argument would be stored twice.
 pub(crate) fn locked<W: Future, O>(
     lock: RequestLock,
     refuse: impl FnOnce(LockRejection) -> Response,
-    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response>,
+    respond: impl FnOnce(W::Output) -> Responded<O>,
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W,
 ) -> impl Future<Output = O> {
@@ -53,7 +56,7 @@ pub(crate) fn locked<W: Future, O>(
 pub(crate) fn locked_detached<W, O>(
     lock: RequestLock,
     refuse: impl FnOnce(LockRejection) -> Response + Send + 'static,
-    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response> + Send + 'static,
+    respond: impl FnOnce(W::Output) -> Responded<O> + Send + 'static,
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W + Send + 'static,
 ) -> impl Future<Output = O> + Send
@@ -64,10 +67,7 @@ where
     async move {
         let guard = match lock.request.clone().acquire().await {
             Ok(guard) => guard,
-            Err(error) => {
-                let rejection = LockRejection::from(error).with_http_options(lock.http);
-                return finish(refuse(rejection.with_log_limit(&lock.log_limit)));
-            }
+            Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };
         let run = |guard| serve(lock, |_| ready(guard), refuse, respond, finish, work);
         detach(guard, run).await
@@ -80,7 +80,7 @@ fn serve<A, W, O>(
     lock: RequestLock,
     acquire: impl FnOnce(LockRequest) -> A,
     refuse: impl FnOnce(LockRejection) -> Response,
-    respond: impl FnOnce(W::Output) -> ControlFlow<O, Response>,
+    respond: impl FnOnce(W::Output) -> Responded<O>,
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W,
 ) -> impl Future<Output = O>
@@ -89,36 +89,37 @@ where
     W: Future,
 {
     async move {
-        let RequestLock { request, on_lost, http, is_head, slot, extractions, log_limit } = lock;
-        let refuse = |rejection: LockRejection| {
-            finish(refuse(rejection.with_http_options(http).with_log_limit(&log_limit)))
-        };
-        let guard = match acquire(request).await {
+        // A captured value that moves into a variable or into another closure stays in the future, which then has both places.
+        let guard = match acquire(lock.request).await {
             Ok(guard) => guard,
-            Err(error) => return refuse(error.into()),
+            Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };
         // The task of detached work may begin late.
         if let Err(lost) = guard.check_before_work() {
-            return refuse(lost.into());
+            return finish(refuse(lock.http.rejection(lost, &lock.log_limit)));
         }
-        slot.fill(guard.handle());
-        match extractions.run_under(&guard).await {
+        lock.slot.fill(guard.handle());
+        match lock.extractions.run_under(&guard).await {
             Ok(()) => {}
-            Err(NotExtracted::Lost(error)) => return refuse(error.into()),
+            Err(NotExtracted::Lost(error)) => {
+                return finish(refuse(lock.http.rejection(error, &lock.log_limit)));
+            }
             Err(NotExtracted::Rejected(response)) => {
                 guard.release_or_log().await;
                 return finish(*response);
             }
         }
-        let watch = LossWatcher::new(&guard, on_lost);
+        let watch = LossWatcher::new(&guard, lock.on_lost);
         let result = match AbortOnLoss::new(watch, work()).await {
-            Ok(output) => respond(output),
+            Ok(output) => respond(output).unwrap_or_else(|rejection| {
+                Break(finish(refuse(lock.http.rejection(rejection, &lock.log_limit))))
+            }),
             // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
-            Err(error) => return refuse(error.into()),
+            Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };
         let (result, guard) = match result {
-            Continue(response) if http.hold_until == HoldUntil::EndOfBody && !is_head => {
-                match body::hold(response, guard, on_lost) {
+            Continue(response) if lock.http.hold_until == HoldUntil::EndOfBody && !lock.is_head => {
+                match body::hold(response, guard, lock.on_lost) {
                     HeldResponse::UntilEnd(response) => return finish(response),
                     HeldResponse::Ended(response, guard) => (Continue(response), guard),
                 }

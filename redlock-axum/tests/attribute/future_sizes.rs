@@ -113,12 +113,12 @@ fn assert_at_most(name: &str, size: usize, measured: usize) {
 
 #[test]
 fn the_future_of_a_handler_contains_its_buffer_and_parameter_no_more_often() {
-    assert_at_most("a handler with a buffer", size_of_handler(handler_with_buffer), 1872);
+    assert_at_most("a handler with a buffer", size_of_handler(handler_with_buffer), 1544);
     assert_at_most("a handler with a parameter", size_of_handler(handler_with_parameter), 4272);
     // The future does not store a parameter again because the key borrows it.
     let size = size_of_handler(handler_with_parameter_in_key);
     assert_at_most("a handler with a parameter in the key", size, 4272);
-    assert_at_most("a handler with on_lost", size_of_handler(abortable_handler), 1872);
+    assert_at_most("a handler with on_lost", size_of_handler(abortable_handler), 1544);
 }
 
 #[test]
@@ -126,13 +126,13 @@ fn the_future_of_a_function_contains_its_buffer_and_parameter_no_more_often() {
     let locks = LockManager::in_memory();
     let large = || Large([1; KIBIBYTE]);
     let size = size_of_val(&function_with_buffer(&locks));
-    assert_at_most("a function with a buffer", size, 1536);
+    assert_at_most("a function with a buffer", size, 504);
     let size = size_of_val(&function_with_parameter(&locks, large()));
-    assert_at_most("a function with a parameter", size, 4288);
+    assert_at_most("a function with a parameter", size, 3576);
     let shop = Shop(locks);
-    assert_at_most("a method with a buffer", size_of_val(&shop.method_with_buffer()), 1536);
+    assert_at_most("a method with a buffer", size_of_val(&shop.method_with_buffer()), 504);
     let size = size_of_val(&shop.method_with_parameter(large()));
-    assert_at_most("a method with a parameter", size, 4280);
+    assert_at_most("a method with a parameter", size, 3576);
 }
 
 /// The layer allocates the future of a locked request. Its own future has the size of the inner one, for requests that

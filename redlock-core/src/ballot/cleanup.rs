@@ -80,6 +80,10 @@ impl Ballot {
         mut nodes: Vec<NodeRelease>,
         on_gone: impl FnOnce(&Votes) + Send + 'static,
     ) {
+        // Mostly all nodes have confirmed the release already.
+        if nodes.is_empty() {
+            return;
+        }
         // The first poll sends the commands, whatever happens to the runtime.
         let mut cx = Context::from_waker(Waker::noop());
         // A node that was not asked to set the lock does not hold it.

@@ -4,10 +4,11 @@
 //! run ─┬─ share_in_scope       the scope of the caller holds the lock: share or refuse it
 //!      ├─ try_once             without a waiting time: one attempt
 //!      ├─ repeat               the votes are split: further attempts
-//!      └─ wait                 until the queue says what to do next
-//!           ├─ ask_nodes       nothing is in the way
-//!           ├─ take            a holder of this process has handed the lock over
-//!           └─ Place::sleep    everything else
+//!      └─ try_until            with a waiting time
+//!           └─ wait             until the queue says what to do next
+//!                ├─ ask_nodes   nothing is in the way
+//!                ├─ take        a holder of this process has handed the lock over
+//!                └─ Place::sleep    everything else
 //! ```
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::repetition::is_worth_repeating;
 use super::{LockRequest, scope};
 use crate::ballot::{Ask, MinHold};
 use crate::context::Context;
@@ -82,33 +84,40 @@ impl Acquisition {
         if let Some(guard) = self.share_in_scope()? {
             return Ok(guard);
         }
-        let deadline = match self.options.wait_time {
+        // Two futures are boxed, because they are rare and would enlarge the future of every acquisition.
+        let (result, begun) = match self.options.wait_time {
             None => {
                 let begun = Instant::now();
-                return match self.try_once().await {
-                    // Boxed, because this is rare and the future would enlarge the future of every acquisition.
-                    Err(refused) => Box::pin(self.repeat(refused, begun.elapsed())).await,
-                    granted => granted,
-                };
+                (self.try_once().await, Some(begun))
             }
-            // A deadline that the clock cannot represent is no deadline.
-            Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
-            Some(WaitTime::Forever) => None,
+            // The waiting time may be too short for the repetitions of a caller that does not wait.
+            Some(wait_time) => (Box::pin(self.try_until(wait_time)).await, None),
         };
-        // Boxed, because the future would enlarge the futures of requests that do not wait.
-        let waited = match Box::pin(self.wait(deadline)).await {
+        match result {
+            Err(refused) if is_worth_repeating(&refused) => {
+                let round_trip = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+                Box::pin(self.repeat(refused, round_trip)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Waits for the lock, and once more if a server is back at the end of the waiting time.
+    async fn try_until(&self, wait_time: WaitTime) -> Result<LockGuard, LockError> {
+        let deadline = match wait_time {
+            // A deadline that the clock cannot represent is no deadline.
+            WaitTime::UpTo(wait_time) => Instant::now().checked_add(wait_time),
+            WaitTime::Forever => None,
+        };
+        match self.wait(deadline).await {
             // A server that is back is used at once.
             Err(LockError::Unavailable { votes, .. })
                 if Box::pin(self.reconnect(&votes, deadline)).await =>
             {
+                // Boxed, because the future would have both waits at once.
                 Box::pin(self.wait(deadline)).await
             }
             result => result,
-        };
-        match waited {
-            // The waiting time was too short for the repetitions of a caller that does not wait.
-            Err(refused) => Box::pin(self.repeat(refused, Duration::ZERO)).await,
-            granted => granted,
         }
     }
 

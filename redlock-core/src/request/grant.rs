@@ -43,7 +43,7 @@ impl Acquisition {
         if let Some(token) = grant.token {
             held.set_token(token);
         }
-        if let Err(conflict) = context.queues.admit(&held, scope::current()) {
+        if let Err(conflict) = context.queues.admit(&held, held.caller().scope) {
             context.ballot.release_in_background(attempt, held.latest_expiry(), |_| {});
             return Err(conflict);
         }

@@ -35,7 +35,9 @@ async fn ours(nodes: usize, pairs: u64) {
         let number = url.rsplit('-').next().and_then(|number| number.parse().ok());
         Arc::new(Server { number: number.expect("a number") })
     };
-    let builder = LockManager::builder().urls(&urls);
+    // Under valgrind, a connection takes seconds on a busy machine.
+    let limit = Duration::from_secs(60);
+    let builder = LockManager::builder().urls(&urls).connect_timeout(limit);
     let locks =
         simulation::connect(builder, move || begun.elapsed(), dial).await.expect("a manager");
     for _ in 0..pairs {
