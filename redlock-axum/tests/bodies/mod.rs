@@ -3,8 +3,10 @@
 mod attribute;
 mod buffered;
 mod connections;
+#[cfg(feature = "test-util")]
 mod hostile_clients;
 mod limits;
+#[cfg(feature = "test-util")]
 mod streamed;
 
 use std::pin::Pin;
