@@ -27,6 +27,7 @@ use crate::front_ends::stage::Stage;
 use crate::support::{Answer, answer, layer};
 
 /// A lease that ends while a body arrives. Long enough for an acquisition on a busy machine.
+#[cfg(feature = "test-util")]
 const LEASE: Duration = Duration::from_millis(400);
 
 type Piece = Result<Frame<Bytes>, &'static str>;
