@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use super::SOON;
 
 const KEY: &str = "order:42";
-/// It is renewed, so a test that outlasts it shows that the renewals reach the servers.
 const LEASE: Duration = Duration::from_secs(3);
 
 type Waiter = JoinHandle<Result<LockGuard, LockError>>;
@@ -51,6 +50,16 @@ async fn refused(locks: &LockManager, holder: &LockGuard) {
     }
 }
 
+/// Waits for the next renewal, which asks all servers of the holder's list.
+async fn renewed(holder: &LockGuard) {
+    let mut before = holder.remaining();
+    eventually("the renewal", SOON, async || {
+        let now = holder.remaining();
+        (now > std::mem::replace(&mut before, now)).then_some(())
+    })
+    .await;
+}
+
 /// Runs one generation after another. The holder of each renews its lock beside the callers of the next one, which gets
 /// the lock when the former one stops.
 async fn deployments(servers: &Servers, lists: &[&[usize]]) {
@@ -59,6 +68,7 @@ async fn deployments(servers: &Servers, lists: &[&[usize]]) {
     for list in &lists[1..] {
         let next = deploy(servers, list).await;
         let waiter = wait(servers, list, &next).await;
+        renewed(&holder).await;
         refused(&next, &holder).await;
         holder.extend(LEASE).await.unwrap();
         refused(&next, &holder).await;

@@ -3,8 +3,10 @@
 mod attribute;
 mod buffered;
 mod connections;
+#[cfg(feature = "test-util")]
 mod hostile_clients;
 mod limits;
+#[cfg(feature = "test-util")]
 mod streamed;
 
 use std::pin::Pin;
@@ -25,6 +27,7 @@ use crate::front_ends::stage::Stage;
 use crate::support::{Answer, answer, layer};
 
 /// A lease that ends while a body arrives. Long enough for an acquisition on a busy machine.
+#[cfg(feature = "test-util")]
 const LEASE: Duration = Duration::from_millis(400);
 
 type Piece = Result<Frame<Bytes>, &'static str>;

@@ -182,9 +182,9 @@ async fn a_leader_resigns_at_a_drain_during_an_outage_and_the_next_one_leads_wit
         drop(test.manager().drain());
         let ended = leader.await.unwrap();
         assert!(matches!(ended, Err(LockError::Draining)), "{ended:?}");
-        // Its work is dropped.
+        // Its work is dropped, long before the loss of the lock would end it.
         assert!(leading.changed().await.is_err());
-        assert!(start.elapsed() < LEASE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < LEASE / 10, "{:?}", start.elapsed());
 
         for node in test.nodes() {
             node.recover();

@@ -40,12 +40,15 @@ macro_rules! app {
 }
 
 mod detached;
+#[cfg(feature = "test-util")]
 mod draining;
 mod fair;
 mod fenced;
 mod keeping;
+#[cfg(feature = "test-util")]
 mod lease;
 mod locking;
+#[cfg(feature = "test-util")]
 mod lost;
 mod reentrance;
 mod release;

@@ -1,12 +1,14 @@
 //! Places of a service behind the lock. Nobody takes one before its lock is acquired, and nobody keeps one.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request};
 use redlock_axum::{LockKey, LockLayer, LockManager, LockPolicy};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tower::limit::{ConcurrencyLimit, GlobalConcurrencyLimitLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -62,6 +64,11 @@ fn start_request(service: &impl Locked, request: Request<Body>) -> JoinHandle<u1
     tokio::spawn(async move { service.oneshot(request).await.unwrap().status().as_u16() })
 }
 
+/// Waits for the status of a request that has its place and its lock, or gets them at once.
+async fn served(request: JoinHandle<u16>) -> u16 {
+    timeout(Duration::from_secs(30), request).await.expect("the request has no place").unwrap()
+}
+
 #[tokio::test]
 async fn a_slow_upload_takes_no_place() {
     let (locks, _node) = memory().await;
@@ -71,10 +78,10 @@ async fn a_slow_upload_takes_no_place() {
     let (mut client, body) = slow_body(None);
     let upload = start_request(&service, Request::post("/1").body(body).unwrap());
     client.until_polled(1).await;
-    assert_eq!(start(&service, "/2").await.unwrap(), 200);
+    assert_eq!(served(start(&service, "/2")).await, 200);
     assert!(!upload.is_finished());
     drop(client);
-    assert_eq!(upload.await.unwrap(), 200);
+    assert_eq!(served(upload).await, 200);
 }
 
 /// The request has the outer lock when it waits for the inner one.
@@ -89,10 +96,10 @@ async fn a_request_that_waits_for_the_second_of_two_locks_takes_no_place() {
     let guard = held_by_another(&node, "article-1").await;
     let waiting = start(&service, "/1?article-1");
     eventually("the request has its outer lock", || node.time_to_live("/1").is_some()).await;
-    assert_eq!(start(&service, "/2?article-2").await.unwrap(), 200);
+    assert_eq!(served(start(&service, "/2?article-2")).await, 200);
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
-    assert_eq!(waiting.await.unwrap(), 200);
+    assert_eq!(served(waiting).await, 200);
 }
 
 /// A load balancer asks all its services whether they are ready, and calls one of them.
@@ -106,7 +113,7 @@ async fn services_that_are_ready_and_never_called_take_no_place() {
     for service in &mut ready {
         ServiceExt::<Request<Body>>::ready(service).await.unwrap();
     }
-    assert_eq!(start(&service, "/1").await.unwrap(), 200);
+    assert_eq!(served(start(&service, "/1")).await, 200);
     drop(ready);
 }
 
@@ -128,10 +135,10 @@ async fn callers_that_leave_before_they_have_a_place_leave_neither_a_lock_nor_a_
         eventually("the lock is free", || node.time_to_live("/2").is_none()).await;
     }
     stage.leave(1);
-    assert_eq!(inside.await.unwrap(), 200);
+    assert_eq!(served(inside).await, 200);
     for path in ["/1", "/2"] {
         stage.leave(1);
-        assert_eq!(start(&service, path).await.unwrap(), 200);
+        assert_eq!(served(start(&service, path)).await, 200);
     }
     assert!(node.is_empty());
 }
@@ -148,10 +155,10 @@ async fn a_detached_request_whose_client_leaves_gets_its_place_later() {
     leaving.abort();
     assert!(leaving.await.unwrap_err().is_cancelled());
     stage.leave(1);
-    assert_eq!(inside.await.unwrap(), 200);
+    assert_eq!(served(inside).await, 200);
     stage.until_inside(1).await;
     assert!(node.time_to_live("/2").is_some());
     stage.leave(2);
     eventually("the lock is free", || node.is_empty()).await;
-    assert_eq!(start(&service, "/2").await.unwrap(), 200);
+    assert_eq!(served(start(&service, "/2")).await, 200);
 }

@@ -6,6 +6,7 @@ mod keys;
 mod locking;
 mod nesting;
 mod places;
+#[cfg(feature = "test-util")]
 mod readiness;
 mod refusals;
 mod request_values;

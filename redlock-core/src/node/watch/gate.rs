@@ -287,6 +287,7 @@ mod tests {
         assert!(gate.check_grants().is_err(), "a later closure counts");
     }
 
+    #[cfg(feature = "redis")]
     #[test]
     fn a_dispute_about_the_master_stops_grants_and_not_extensions() {
         let gate = Gate::default();

@@ -178,6 +178,21 @@ async fn a_restart_is_no_other_server() {
     assert!(server.connection().is_ok());
 }
 
+/// The connection of a server that was restarted does not show the former `run_id` any more.
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_a_connection_has_not_noticed_is_no_other_server() {
+    let logs = Logs::collect();
+    let (name, _server) = start("unnoticed", &[(1, "one"), (2, "one")]).await;
+    sleep(10 * SECOND).await;
+    for redis in name.servers.values() {
+        redis.change(|fields| fields.run_id = "two");
+    }
+    name.lead_to(&[1, 2]);
+    sleep(200 * SECOND).await;
+    assert!(!name.servers[&address(2)].answered().is_empty(), "the servers were not compared");
+    assert_eq!(warnings(&logs, "unnoticed"), (0, 0));
+}
+
 /// Each process asks the name servers.
 #[tokio::test(start_paused = true)]
 async fn a_name_is_looked_up_at_most_once_a_minute_while_a_connection_lasts() {
