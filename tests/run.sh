@@ -6,7 +6,7 @@
 #     --install[=TOOL,..]   install redis-server, or these tools (redis, python, java, postgres, go, all), by the package
 #                           manager of the system; otherwise nothing outside of the target folder changes
 #     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc, thorough, mistakes,
-#                           doubles
+#                           nightly
 #     --all                 also the tests that the gate leaves to the night: every kind of node, long storms
 #                           (thorough), compile errors (mistakes)
 #     --seed N              the seed of all random values (REDLOCK_SEED)
@@ -41,7 +41,7 @@ title() {
     measured) echo "measured, one after another: other programs disturb them" ;;
     thorough) echo "long storms" ;;
     mistakes) echo "compile errors" ;;
-    doubles) echo "doubles of Redis" ;;
+    nightly) echo "downloaded servers and doubles" ;;
     doc) echo "examples in the documentation" ;;
     explore) echo "fresh seeds, $explore s for each test" ;;
     *) return 1 ;;
@@ -242,9 +242,9 @@ by_cargo() {
     *) set -- "$@" --tests --examples ;;
     esac
     case $kind in
-    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough:: --skip doubles::) ;;
+    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough:: --skip nightly::) ;;
     storms) arguments=(--show-output storm:: --skip thorough:: --test-threads 1) ;;
-    measured | thorough | doubles) arguments=(--show-output "$kind::" --test-threads 1) ;;
+    measured | thorough | nightly) arguments=(--show-output "$kind::" --test-threads 1) ;;
     esac
     # libtest runs a test that contains any of its filters.
     # shellcheck disable=SC2206 # several filters

