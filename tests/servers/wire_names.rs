@@ -40,7 +40,9 @@ impl Row {
             pattern if pattern.contains("channel:{") => !has_brace,
             pattern if pattern.contains("channel:") => has_brace,
             pattern if pattern.contains("{<tag>}") => !prefix.contains('{'),
-            pattern if pattern.contains("redlock:") && (has_key || !self.is_channel) => prefix.contains('{'),
+            pattern if pattern.contains("redlock:") && (has_key || !self.is_channel) => {
+                prefix.contains('{')
+            }
             _ => true,
         }
     }
