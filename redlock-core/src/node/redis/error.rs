@@ -36,6 +36,18 @@ pub(super) fn is_reply(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
+/// Returns why a server gives no useful reply to a command, for a log line.
+pub(super) fn refusal(command: &str, error: &RedisError) -> String {
+    let words = server_message(error);
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoPerm) => format!("{command} is denied: {words}"),
+        ErrorKind::UnexpectedReturnType => {
+            format!("the reply to {command} is not understood: {words}")
+        }
+        _ => format!("the server does not execute {command}: {words}"),
+    }
+}
+
 /// Returns whether the error shows that a former master is a replica now. Inside a script, Redis 6.2 reports
 /// this by an error of another kind.
 pub(super) fn is_read_only(error: &RedisError) -> bool {

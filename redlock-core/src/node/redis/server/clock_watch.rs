@@ -7,7 +7,6 @@ use bb8_redis::redis::{ErrorKind, FromRedisValue, RedisError, Value, cmd};
 use tokio::time::sleep;
 
 use super::Inner;
-use super::identity::refusal;
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::log_limited;
@@ -57,7 +56,7 @@ impl Inner {
             match read_clock(&*self.settings.node.clock, link).await {
                 Ok(reading) => self.compare_clock(reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
-                    return self.warn_time_unavailable(Some(&refusal("TIME", &error)));
+                    return self.warn_time_unavailable(Some(&error::refusal("TIME", &error)));
                 }
                 // The operations on locks report a broken connection or a busy server.
                 Err(_) => {}

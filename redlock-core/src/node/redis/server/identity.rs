@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError, ServerErrorKind};
+use bb8_redis::redis::{Cmd, ErrorKind, FromRedisValue, InfoDict, RedisError};
 use futures_util::future::{try_join_all, try_join3};
 
 use super::clock_watch::read_clock;
 use crate::clock::Clock;
 use crate::error::legible;
-use crate::node::redis::error::{is_reply, server_message};
+use crate::node::redis::error::{is_reply, refusal};
 use crate::node::redis::link::Link;
 use crate::node::watch::wall_clock::Reading;
 
@@ -198,18 +198,6 @@ fn unless_refused<T>(
             Ok(Err(refusal(command, &error)))
         }
         Err(error) => Err(error),
-    }
-}
-
-/// Returns why a server gives no useful reply to a command, for a log line.
-pub(super) fn refusal(command: &str, error: &RedisError) -> String {
-    let words = server_message(error);
-    match error.kind() {
-        ErrorKind::Server(ServerErrorKind::NoPerm) => format!("{command} is denied: {words}"),
-        ErrorKind::UnexpectedReturnType => {
-            format!("the reply to {command} is not understood: {words}")
-        }
-        _ => format!("the server does not execute {command}: {words}"),
     }
 }
 
