@@ -184,7 +184,7 @@ prepare_downloads() {
         "$directory/python/bin/pip" install -q --no-cache-dir 'fakeredis[lua]==2.41.0' </dev/null >&2 ||
         skip python "fakeredis, which pip could not install"
     has go || install go golang-go golang go || true
-    (cd tests/interop/doubles/miniredis && go build -o "$directory/miniredis" .) </dev/null >&2 ||
+    (cd tests/interop/nightly/miniredis && go build -o "$directory/miniredis" .) </dev/null >&2 ||
         skip go "miniredis, which needs Go 1.23"
     [ -x "$directory/kevy/bin/kevy" ] ||
         cargo install --quiet --locked --root "$directory/kevy" --target-dir "$directory/build" kevy@1.19.0 </dev/null >&2 ||
