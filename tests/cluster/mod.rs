@@ -1,9 +1,11 @@
 //! Locks on a Redis Cluster.
 
+mod databases;
 mod failover;
 mod links;
 mod modes;
 mod moving;
+mod nightly;
 mod played;
 mod rights;
 mod slots;

@@ -1,5 +1,6 @@
 //! Locks of other libraries on the same servers, and a database that refuses a late holder.
 
+mod nightly;
 mod other_libraries;
 mod plain_locks_and_readers;
 mod postgres;

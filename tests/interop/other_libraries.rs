@@ -2,7 +2,7 @@
 //! does not is a lock that excludes nobody. The page about interoperability has the table.
 
 /// These tests download the libraries, so they run at night.
-mod thorough {
+mod nightly {
     use std::path::Path;
     use std::process::Command;
 

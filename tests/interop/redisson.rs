@@ -90,7 +90,7 @@ async fn every_kind_of_lock_of_redisson_and_we_exclude_each_other() {
     every_kind_and_we_exclude_each_other(java("redisson")).await;
 }
 
-mod thorough {
+mod nightly {
     use redlock_tests::java_with;
 
     /// Another version than that of the other tests.

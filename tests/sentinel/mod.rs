@@ -3,6 +3,7 @@
 mod announcements;
 mod failover;
 mod majority;
+mod nightly;
 mod outages;
 mod partition;
 

@@ -32,14 +32,17 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// Whether the row is about locks with this prefix and key: two rows name conditions.
+    /// Whether the row is about locks with this prefix and key: some rows name conditions.
     fn applies_to(&self, prefix: &str, key: &str) -> bool {
-        let has_brace = prefix.contains('{') || key.contains('{');
+        let has_key = self.pattern.contains("<key>");
+        let has_brace = prefix.contains('{') || (has_key && key.contains('{'));
         match self.pattern {
             pattern if pattern.contains("channel:{") => !has_brace,
             pattern if pattern.contains("channel:") => has_brace,
             pattern if pattern.contains("{<tag>}") => !prefix.contains('{'),
-            pattern if pattern.contains("redlock:") => prefix.contains('{'),
+            pattern if pattern.contains("redlock:") && (has_key || !self.is_channel) => {
+                prefix.contains('{')
+            }
             _ => true,
         }
     }
@@ -139,6 +142,8 @@ async fn on_each(servers: &Servers, what: &str, count: impl AsyncFn(&mut Probe) 
 async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
     let (one, other) = (manager(servers, prefix).await, manager(servers, prefix).await);
     for dialect in DIALECTS {
+        // A new connection checks the names of its manager's dialect.
+        builder(servers.urls()).prefix(prefix).dialect(dialect).connect().await.unwrap();
         let request = |locks: &LockManager| locks.lock(key).expire(LONG).dialect(dialect);
         let held = request(&one).try_acquire().await.unwrap();
         held.extend(LONG * 2).await.unwrap();

@@ -56,8 +56,9 @@ impl LockManagerBuilder {
     /// password are those of the servers; the sentinels have the parameters `sentinel_username` and `sentinel_password`. A failover may
     /// forget locks, see [`restart_guard`](Self::restart_guard).
     ///
-    /// The URL `redis-cluster://[user][:password@]host[:port][,host[:port]]..` (`rediss-cluster://...` for TLS) is a
-    /// Redis Cluster, with some of its members. The whole cluster is one node with one vote.
+    /// The URL `redis-cluster://[user][:password@]host[:port][,host[:port]]..[/database]` (`rediss-cluster://...` for TLS) is a
+    /// Redis Cluster, with some of its members. The whole cluster is one node with one vote. Only Valkey 9 has more databases
+    /// than 0 in a cluster.
     ///
     /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
     /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any

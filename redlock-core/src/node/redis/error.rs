@@ -21,12 +21,30 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
     let message: Arc<str> = server_message(error).into();
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::NoPerm) => NodeError::NotPermitted(message),
-        ErrorKind::Server(_) if is_denied_in_script(&message) => NodeError::NotPermitted(message),
-        ErrorKind::Server(_) => NodeError::Server(message),
+        _ if is_reply(error) && is_denied_in_script(&message) => NodeError::NotPermitted(message),
+        _ if is_reply(error) => NodeError::Server(message),
         _ if error.is_io_error() || error.is_unrecoverable_error() => {
             NodeError::ConnectionBroke(message)
         }
         _ => NodeError::Server(message),
+    }
+}
+
+/// Returns whether the error is the reply of a server. A proxy, or another product that speaks the protocol, may begin it with
+/// a word that Redis does not use.
+pub(super) fn is_reply(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Returns why a server gives no useful reply to a command, for a log line.
+pub(super) fn refusal(command: &str, error: &RedisError) -> String {
+    let words = server_message(error);
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoPerm) => format!("{command} is denied: {words}"),
+        ErrorKind::UnexpectedReturnType => {
+            format!("the reply to {command} is not understood: {words}")
+        }
+        _ => format!("the server does not execute {command}: {words}"),
     }
 }
 
@@ -35,6 +53,12 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
 pub(super) fn is_read_only(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+}
+
+/// Returns whether a server refuses the command on a connection with a subscription, as RESP2 does: `only (P|S)SUBSCRIBE .. are
+/// allowed in this context`.
+pub(super) fn is_only_for_others(error: &RedisError) -> bool {
+    is_reply(error) && error.detail().is_some_and(|detail| detail.contains("SUBSCRIBE"))
 }
 
 /// Returns whether the message shows that the user lacks a permission.
@@ -82,7 +106,7 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
         NodeError::Credentials(message)
     } else if message.contains("NOPERM") {
         NodeError::NotPermitted(message)
-    } else if matches!(error.kind(), ErrorKind::Server(_)) {
+    } else if is_reply(error) {
         NodeError::Server(message)
     } else {
         NodeError::NotConnected(message)

@@ -91,12 +91,22 @@ impl PlayedNode {
 
     /// Connects the server, again.
     pub(super) fn connect(&mut self) {
+        self.connect_with(true);
+    }
+
+    /// Connects a server that keeps RESP2's rules for subscriptions.
+    pub(super) fn connect_without_subscriptions(&mut self) {
+        self.connect_with(false);
+    }
+
+    fn connect_with(&mut self, takes_subscriptions: bool) {
         let observer = Arc::downgrade(&self.shared);
-        let (connection, server) = played_connection_with(move |event| {
+        let (mut connection, server) = played_connection_with(move |event| {
             if let Some(observer) = observer.upgrade() {
                 observer.received(event);
             }
         });
+        connection.takes_subscriptions = takes_subscriptions;
         self.set(Ok(Arc::new(connection)));
         self.server = server;
     }

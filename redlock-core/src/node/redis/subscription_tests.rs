@@ -204,3 +204,23 @@ async fn a_busy_server_gets_each_subscription_once_a_second() {
     }
     assert!((9 * CHANNELS..=11 * CHANNELS).contains(&count), "{count} commands");
 }
+
+/// The commands of all callers would be refused while one of them waits (miniredis), or the replies shifted (fakeredis).
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_no_subscriptions_gets_none_and_its_waiters_poll() {
+    let mut played = PlayedNode::new(LEASE);
+    played.connect_without_subscriptions();
+    for _ in 0..2 {
+        let mut subscription = listen(&played, "hot");
+        timeout(LONG, subscription.take_ready().unwrap()).await.expect("waiters poll at once");
+        drop(subscription);
+    }
+    let mut stays = listen(&played, "hot");
+    let sent = timeout(LONG, played.server.read_u8()).await;
+    assert!(sent.is_err(), "nothing is sent");
+    // The next server takes subscriptions.
+    played.connect();
+    played.shared.status_changed(false);
+    serve(&mut played.server, "SUBSCRIBE", &confirmed("subscribe", "hot"), || {}).await;
+    timeout(LONG, stays.take_ready().unwrap()).await.expect("the subscription is confirmed");
+}

@@ -59,7 +59,7 @@ enum SubscriptionState {
     /// The server has not replied yet, or there is no connection to it.
     Pending,
     Subscribed,
-    /// The server does not permit the subscription: waiters poll instead.
+    /// The server does not permit the subscription, or no other commands beside it: waiters poll instead.
     Refused,
     /// The server could not subscribe (`BUSY`, `LOADING`): waiters poll until the next attempt.
     Postponed,
@@ -90,9 +90,14 @@ impl Channel {
             return;
         }
         // The new subscription comes first, so that fewer messages are missed.
-        connection.link.subscribe(name, id);
+        if connection.takes_subscriptions {
+            connection.link.subscribe(name, id);
+        }
         self.unsubscribe(name);
         self.set(id, Arc::downgrade(connection));
+        if !connection.takes_subscriptions {
+            self.state.send_replace(SubscriptionState::Refused);
+        }
     }
 
     /// Sets the connection over which the subscription with this ID was sent.

@@ -64,6 +64,9 @@ pub(super) enum Recipient {
     Subscribed(u64, Arc<str>),
     /// The reply to the end of a subscription, also a push or an error.
     Unsubscribed(Arc<str>),
+    /// The reply to a subscription that tests the server, see [`Link::takes_subscriptions`](super::Link::takes_subscriptions).
+    /// It may be an array, and the caller learns whether it is none.
+    Tested(oneshot::Sender<bool>, Arc<str>),
 }
 
 impl Recipient {
@@ -71,13 +74,34 @@ impl Recipient {
     fn is_confirmed_by(&self, kind: &PushKind, data: &[Value]) -> bool {
         let (expected, channel) = match self {
             Self::Nobody | Self::Reply(_) => return false,
-            Self::Subscribed(_, channel) => (PushKind::Subscribe, channel),
+            Self::Subscribed(_, channel) | Self::Tested(_, channel) => {
+                (PushKind::Subscribe, channel)
+            }
             Self::Unsubscribed(channel) => (PushKind::Unsubscribe, channel),
         };
-        let named = data.first();
-        *kind == expected
-            && matches!(named, Some(Value::BulkString(name)) if name == channel.as_bytes())
+        *kind == expected && is_text(data.first(), channel)
     }
+
+    /// Returns whether a frame that is no push cannot be the reply. A server that confirms subscriptions by arrays, as in
+    /// RESP2, is asked for no other than the one that tests it.
+    fn is_shifted_by(&self, frame: &Value) -> bool {
+        let array = match frame {
+            Value::ServerError(_) => return false,
+            Value::Array(array) => &array[..],
+            _ => &[],
+        };
+        let is = |word, channel| is_text(array.first(), word) && is_text(array.get(1), channel);
+        match self {
+            Self::Nobody | Self::Reply(_) => false,
+            Self::Subscribed(..) => true,
+            Self::Unsubscribed(channel) => !is("unsubscribe", channel),
+            Self::Tested(_, channel) => !is("subscribe", channel),
+        }
+    }
+}
+
+fn is_text(value: Option<&Value>, text: &str) -> bool {
+    matches!(value, Some(Value::BulkString(bytes)) if bytes == text.as_bytes())
 }
 
 /// The commands in flight.
@@ -199,10 +223,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
                 return Ok(0);
             }
             frame = Value::Okay;
-        } else if let Some(Recipient::Subscribed(..) | Recipient::Unsubscribed(_)) =
-            flight.waiting.front()
-            && !matches!(frame, Value::ServerError(_))
-        {
+        } else if flight.waiting.front().is_some_and(|oldest| oldest.is_shifted_by(&frame)) {
             return Err(ended("the server sent a reply in place of a confirmation"));
         }
         let in_flight = flight.waiting.len();
@@ -212,6 +233,9 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             // Fails if the caller is gone.
             Some(Recipient::Reply(caller)) => {
                 let _ = caller.send(frame);
+            }
+            Some(Recipient::Tested(caller, _)) => {
+                let _ = caller.send(!matches!(frame, Value::Array(_)));
             }
             Some(Recipient::Subscribed(id, channel)) => {
                 let result = frame.extract_error().map(drop);

@@ -68,6 +68,14 @@ async fn read_exactly(server: &mut DuplexStream, count: usize) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// Reads commands to the end of the last one.
+async fn read_until(server: &mut DuplexStream, end: &str) {
+    let mut commands = String::new();
+    while !commands.ends_with(end) {
+        commands.push_str(&read_exactly(server, 1).await);
+    }
+}
+
 /// The kinds of pushes of the servers, kinds that no server has, and a push that contains another one.
 fn unasked_pushes() -> Vec<String> {
     let kinds = [
@@ -590,4 +598,61 @@ async fn a_server_owes_a_reply_to_a_command_that_it_does_not_take() {
     tokio::time::sleep(LIMIT * 2).await;
     assert!(link.silence(LIMIT).is_silent());
     drop(second);
+}
+
+/// A server that keeps RESP2's rules for subscriptions is recognized, and no reply is shifted.
+#[tokio::test]
+async fn a_subscription_tests_the_rules_of_the_server() {
+    let array = |kind: &str| push(kind, "test").replacen('>', "*", 1);
+    let only = "-ERR Can't execute 'script': only (P)SUBSCRIBE / PING / QUIT are allowed in this context\r\n";
+    let denied = "-NOPERM no channel\r\n";
+    for (replies, takes) in [
+        ([&*push("subscribe", "test"), OK, &push("unsubscribe", "test")], true),
+        ([denied, OK, &push("unsubscribe", "test")], true),
+        ([denied, "-NOPERM no script\r\n", denied], true),
+        // fakeredis 2.41
+        ([&array("subscribe"), only, &array("unsubscribe")], false),
+        ([&array("subscribe"), OK, &array("unsubscribe")], false),
+        // miniredis 2.40
+        ([&push("subscribe", "test"), only, &push("unsubscribe", "test")], false),
+    ] {
+        let (link, mut server, seen) = link_with_events(4096);
+        let (takes_it, reply, ()) = timeout(SOON, async {
+            let test = link.takes_subscriptions(&"test".into(), &set("a"));
+            let next = link.send(&cmd("TIME"));
+            tokio::join!(test, next, async {
+                read_until(&mut server, "TIME\r\n").await;
+                server.write_all((replies.concat() + ":7\r\n").as_bytes()).await.unwrap();
+            })
+        })
+        .await
+        .expect("replies");
+        assert_eq!((takes_it, reply.unwrap()), (takes, Value::Int(7)), "{replies:?}");
+        assert!(link.is_alive() && seen.lock().pushes == 0, "{replies:?}");
+    }
+}
+
+/// Only the expected confirmation may be an array. Another one is a reply to another command.
+#[tokio::test]
+async fn another_array_in_place_of_a_confirmation_ends_the_link() {
+    let array = |kind: &str, channel: &str| push(kind, channel).replacen('>', "*", 1);
+    let right = array("subscribe", "test");
+    for replies in [
+        array("subscribe", "other"),
+        array("message", "test"),
+        "*0\r\n".to_owned(),
+        OK.to_owned(),
+        right.clone() + OK + &right,
+        right + OK + &array("unsubscribe", "other"),
+    ] {
+        let (link, mut server) = link(4096);
+        let test = link.takes_subscriptions(&"test".into(), &set("a"));
+        let answers = async {
+            read_until(&mut server, "UNSUBSCRIBE\r\n$4\r\ntest\r\n").await;
+            server.write_all(replies.as_bytes()).await.unwrap();
+            link.ended().await
+        };
+        let (_, reason) = timeout(SOON, async { tokio::join!(test, answers) }).await.unwrap();
+        assert!(reason.contains("in place of a confirmation"), "{reason}: {replies:?}");
+    }
 }

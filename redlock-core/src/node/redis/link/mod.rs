@@ -29,7 +29,7 @@ use driver::{Command, Driver, Inbox, Recipient};
 use socket::Socket;
 use traffic::Traffic;
 
-use super::error::{Secrets, is_read_only, server_message};
+use super::error::{Secrets, is_only_for_others, is_read_only, server_message};
 use super::url::Login;
 use crate::node::Silence;
 
@@ -154,6 +154,27 @@ impl Link {
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         let recipient = Recipient::Unsubscribed(Arc::clone(channel));
         self.change_subscription("UNSUBSCRIBE", channel, recipient);
+    }
+
+    /// Subscribes to a channel on which nobody publishes, sends `other`, and unsubscribes. Returns whether the server keeps the
+    /// rules of RESP3 meanwhile: it confirms the subscription by a push, and executes `other`. A server that knows only the rules
+    /// of RESP2 would shift the replies, or refuse the commands of every caller while one of them waits.
+    ///
+    /// A server that refuses the subscription, or does not reply, keeps the rules.
+    pub(crate) fn takes_subscriptions(
+        &self,
+        channel: &Arc<str>,
+        other: &Cmd,
+    ) -> impl Future<Output = bool> + use<'_> {
+        let (sender, confirmed) = oneshot::channel();
+        let recipient = Recipient::Tested(sender, Arc::clone(channel));
+        self.change_subscription("SUBSCRIBE", channel, recipient);
+        let other = self.send(other);
+        self.unsubscribe(channel);
+        async move {
+            let is_executed = other.await.err().is_none_or(|error| !is_only_for_others(&error));
+            confirmed.await.unwrap_or(true) && is_executed
+        }
     }
 
     fn change_subscription(&self, name: &str, channel: &str, recipient: Recipient) {

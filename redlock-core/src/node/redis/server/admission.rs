@@ -117,8 +117,8 @@ impl Inner {
             }
         } else {
             log_limited!(
-                limit, "run_id", server, warn, node = %server, reason = identity.refusal,
-                "the run_id of the server is unknown (INFO), so two nodes may be the same server, and a master may be a replica"
+                limit, "run_id", server, warn, node = %server, reason = identity.info_refusal,
+                "the run_id of the server is unknown, so two nodes may be the same server, and a master may be a replica"
             );
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()

@@ -30,11 +30,12 @@ fn decode(reply: &Value) -> Option<Duration> {
 }
 
 impl Inner {
-    /// Begins to watch the wall clock over a new connection, over which the server has reported this time.
-    pub(super) fn begin_clock_watch(&self, reading: Option<Reading>) {
+    /// Begins to watch the wall clock over a new connection, over which the server has reported this time, or has not for
+    /// this reason.
+    pub(super) fn begin_clock_watch(&self, reading: Result<Reading, Option<&str>>) {
         match reading {
-            Some(reading) => self.compare_clock(reading),
-            None => self.warn_time_unavailable(),
+            Ok(reading) => self.compare_clock(reading),
+            Err(reason) => self.warn_time_unavailable(reason),
         }
     }
 
@@ -55,7 +56,7 @@ impl Inner {
             match read_clock(&*self.settings.node.clock, link).await {
                 Ok(reading) => self.compare_clock(reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
-                    return self.warn_time_unavailable();
+                    return self.warn_time_unavailable(Some(&error::refusal("TIME", &error)));
                 }
                 // The operations on locks report a broken connection or a busy server.
                 Err(_) => {}
@@ -72,11 +73,11 @@ impl Inner {
         }
     }
 
-    fn warn_time_unavailable(&self) {
+    fn warn_time_unavailable(&self, reason: Option<&str>) {
         let server = self.name();
         log_limited!(
-            self.settings.log_limit, "clock", server, warn, node = %server,
-            "the time of the server is unknown (TIME denied or renamed), so steps of its wall clock go unnoticed"
+            self.settings.log_limit, "clock", server, warn, node = %server, reason,
+            "the time of the server is unknown, so steps of its wall clock go unnoticed"
         );
     }
 }
@@ -112,7 +113,7 @@ mod tests {
         let take = read_clock(&*watch.settings.node.clock, &connection.link);
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
-        watch.begin_clock_watch(Some(reading.unwrap()));
+        watch.begin_clock_watch(Ok(reading.unwrap()));
         (watch, connection, server)
     }
 
@@ -198,7 +199,7 @@ mod tests {
         let error = gate.check_grants().unwrap_err();
         assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
         // Another connection, which shows no step by itself.
-        watched.0.begin_clock_watch(None);
+        watched.0.begin_clock_watch(Err(None));
         assert!(matches!(gate.check_grants(), Err(NodeError::ClockStepped { .. })));
         tokio::time::advance(LEASE).await;
         assert_eq!(gate.check_grants(), Ok(()));
@@ -224,7 +225,7 @@ mod tests {
             let seconds = [1_790_000_000, 1_790_000_060][look % 3 % 2];
             let time = async { Ok::<_, RedisError>(Duration::from_secs(seconds)) };
             let reading = Reading::take(&*watch.settings.node.clock, time).await.unwrap();
-            watch.begin_clock_watch((look % 3 < 2).then_some(reading));
+            watch.begin_clock_watch(if look % 3 < 2 { Ok(reading) } else { Err(None) });
             tokio::time::advance(SECOND / 10).await;
         }
         let lines = logs.lines();

@@ -20,6 +20,8 @@ pub(crate) struct Connection {
     /// The SHA-1 sums by which the server knows the scripts.
     pub(super) shas: Vec<String>,
     pub(super) identity: Identity,
+    /// Whether other commands may follow a subscription, see [`Link::takes_subscriptions`].
+    pub(crate) takes_subscriptions: bool,
 }
 
 impl Connection {

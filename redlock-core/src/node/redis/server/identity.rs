@@ -8,7 +8,7 @@ use futures_util::future::{try_join_all, try_join3};
 use super::clock_watch::read_clock;
 use crate::clock::Clock;
 use crate::error::legible;
-use crate::node::redis::error::server_message;
+use crate::node::redis::error::{is_reply, refusal};
 use crate::node::redis::link::Link;
 use crate::node::watch::wall_clock::Reading;
 
@@ -26,8 +26,10 @@ pub(crate) struct Identity {
     pub(super) max_lag: Option<Duration>,
     /// The time on the server's wall clock.
     pub(super) time: Option<Reading>,
-    /// The words of a server that has refused `INFO`.
-    pub(super) refusal: Option<String>,
+    /// Why the time is unknown.
+    pub(super) time_refusal: Option<String>,
+    /// Why a section of `INFO` is unknown.
+    pub(super) info_refusal: Option<String>,
 }
 
 /// The replication of a server, as it reports it.
@@ -87,22 +89,29 @@ impl Identity {
         clock: &dyn Clock,
         lag: Option<LagSetting>,
     ) -> Result<Self, RedisError> {
-        let time = async { unless_refused(read_clock(clock, link).await).map(Result::ok) };
+        let time = async { unless_refused("TIME", read_clock(clock, link).await) };
         // The sections alone: the buffer of the link would keep the length of the whole reply, which is 8 KiB.
-        let sections =
-            SECTIONS.map(|section| async move { unless_refused(info(link, section).await) });
+        let sections = SECTIONS
+            .map(|section| async move { unless_refused("INFO", info(link, section).await) });
         let lag = async {
             match lag {
-                Some(lag) => unless_refused(lag.ask(link).await).map(|lag| lag.ok().flatten()),
+                Some(lag) => {
+                    let lag = unless_refused("CONFIG GET", lag.ask(link).await)?;
+                    Ok(lag.ok().flatten())
+                }
                 None => Ok(None),
             }
         };
         let (time, sections, max_lag) = try_join3(time, try_join_all(sections), lag).await?;
-        let mut identity = Self { max_lag, time, ..Self::default() };
+        let mut identity = Self { max_lag, ..Self::default() };
+        match time {
+            Ok(time) => identity.time = Some(time),
+            Err(reason) => identity.time_refusal = Some(reason),
+        }
         for section in sections {
             match section {
                 Ok(section) => identity.read(&section),
-                Err(words) => identity.refusal = Some(words),
+                Err(reason) => identity.info_refusal = Some(reason),
             }
         }
         Ok(identity)
@@ -179,12 +188,14 @@ fn text(info: &InfoDict, name: &str) -> Option<String> {
 
 /// Returns the error as text if the server refuses the command or its reply is not understood. The caller then skips
 /// the checks that need the reply.
-fn unless_refused<T>(reply: Result<T, RedisError>) -> Result<Result<T, String>, RedisError> {
-    use ErrorKind::{Server, UnexpectedReturnType};
+fn unless_refused<T>(
+    command: &str,
+    reply: Result<T, RedisError>,
+) -> Result<Result<T, String>, RedisError> {
     match reply {
         Ok(reply) => Ok(Ok(reply)),
-        Err(error) if matches!(error.kind(), Server(_) | UnexpectedReturnType) => {
-            Ok(Err(server_message(&error)))
+        Err(error) if is_reply(&error) || error.kind() == ErrorKind::UnexpectedReturnType => {
+            Ok(Err(refusal(command, &error)))
         }
         Err(error) => Err(error),
     }
@@ -242,14 +253,25 @@ mod tests {
 
     #[test]
     fn a_check_is_skipped_if_the_server_refuses_the_command() {
-        let checked = |kind: ErrorKind| {
-            let reply = unless_refused::<()>(Err((kind, "no").into()));
-            reply.map(|reply| reply.map_err(|words| words.is_empty()))
-        };
-        let no_permission = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
-        assert_eq!(checked(no_permission), Ok(Err(false)));
-        assert_eq!(checked(ErrorKind::UnexpectedReturnType), Ok(Err(false)));
-        assert!(checked(ErrorKind::Io).is_err(), "the connection broke");
-        assert_eq!(unless_refused(Ok(())), Ok(Ok(())));
+        let refused = |error: RedisError| unless_refused::<()>("TIME", Err(error));
+        for (text, reason) in [
+            ("NOPERM no 'time'", "TIME is denied: NOPERM no 'time'"),
+            ("ERR unknown command", "the server does not execute TIME: ERR unknown command"),
+            // The words of proxies, managed services and miniredis 2.40: no server of Redis begins an error with them.
+            ("unsupported command", "the server does not execute TIME: unsupported command"),
+            ("DENIED by policy", "the server does not execute TIME: DENIED by policy"),
+            (
+                "section (server) is not supported",
+                "the server does not execute TIME: section (server) is not supported",
+            ),
+        ] {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            let error = reply.unwrap().extract_error().unwrap_err();
+            assert_eq!(refused(error), Ok(Err(reason.to_owned())));
+        }
+        let other = refused((ErrorKind::UnexpectedReturnType, "no time").into()).unwrap();
+        assert!(other.unwrap_err().starts_with("the reply to TIME is not understood: no time"));
+        assert!(refused((ErrorKind::Io, "no").into()).is_err(), "the connection broke");
+        assert_eq!(unless_refused("TIME", Ok(())), Ok(Ok(())));
     }
 }

@@ -39,6 +39,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::encode;
 use super::error;
 use super::link::Event;
 use super::link::open::Endpoint;
@@ -50,7 +51,7 @@ use crate::node::watch::outage_log::OutageLog;
 use crate::node::watch::pauses::{Pauses, WaitingCallers};
 use crate::node::watch::wall_clock::Reading;
 use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
-use crate::telemetry;
+use crate::{log_limited, telemetry};
 
 pub(crate) use admission::{Promoted, Role};
 pub(crate) use registry::ServerRegistry;
@@ -303,7 +304,15 @@ impl Inner {
             bb8::RunError::TimedOut => NodeError::NotConnected("no connection in time".into()),
         })?;
         self.admit(&connection.identity)?;
-        self.begin_clock_watch(connection.identity.time);
+        if !connection.takes_subscriptions {
+            let server = self.name();
+            log_limited!(
+                self.settings.log_limit, "subscriptions", server, warn, node = %server,
+                "the server keeps RESP2's rules for a connection with a subscription, so waiters poll"
+            );
+        }
+        let Identity { time, time_refusal, .. } = &connection.identity;
+        self.begin_clock_watch(time.ok_or(time_refusal.as_deref()));
         self.set(Ok(Arc::clone(&connection)));
         // `stop` may not have found the connection.
         self.end_if_stopped();
@@ -355,11 +364,14 @@ impl bb8::ManageConnection for Connector {
             let needs_lag =
                 settings.node.restart_guard.is_some() && settings.node.failover_margin.is_none();
             let lag = role.lag_setting().filter(|_| needs_lag);
+            let load = encode::load(Script::Rights);
+            let takes_subscriptions = link.takes_subscriptions(&settings.locks.channel(), &load);
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
             let prepared = try_join(identity, connection::load_scripts(&link)).await;
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
             self.0.check_rights(&link, &shas[Script::Rights as usize]).await?;
-            Ok(Arc::new(Connection { link, shas, identity }))
+            let takes_subscriptions = takes_subscriptions.await;
+            Ok(Arc::new(Connection { link, shas, identity, takes_subscriptions }))
         };
         let time = ConnectTime::begin(limit);
         timeout(limit, connect).await.map_err(|_| time.late())?

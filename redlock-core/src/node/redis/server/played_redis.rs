@@ -32,8 +32,21 @@ pub(crate) struct Fields {
     pub(crate) is_listening: bool,
     /// While it is set, the server answers nothing.
     pub(crate) is_silent: bool,
+    /// The error of a server that does not execute `INFO` and `TIME`.
+    pub(crate) refusal: Option<&'static str>,
+    pub(crate) subscriptions: Subscriptions,
     /// The number of times that the server has closed all connections.
     closed: u64,
+}
+
+/// The rules of a server for a connection with a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subscriptions {
+    Resp3,
+    /// A confirmation is an array, and other commands are refused (fakeredis 2.41).
+    Resp2,
+    /// A confirmation is a push, and other commands are refused (miniredis 2.40).
+    Alone,
 }
 
 /// An attempt to connect.
@@ -72,6 +85,8 @@ impl PlayedRedis {
             clock: Duration::from_secs(1_700_000_000),
             is_listening: true,
             is_silent: false,
+            refusal: None,
+            subscriptions: Subscriptions::Resp3,
             closed: 0,
         };
         Self(Arc::new(State {
@@ -145,10 +160,26 @@ impl PlayedRedis {
     async fn answer_all(&self, stream: impl AsyncRead + AsyncWrite) -> io::Result<()> {
         let (reader, mut writer) = tokio::io::split(stream);
         let (mut reader, mut fields) = (BufReader::new(reader), self.0.fields.subscribe());
+        let mut has_subscription = false;
         loop {
             let command = read_command(&mut reader).await?;
             let answer = match fields.wait_for(|fields| !fields.is_silent).await {
-                Ok(fields) => self.answer(&command, &fields),
+                Ok(fields) => {
+                    match &*command[0] {
+                        "SUBSCRIBE" => has_subscription = true,
+                        "UNSUBSCRIBE" => has_subscription = false,
+                        _ => {}
+                    }
+                    let is_refused = has_subscription
+                        && command[0] != "SUBSCRIBE"
+                        && fields.subscriptions != Subscriptions::Resp3;
+                    if is_refused {
+                        "-ERR only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / QUIT allowed in this context\r\n"
+                            .to_owned()
+                    } else {
+                        self.answer(&command, &fields)
+                    }
+                }
                 Err(_) => return Ok(()),
             };
             self.0.answered.lock().push(command[0].clone());
@@ -158,11 +189,19 @@ impl PlayedRedis {
 
     fn answer(&self, command: &[String], fields: &Fields) -> String {
         match &*command[0] {
+            "TIME" | "INFO" if fields.refusal.is_some() => {
+                format!("-{}\r\n", fields.refusal.unwrap_or_default())
+            }
             "HELLO" | "CLIENT" | "SET" | "ASKING" => "+OK\r\n".to_owned(),
             "EVALSHA" => ":1\r\n".to_owned(),
             "SCRIPT" => bulk("digest"),
             "SUBSCRIBE" | "UNSUBSCRIBE" => {
-                format!(">3\r\n{}{}:1\r\n", bulk(&command[0].to_lowercase()), bulk(&command[1]))
+                let sign = if fields.subscriptions == Subscriptions::Resp2 { '*' } else { '>' };
+                format!(
+                    "{sign}3\r\n{}{}:1\r\n",
+                    bulk(&command[0].to_lowercase()),
+                    bulk(&command[1])
+                )
             }
             "CONFIG" => format!("*2\r\n{}{}", bulk(&command[2]), bulk("10")),
             "TIME" => {

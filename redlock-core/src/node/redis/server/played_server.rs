@@ -21,7 +21,7 @@ pub(crate) fn played_connection_with(
     let (client, server) = tokio::io::duplex(4096);
     let link = Link::start(Socket::played(client), true, on_event);
     let shas = Script::ALL.map(|script| script.name().to_owned()).into();
-    (Connection { link, shas, identity: Identity::default() }, server)
+    (Connection { link, shas, identity: Identity::default(), takes_subscriptions: true }, server)
 }
 
 /// Reads the next command, which must contain `word`, then calls `meanwhile` and sends `reply`.

@@ -47,14 +47,22 @@ pub(crate) enum MissingRight {
 }
 
 impl CheckedLocks {
+    fn name(&self) -> String {
+        format!("{}redlock:rights", self.prefix)
+    }
+
+    /// Returns a channel that the user may use like those of the locks. Nobody publishes on it.
+    pub(super) fn channel(&self) -> Arc<str> {
+        channel::of_name(self.dialect, &self.name())
+    }
+
     /// Asks the server which rights the user lacks. `sha` is that of the script of the check.
     pub(super) async fn missing(
         &self,
         link: &Link,
         sha: &str,
     ) -> Result<Vec<MissingRight>, RedisError> {
-        let name = format!("{}redlock:rights", self.prefix);
-        let channel = channel::of_name(self.dialect, &name);
+        let (name, channel) = (self.name(), self.channel());
         let key = if hash_tag(&name).is_some() { name } else { name + ":{0}" };
         let mut check = Cmd::new();
         check.arg("EVALSHA").arg(sha).arg(0).arg(&*channel);

@@ -7,7 +7,7 @@ use redlock_logs::Logs;
 use tokio::sync::watch;
 use tokio::time::{advance, sleep};
 
-use super::played_redis::{Attempt, Fields, PlayedRedis};
+use super::played_redis::{Attempt, Fields, PlayedRedis, Subscriptions};
 use super::played_server::played_connection;
 use super::promotions::Promotions;
 use super::*;
@@ -537,5 +537,64 @@ async fn without_the_restart_guard_the_log_warns_about_a_restart() {
         let grants = played.connected_again(|fields| fields.run_id = "second").await.grants;
         assert_eq!(count(&logs, name, words), 1, "{name}");
         assert_eq!(grants, Ok(()));
+    }
+}
+
+/// Proxies, managed services and miniredis 2.40 refuse commands by words that Redis does not know. The server has replied.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_execute_info_and_time_is_used() {
+    let logs = Logs::collect();
+    for (name, refusal, reason) in [
+        (
+            "other:1",
+            "unsupported command",
+            "the server does not execute COMMAND: unsupported command",
+        ),
+        ("other:2", "DENIED by policy", "the server does not execute COMMAND: DENIED by policy"),
+        (
+            "other:3",
+            "ERR unknown command",
+            "the server does not execute COMMAND: ERR unknown command",
+        ),
+        ("other:4", "NOPERM no rights", "COMMAND is denied: NOPERM no rights"),
+    ] {
+        let refuse = |fields: &mut Fields| fields.refusal = Some(refusal);
+        let played = Played::start_with(name, Role::Alone, None, refuse);
+        played.connected(1).await;
+        for (words, command) in
+            [("run_id of the server is unknown", "INFO"), ("time of the server is unknown", "TIME")]
+        {
+            let reason = reason.replace("COMMAND", command);
+            let lines = logs.lines();
+            let is_one = |line: &&String| [name, words].iter().all(|word| line.contains(word));
+            let lines: Vec<_> = lines.iter().filter(is_one).collect();
+            assert!(lines.len() == 1 && lines[0].contains(&reason), "{reason}: {lines:?}");
+        }
+    }
+}
+
+/// Without the test of a new connection, the first waiter would end the connection of all callers, or make the server refuse
+/// their commands.
+#[tokio::test(start_paused = true)]
+async fn a_server_with_the_rules_of_resp2_takes_no_subscriptions() {
+    let logs = Logs::collect();
+    for (name, subscriptions) in [
+        ("rules:1", Subscriptions::Resp3),
+        ("rules:2", Subscriptions::Resp2),
+        ("rules:3", Subscriptions::Alone),
+    ] {
+        let keep = |fields: &mut Fields| fields.subscriptions = subscriptions;
+        let played = Played::start_with(name, Role::Alone, None, keep);
+        played.connected(1).await;
+        let connection = played.server.connection().unwrap();
+        let takes = subscriptions == Subscriptions::Resp3;
+        assert_eq!(connection.takes_subscriptions, takes, "{subscriptions:?}");
+        assert_eq!(count(&logs, name, "so waiters poll"), usize::from(!takes));
+        let answered = played.redis.answered();
+        let position = |word: &str| answered.iter().position(|command| command == word).unwrap();
+        assert!(position("UNSUBSCRIBE") < position("INFO"), "{answered:?}");
+        // The connection lasts, and other commands are executed.
+        assert!(connection.send(&bb8_redis::redis::cmd("TIME")).await.is_ok());
+        assert_eq!(played.attempts(1).await.len(), 1);
     }
 }

@@ -12,7 +12,7 @@ use crate::access::{Provider, TlsOptions};
 /// Says which URLs are allowed, at the end of errors.
 const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
                        unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
-                       redis-cluster://[user][:password@]host[:port][,host..], or memory: alone";
+                       redis-cluster://[user][:password@]host[:port][,host..][/database], or memory: alone";
 
 /// The addresses of a node, and the settings of the connections to its servers.
 #[derive(Debug, Clone)]

@@ -48,12 +48,9 @@ impl RedisUrl {
         let tls = parameters.take_tls(is_tls, "rediss")?;
         let (servers, db) = match kind {
             "+sentinel" => sentinel_group(hosts, path, &mut parameters)?,
-            "+cluster" if database(path)? != 0 => {
-                return Err("it has a database, but a Redis Cluster has only the database 0".into());
-            }
             "+cluster" => {
                 let seeds = addresses(hosts, DEFAULT_PORT, &mut parameters)?;
-                (Servers::Cluster { seeds }, "")
+                (Servers::Cluster { seeds }, path)
             }
             _ if hosts.contains(',') => {
                 return Err("its host contains a comma; each server has a URL of its own".into());

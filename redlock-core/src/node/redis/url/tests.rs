@@ -26,6 +26,7 @@ fn the_name_has_the_addresses_without_credentials() {
         ("unix:///run/my%20redis@1.sock?pass=s3c@ret", "/run/my redis@1.sock"),
         ("redis+sentinel://:s3cret@h1,h2:7000,[::1]/shop/3", "shop@h1:26379,h2:7000,[::1]:26379/3"),
         ("redis-cluster://:s3cret@h1,h2:7000", "h1:6379,h2:7000"),
+        ("redis-cluster://:s3cret@h1,h2:7000/1", "h1:6379,h2:7000/1"),
     ] {
         assert_eq!(parse(url).name(), name, "{url}");
     }
@@ -162,7 +163,7 @@ fn a_wrong_url_is_explained_without_being_repeated() {
             "redis+sentinel://a/shop?sentinel_password=s3cret&sentinel_password=s3cret",
             "\"sentinel_password\"",
         ),
-        ("redis-cluster://:s3cret@a/1", "only the database 0"),
+        ("redis-cluster://:s3cret@a/x", "database is not a number"),
         ("redis-cluster://:s3cret@", "host is missing"),
         ("redis://:a?s3cret@h", "%3F"),
         ("redis://:1?b&s3cret=c@h", "%3F"),
