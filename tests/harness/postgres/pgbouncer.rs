@@ -55,14 +55,9 @@ impl PgBouncer {
         let folder = dir.path().join("pgbouncer");
         installation.folder(&folder);
         let port = Port::reserve();
-        let (number, path) = (port.number(), folder.display());
+        let number = port.number();
         let password = server.options.password.as_deref();
-        let method = if password.is_some() { "scram-sha-256" } else { "trust" };
-        let configuration = format!(
-            "[databases]\npostgres = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-             listen_port = {number}\nunix_socket_dir =\nauth_type = {method}\nauth_file = {path}/users\n{settings}\n",
-            server.port()
-        );
+        let configuration = configuration(server, number, &folder, settings);
         let users = format!("\"app\" \"{}\"\n", password.unwrap_or_default().replace('"', "\"\""));
         for (name, text) in [("users", users), ("ini", configuration)] {
             let file = folder.join(name);
@@ -103,6 +98,26 @@ impl PgBouncer {
         self.process = Self::launch(&self.command, self.dir.path(), self.port()).await;
     }
 
+    /// Leads to this server from now on, with these lines of the configuration. Connections of clients stay.
+    ///
+    /// # Panics
+    ///
+    /// If the process does not read its configuration.
+    pub async fn reload(&self, server: &PostgresServer, settings: &str) {
+        let folder = self.dir.path().join("pgbouncer");
+        let text = configuration(server, self.port(), &folder, settings);
+        // The owner of the file stays.
+        std::fs::write(folder.join("ini"), text).expect("a file");
+        let log = || std::fs::read_to_string(self.dir.path().join("log")).expect("the log");
+        let reloads = || log().matches("re-reading config").count();
+        let before = reloads();
+        self.process.signal(Signal::HUP).expect("a signal");
+        eventually("pgbouncer reads its configuration", START, async || {
+            (reloads() > before).then_some(())
+        })
+        .await;
+    }
+
     /// Returns the port, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number()
@@ -117,6 +132,16 @@ impl PgBouncer {
     pub fn url(&self) -> String {
         format!("{}&pooler=transaction", self.url)
     }
+}
+
+fn configuration(server: &PostgresServer, port: u16, folder: &Path, settings: &str) -> String {
+    let method = if server.options.password.is_some() { "scram-sha-256" } else { "trust" };
+    format!(
+        "[databases]\npostgres = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+         listen_port = {port}\nunix_socket_dir =\nauth_type = {method}\nauth_file = {}/users\n{settings}\n",
+        server.port(),
+        folder.display()
+    )
 }
 
 /// Returns the program. Debian puts it into a folder that is not in the `PATH` of every user.

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channels::{Channels, channel, notify};
-use super::connect::{Connected, connect, driven};
+use super::connect::{Connected, connect};
 use super::error;
 use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::{Backend, Findings};
-use super::session::{Answer, SqlValue, Work};
+use super::session::{Answer, SqlValue, Work, driven};
 use super::slot::Slot;
 use super::socket::NamedAddress;
 use super::sql::Statement;
