@@ -126,32 +126,6 @@ async fn a_pool_in_session_mode_that_is_just_large_enough_is_accepted() {
     no_lock_is_left(&server).await;
 }
 
-/// The connections stay, while their transactions run in sessions of a server that lacks the lock.
-#[tokio::test]
-async fn a_failover_behind_a_pooler_that_hides_its_new_mode_makes_no_second_holder() {
-    let Some((former, pooler)) = start_pooled(SESSIONS).await else { return };
-    let next = PostgresServer::options().independent().start().await.unwrap();
-    let guarded = async || {
-        let url = pooler.session_url();
-        impatient(&url).restart_guard(LONG).connect().await.unwrap()
-    };
-    let (holder, other) = (guarded().await, guarded().await);
-    let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    is_contended(&other, KEY).await;
-    pooler.reload(&next, HIDDEN).await;
-    eventually("the mode is noticed", SOON, async || {
-        match other.lock(KEY).expire(LONG).try_acquire().await {
-            Err(error) => {
-                error.diagnostics().to_string().contains("pooler=transaction").then_some(())
-            }
-            Ok(second) => panic!("{guard:?} and {second:?}"),
-        }
-    })
-    .await;
-    assert!(guard.is_valid());
-    assert_eq!(former.locks_count().await, 1);
-}
-
 /// The pooler drops the settings that the node sends, and the wait for a standby ends with a warning.
 #[tokio::test]
 async fn a_role_that_hides_warnings_behind_a_pooler_is_an_error_with_its_remedy() {
@@ -257,7 +231,6 @@ async fn a_pooler_that_accepts_all_startup_parameters_is_named_when_a_statement_
     // The process counts its statements, and all of these tests may be in one process.
     execute(&pooler, &(0..10_000).map(prepare).collect::<String>()).await;
     let error = impatient(&pooler.session_url()).connect().await.expect_err("a second statement");
-    assert!(error.to_string().contains("already exists"), "{error}");
     assert!(error.to_string().contains("pooler=transaction"), "{error}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -12,6 +13,9 @@ use crate::eventually::eventually;
 use crate::port::Port;
 use crate::process::Process;
 use crate::scratch::scratch;
+
+/// The pause before a signal is sent again.
+const RESTART: Duration = Duration::from_millis(200);
 
 /// A pgbouncer in front of a [`PostgresServer`]. Dropping the value ends the process.
 #[derive(Debug)]
@@ -55,9 +59,14 @@ impl PgBouncer {
         let folder = dir.path().join("pgbouncer");
         installation.folder(&folder);
         let port = Port::reserve();
-        let number = port.number();
+        let (number, path) = (port.number(), folder.display());
         let password = server.options.password.as_deref();
-        let configuration = configuration(server, number, &folder, settings);
+        let method = if password.is_some() { "scram-sha-256" } else { "trust" };
+        let configuration = format!(
+            "[databases]\npostgres = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             listen_port = {number}\nunix_socket_dir =\nauth_type = {method}\nauth_file = {path}/users\n{settings}\n",
+            server.port()
+        );
         let users = format!("\"app\" \"{}\"\n", password.unwrap_or_default().replace('"', "\"\""));
         for (name, text) in [("users", users), ("ini", configuration)] {
             let file = folder.join(name);
@@ -93,29 +102,13 @@ impl PgBouncer {
     /// If the process does not end or start.
     pub async fn restart(&mut self, is_killed: bool) {
         let signal = if is_killed { Signal::KILL } else { Signal::TERM };
-        self.process.signal(signal).expect("a signal");
-        assert!(self.process.wait(START).expect("its exit status").is_some(), "it does not end");
-        self.process = Self::launch(&self.command, self.dir.path(), self.port()).await;
-    }
-
-    /// Leads to this server from now on, with these lines of the configuration. Connections of clients stay.
-    ///
-    /// # Panics
-    ///
-    /// If the process does not read its configuration.
-    pub async fn reload(&self, server: &PostgresServer, settings: &str) {
-        let folder = self.dir.path().join("pgbouncer");
-        let text = configuration(server, self.port(), &folder, settings);
-        // The owner of the file stays.
-        std::fs::write(folder.join("ini"), text).expect("a file");
-        let log = || std::fs::read_to_string(self.dir.path().join("log")).expect("the log");
-        let reloads = || log().matches("re-reading config").count();
-        let before = reloads();
-        self.process.signal(Signal::HUP).expect("a signal");
-        eventually("pgbouncer reads its configuration", START, async || {
-            (reloads() > before).then_some(())
+        // Since pgbouncer 1.23, the first SIGTERM waits for the clients.
+        eventually("pgbouncer ends", START, async || {
+            self.process.signal(signal).expect("a signal");
+            self.process.wait(RESTART).expect("its exit status")
         })
         .await;
+        self.process = Self::launch(&self.command, self.dir.path(), self.port()).await;
     }
 
     /// Returns the port, on 127.0.0.1.
@@ -132,16 +125,6 @@ impl PgBouncer {
     pub fn url(&self) -> String {
         format!("{}&pooler=transaction", self.url)
     }
-}
-
-fn configuration(server: &PostgresServer, port: u16, folder: &Path, settings: &str) -> String {
-    let method = if server.options.password.is_some() { "scram-sha-256" } else { "trust" };
-    format!(
-        "[databases]\npostgres = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-         listen_port = {port}\nunix_socket_dir =\nauth_type = {method}\nauth_file = {}/users\n{settings}\n",
-        server.port(),
-        folder.display()
-    )
 }
 
 /// Returns the program. Debian puts it into a folder that is not in the `PATH` of every user.

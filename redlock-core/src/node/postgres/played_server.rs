@@ -161,7 +161,13 @@ impl PlayedServer {
 
     /// Answers a request by an error.
     pub(super) async fn fail(&mut self, severity: &str, code: &str) {
-        let fields = fields(severity, code);
+        self.fail_in(severity, code, "").await;
+    }
+
+    /// Answers a request by an error of this function of the server.
+    pub(super) async fn fail_in(&mut self, severity: &str, code: &str, routine: &str) {
+        let mut fields = fields(severity, code);
+        fields.splice(fields.len() - 1.., format!("R{routine}\0\0").into_bytes());
         self.send(&[(b'E', &fields), (b'Z', b"I")]).await;
     }
 
