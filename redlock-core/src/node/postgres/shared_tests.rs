@@ -333,7 +333,7 @@ async fn a_full_queue_of_notifications_is_a_warning_with_its_remedy() {
     released.send("redlock_1".into()).unwrap();
     assert!(server.operation().await.is(Statement::Notify));
     server.fail_in("ERROR", "54000", "PreCommit_Notify").await;
-    // The reply of the next operation follows that of the notification.
+    // The reply of the next operation follows that of the notification. The missing connection for notifications hides nothing.
     let executed = execute(&node, Token::random(Dialect::Plain), acquire());
     let request = server.operation().await;
     server.answer(&request, GRANTED).await;
