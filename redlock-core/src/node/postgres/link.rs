@@ -263,7 +263,7 @@ impl LinkDriver {
             }
             Done::Ping(result) => result.map(|(reading, _)| on_event(LinkEvent::Time(reading))),
             Done::Request(Ok(answer), reply, _) if self.is_foreign(answer.session) => {
-                // A grant of a server that may not be the one that was checked does not count.
+                // The pooler may lead to a server that the node has not checked.
                 let _ = reply.send(Err(error::no_session()));
                 return Err(error::no_session().to_string());
             }
