@@ -242,7 +242,7 @@ by_cargo() {
     *) set -- "$@" --tests --examples ;;
     esac
     case $kind in
-    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough:: --skip nightly::) ;;
+    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough:: --skip nightly:: --skip versions::) ;;
     storms) arguments=(--show-output storm:: --skip thorough:: --test-threads 1) ;;
     measured | thorough | nightly) arguments=(--show-output "$kind::" --test-threads 1) ;;
     esac

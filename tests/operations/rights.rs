@@ -181,3 +181,29 @@ async fn a_new_connection_is_checked_again() {
     locks.wait_available().await;
     locks.lock("order:42").try_acquire().await.unwrap().release().await.unwrap();
 }
+
+/// Nobody waits for the release, so only the log can say why the key stays.
+#[tokio::test]
+async fn a_release_that_is_refused_after_a_drop_is_a_warning_and_is_repeated() {
+    let server = RedisServer::start().await;
+    let mut probe = server.probe().await;
+    set_user(&mut probe, "~* &* +@all").await;
+    let manager = of_user(&server).connect().await.unwrap();
+    let logs = Logs::collect();
+    let guard = manager.lock("refused").expire(LONG).try_acquire().await.unwrap();
+    set_user(&mut probe, "~* &* +@all -del").await;
+    drop(guard);
+    let warning = eventually("the log names the refusal", SOON, async || {
+        let lines = logs.lines();
+        lines.into_iter().find(|line| line.contains("a node has refused to release a lock"))
+    })
+    .await;
+    for words in ["WARN", "lock=refused", "del", &server.port().to_string()] {
+        assert!(warning.contains(words), "{words}: {warning}");
+    }
+    set_user(&mut probe, "~* &* +@all").await;
+    eventually("the key is gone", SOON, async || {
+        (!probe.command::<bool>(vec!["EXISTS", "refused"]).await).then_some(())
+    })
+    .await;
+}

@@ -99,6 +99,28 @@ async fn each_right_on_the_table_is_needed() {
     assert!(page.contains(listed));
 }
 
+/// Nobody waits for the release, so only the log can say why the lock stays.
+#[tokio::test]
+async fn a_release_that_is_refused_after_a_drop_is_a_warning_and_is_repeated() {
+    let Some(server) = start(PostgresServer::options()).await else { return };
+    let (manager, admin) =
+        (impatient(&server.url()).connect().await.unwrap(), server.admin().await);
+    let logs = Logs::collect();
+    let guard = manager.lock(KEY).expire(crate::LONG).try_acquire().await.unwrap();
+    admin.batch_execute("revoke update on locks.redlock_lease from app").await.unwrap();
+    drop(guard);
+    let warning = eventually("the log names the refusal", SOON, async || {
+        let lines = logs.lines();
+        lines.into_iter().find(|line| line.contains("a node has refused to release a lock"))
+    })
+    .await;
+    for words in ["WARN", KEY, "permission denied", &server.port().to_string()] {
+        assert!(warning.contains(words), "{words}: {warning}");
+    }
+    admin.batch_execute("grant update on locks.redlock_lease to app").await.unwrap();
+    crate::no_lock_is_left(&server).await;
+}
+
 /// Waiters poll instead.
 #[tokio::test]
 async fn a_role_that_may_not_notify_is_named() {

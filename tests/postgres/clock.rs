@@ -15,7 +15,7 @@ pub(crate) async fn set_clock(admin: &Client, offset: &str) {
     }
     let clock = format!(
         "create or replace function pg_catalog.clock_timestamp() returns timestamptz volatile language sql
-            return true_clock_timestamp() + {offset}"
+            as $$ select pg_catalog.true_clock_timestamp() + {offset} $$"
     );
     admin.batch_execute(&clock).await.unwrap();
 }

@@ -13,6 +13,7 @@ mod pooler;
 mod row_locks;
 mod rows;
 mod setup;
+mod versions;
 mod without_a_promise;
 
 use std::time::Duration;

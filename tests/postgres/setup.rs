@@ -193,7 +193,7 @@ async fn the_settings_of_a_role_do_not_change_its_locks() {
     // A function that none of the statements may find.
     let clock = "create schema fast; grant usage on schema fast to app; \
         create function fast.clock_timestamp() returns timestamptz language sql \
-            return pg_catalog.clock_timestamp() + interval '1 day'";
+            as $$ select pg_catalog.clock_timestamp() + interval '1 day' $$";
     admin.batch_execute(clock).await.unwrap();
     for setting in [
         "search_path = fast, pg_catalog",

@@ -1,7 +1,7 @@
 //! Cases for which the guide has no promise. Each test shows the effect that the guide describes.
 
 use redlock_core::{FencingToken, LockError, LockGuard, NodeError};
-use redlock_tests::{Logs, PostgresServer, eventually, skip};
+use redlock_tests::{Logs, PostgresServer, Proxy, eventually, skip};
 
 use crate::clock::set_clock;
 use crate::failover::url;
@@ -162,4 +162,66 @@ async fn policies_and_triggers_on_the_table_lead_to_no_second_holder() {
             drop policy if exists p on locks.redlock_lease; drop function if exists locks.refuse cascade";
         admin.batch_execute(repair).await.unwrap();
     }
+}
+
+/// Returns the URL of a server through a proxy, which stands for a name that may lead to another server.
+fn through(proxy: &Proxy, server: &PostgresServer) -> String {
+    server.url_at("127.0.0.1", proxy.port())
+}
+
+/// The former server accepts writes, so a process that is still connected to it has the lock that the other server grants.
+#[tokio::test]
+async fn a_url_that_moves_to_another_cluster_is_a_warning_that_names_both() {
+    let logs = Logs::collect();
+    let start = || PostgresServer::options().independent().start();
+    let Ok(former) = start().await.inspect_err(|why| skip(why)) else { return };
+    let next = start().await.unwrap();
+    let proxy = Proxy::to_port(former.port()).await;
+    let holder = connect(&former.url()).await;
+    let other = connect(&through(&proxy, &former)).await;
+    let first = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    is_contended(&other, KEY).await;
+    proxy.lead_to_port(next.port());
+    proxy.reset();
+    let second = acquire(&other, KEY).await;
+    is_held(&first).await;
+    assert!(first.is_valid() && second.is_valid());
+    let warning = eventually("the log names the move", SOON, async || {
+        let lines = logs.lines();
+        lines.into_iter().find(|line| line.contains("leads to another database than before"))
+    })
+    .await;
+    for server in [&former, &next] {
+        let sql = "select system_identifier from pg_control_system()";
+        let system: i64 = server.admin().await.query_one(sql, &[]).await.unwrap().get(0);
+        assert!(warning.contains(&format!("postgres:{system}:postgres:locks")), "{warning}");
+    }
+    assert!(warning.contains(&proxy.port().to_string()), "{warning}");
+}
+
+/// A process that has used the promoted server refuses the former primary, to which the name leads again.
+#[tokio::test]
+async fn a_url_that_moves_to_a_promoted_standby_beside_its_live_primary_is_a_warning() {
+    let logs = Logs::collect();
+    let Some(primary) = start().await else { return };
+    let replica = primary.start_replica(false).await;
+    let proxy = Proxy::to_port(primary.port()).await;
+    let holder = connect(&primary.url()).await;
+    let other = connect(&through(&proxy, &primary)).await;
+    replica.promote().await;
+    let first = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    is_contended(&other, KEY).await;
+    proxy.lead_to_port(replica.port());
+    proxy.reset();
+    let second = acquire(&other, KEY).await;
+    is_held(&first).await;
+    assert!(first.is_valid() && second.is_valid());
+    assert_eq!(logs.count("WARN", "another server has taken over"), 1, "{:?}", logs.lines());
+    proxy.lead_to_port(primary.port());
+    proxy.reset();
+    eventually("the former primary is refused", SOON, async || {
+        let error = other.lock("free").try_acquire().await.err()?;
+        failure(&error).to_string().contains("a standby has replaced this server").then_some(())
+    })
+    .await;
 }

@@ -12,6 +12,8 @@ use super::round::{PendingReplies, Round};
 use super::{Attempt, Ballot};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote, Votes};
+use crate::log_limit::LogLimit;
+use crate::log_limited;
 use crate::node::{Action, Node, NodeStatus, ReplyFuture};
 use crate::quorum::quorum;
 
@@ -111,9 +113,9 @@ impl Ballot {
             return;
         }
         let release = Unconfirmed { attempt: Arc::clone(attempt), has_ended: false };
-        let clock = Arc::clone(&self.clock);
+        let (clock, log_limit) = (Arc::clone(&self.clock), Arc::clone(&self.log_limit));
         self.home.spawn(async move {
-            gone.extend(release.finish(nodes, until, clock).await);
+            gone.extend(release.finish(nodes, until, clock, &log_limit).await);
             report_gone(gone);
         });
     }
@@ -168,12 +170,13 @@ impl Unconfirmed {
         nodes: Vec<NodeRelease>,
         until: Moment,
         clock: Arc<dyn Clock>,
+        log_limit: &LogLimit,
     ) -> Vec<Arc<str>> {
         let left = clock.now().time_until(until);
         let attempt = &self.attempt;
         let finish = async |node: NodeRelease| {
             let name = Arc::clone(node.node.name());
-            node.finish(attempt, until, &*clock).await.then_some(name)
+            node.finish(attempt, until, &*clock, log_limit).await.then_some(name)
         };
         let nodes = nodes.into_iter().map(finish);
         // A command that was sent by then takes effect even if the node receives it later.
@@ -235,9 +238,15 @@ impl NodeRelease {
     ///
     /// Returns whether the node did not hold the lock when the release arrived. A release whose reply was lost may have
     /// removed the lock, so the reply to its repetition says nothing about that.
-    async fn finish(mut self, attempt: &Attempt, until: Moment, clock: &dyn Clock) -> bool {
+    async fn finish(
+        mut self,
+        attempt: &Attempt,
+        until: Moment,
+        clock: &dyn Clock,
+        log_limit: &LogLimit,
+    ) -> bool {
         let mut pause = FIRST_PAUSE;
-        let mut may_be_executed = false;
+        let (mut may_be_executed, mut was_refused) = (false, false);
         loop {
             let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
             let Vote::Failed(error) = vote else {
@@ -247,10 +256,18 @@ impl NodeRelease {
             if left.is_zero() {
                 return false;
             }
-            tracing::debug!(
-                lock = %attempt.key(), node = %self.node.name(), %error,
-                "a release was not confirmed; retrying"
-            );
+            let (key, name) = (attempt.key(), self.node.name());
+            // The log has a warning about a node that does not answer. Nothing else names a refusal.
+            let is_refused = matches!(error, NodeError::NotPermitted(_) | NodeError::Server(_));
+            if is_refused && !std::mem::replace(&mut was_refused, true) {
+                log_limited!(
+                    log_limit, "refused release", name, warn, lock = %key, node = %name, %error,
+                    ends_in = ?left,
+                    "a node has refused to release a lock, which may stay there until its lease ends; the release is repeated"
+                );
+            } else {
+                tracing::debug!(lock = %key, node = %name, %error, "a release was not confirmed; retrying");
+            }
             let (status, is_sent) =
                 (self.node.status(), !matches!(error, NodeError::NotConnected(_)));
             may_be_executed |= is_sent;
@@ -410,6 +427,31 @@ mod tests {
             // The runtime drops an abandoned task when it runs the next time.
             tokio::task::yield_now().await;
             assert_eq!(logs.count("DEBUG", ABANDONED), expected, "{mode:?}");
+        }
+    }
+
+    /// Nobody waits for the release of a guard that was dropped. The line names the cause once, although the release is repeated.
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_release_in_the_background_is_a_warning() {
+        const REFUSED: &str = "a node has refused to release a lock";
+        let logs = redlock_logs::Logs::collect();
+        for (mode, expected) in
+            [(FakeMode::Down, 0), (FakeMode::AnswerLost, 0), (FakeMode::Forbidden, 1)]
+        {
+            let (locks, nodes) = manager(1);
+            let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+            nodes[0].set(mode);
+            drop(guard);
+            tokio::time::sleep(5 * SECOND).await;
+            assert_eq!(logs.count("WARN", REFUSED), expected, "{mode:?}");
+            nodes[0].set(FakeMode::Up(Duration::ZERO));
+            tokio::time::sleep(10 * SECOND).await;
+            assert!(!nodes[0].is_held(), "{mode:?}");
+        }
+        let lines = logs.lines();
+        let line = lines.iter().find(|line| line.contains(REFUSED)).unwrap();
+        for words in ["lock=a", "error=not permitted", "ends_in=30s"] {
+            assert!(line.contains(words), "{words}: {line}");
         }
     }
 

@@ -26,6 +26,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{HoldError, NodeError, ReleaseError, Vote, Votes};
 use crate::home::Home;
 use crate::lock::{LockSpec, Mark, Token};
+use crate::log_limit::LogLimit;
 use crate::node::{Action, Node, NodeStatus, Op, ReplyFuture, StatusReceiver};
 use crate::quorum::quorum;
 use crate::{telemetry, validity};
@@ -46,6 +47,7 @@ pub(crate) struct Ballot {
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) home: Arc<Home>,
+    log_limit: Arc<LogLimit>,
 }
 
 impl Ballot {
@@ -56,7 +58,8 @@ impl Ballot {
         home: Arc<Home>,
     ) -> Self {
         let statuses = nodes.iter().map(|node| node.status()).collect();
-        Self { nodes: nodes.into(), statuses, node_timeout, clock, home }
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
+        Self { nodes: nodes.into(), statuses, node_timeout, clock, home, log_limit }
     }
 
     /// Asks the nodes to extend the attempt's lease. Returns when the extended lease begins. Cancel safe: if the future is

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -12,6 +13,9 @@ use crate::eventually::eventually;
 use crate::port::Port;
 use crate::process::Process;
 use crate::scratch::scratch;
+
+/// The pause before a signal is sent again.
+const RESTART: Duration = Duration::from_millis(200);
 
 /// A pgbouncer in front of a [`PostgresServer`]. Dropping the value ends the process.
 #[derive(Debug)]
@@ -98,8 +102,12 @@ impl PgBouncer {
     /// If the process does not end or start.
     pub async fn restart(&mut self, is_killed: bool) {
         let signal = if is_killed { Signal::KILL } else { Signal::TERM };
-        self.process.signal(signal).expect("a signal");
-        assert!(self.process.wait(START).expect("its exit status").is_some(), "it does not end");
+        // Since pgbouncer 1.23, the first SIGTERM waits for the clients.
+        eventually("pgbouncer ends", START, async || {
+            self.process.signal(signal).expect("a signal");
+            self.process.wait(RESTART).expect("its exit status")
+        })
+        .await;
         self.process = Self::launch(&self.command, self.dir.path(), self.port()).await;
     }
 

@@ -134,7 +134,12 @@ impl Proxy {
 
     /// Connects new connections to another server, as a DNS name does after a failover.
     pub fn lead_to(&self, server: &RedisServer) {
-        self.shared.target.store(server.port(), Ordering::SeqCst);
+        self.lead_to_port(server.port());
+    }
+
+    /// Connects new connections to the server at this port.
+    pub fn lead_to_port(&self, server: u16) {
+        self.shared.target.store(server, Ordering::SeqCst);
     }
 
     /// Adds `seconds` to the server's replies to `TIME` on all connections. The clock by which the server

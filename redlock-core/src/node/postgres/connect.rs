@@ -1,29 +1,24 @@
 //! Makes connections: to the first host that is a primary server, with its checks and its prepared statements.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{join, try_join_all};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::config::{Config, Host, SslMode};
-use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 
 use super::error;
+use super::pooler;
 use super::schema::{Backend, Findings};
-use super::session::Session;
-use super::socket::{self, NamedAddress, ServerSocket};
+use super::session::{ServerConnection, Session, driven};
+use super::socket::{self, NamedAddress};
 use super::sql::{END, FINDINGS, Statement};
 use super::url::{PostgresUrl, address};
 use crate::error::NodeError;
 use crate::node::NodeSettings;
 use crate::node::watch::connect_time::ConnectTime;
-
-pub(super) type ServerConnection = tokio_postgres::Connection<ServerSocket, NoTlsStream>;
 
 /// The pause before the server is asked again whether a process has ended.
 const ENDING: Duration = Duration::from_millis(20);
@@ -71,7 +66,7 @@ pub(super) async fn connect(
         let now = Instant::now();
         let share = deadline.saturating_duration_since(now) / u32::try_from(rest).unwrap_or(1);
         let former = former.map(|backend| (backend, now + share * 3 / 4));
-        let attempt = open(url, &config, host, port, former);
+        let attempt = open(url, &config, host, port, former, share / 4);
         let time = ConnectTime::begin(limit);
         let connected = timeout_at(now + share, attempt).await.unwrap_or_else(|_| Err(time.late()));
         let checked =
@@ -94,42 +89,24 @@ async fn open(
     host: &Host,
     port: u16,
     former: Option<(Backend, Instant)>,
+    limit: Duration,
 ) -> Result<Connected, NodeError> {
     let (socket, address) = socket::open(host, port, url.tls.as_ref()).await?;
     let connected = config.connect_raw(socket, NoTls).await;
     let (client, mut connection) = connected.map_err(|error| error::of_connect(&error))?;
     let session = set_up(url, client, former);
     let (session, findings) = driven(&mut connection, session).await?;
+    if !url.has_pooler {
+        let other = async || {
+            let socket = socket::open(host, port, url.tls.as_ref()).await?.0;
+            let connected = config.connect_raw(socket, NoTls).await;
+            let (client, mut connection) = connected.map_err(|error| error::of_connect(&error))?;
+            let session = Session { client, prepared: Vec::new(), schema: url.schema.clone() };
+            driven(&mut connection, pooler::current(&session)).await
+        };
+        pooler::check(&session, &mut connection, &findings, limit, other()).await?;
+    }
     Ok(Connected { session: Arc::new(session), connection, findings, address })
-}
-
-/// Drives a connection until the work over it is done.
-pub(super) async fn driven<T>(
-    connection: &mut ServerConnection,
-    work: impl Future<Output = Result<T, NodeError>>,
-) -> Result<T, NodeError> {
-    let mut work = pin!(work);
-    poll_fn(|cx| {
-        loop {
-            if let Poll::Ready(result) = work.as_mut().poll(cx) {
-                return Poll::Ready(result);
-            }
-            match connection.poll_message(cx) {
-                // A warning here concerns no lock.
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(error::of_connect(&error)));
-                }
-                Poll::Ready(None) => {
-                    return Poll::Ready(Err(NodeError::NotConnected(
-                        "the server has closed the connection".into(),
-                    )));
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    })
-    .await
 }
 
 async fn set_up(

@@ -7,6 +7,23 @@ use crate::error::{NodeError, legible};
 
 /// The remedy for the errors of a pooler in transaction mode.
 const POOLER: &str = "a pooler in transaction mode is between this service and the server: add pooler=transaction to the URL";
+/// The remedies for a pooler that refuses the settings of the node. Its mode is not known yet.
+const REFUSED_OPTIONS: &str = "a pooler is between this service and the server: in session mode, write \
+    ignore_startup_parameters = options into the configuration of the pooler; in transaction mode, add pooler=transaction to the URL";
+
+/// The remedy for a full queue of notifications.
+const FULL_QUEUE: &str = "a session that listens has not ended its transaction: end the session that the log of the server names, \
+    then run select pg_notification_queue_usage(), without which the queue stays full";
+
+/// Returns the error of a connection whose transactions run in different sessions of the server.
+pub(super) fn no_session() -> NodeError {
+    NodeError::Server(
+        format!(
+            "the transactions of a connection run in different sessions of the server; {POOLER}"
+        )
+        .into(),
+    )
+}
 
 /// Returns the message of the server, or the words of the client. The details of a server may contain the values of a row, and
 /// with them a token (secrets stay in).
@@ -52,10 +69,12 @@ fn of_server(reason: &DbError, message: String) -> NodeError {
         NodeError::NotPermitted(message.into())
     } else if [S::INVALID_PASSWORD, S::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
         NodeError::Credentials(message.into())
-    } else if [S::DUPLICATE_PSTATEMENT, S::INVALID_SQL_STATEMENT_NAME].contains(code)
-        || message.contains("unsupported startup parameter")
-    {
+    } else if [S::DUPLICATE_PSTATEMENT, S::INVALID_SQL_STATEMENT_NAME].contains(code) {
         NodeError::Server(format!("{message}; {POOLER}").into())
+    } else if *code == S::PROGRAM_LIMIT_EXCEEDED && reason.routine() == Some("PreCommit_Notify") {
+        NodeError::Server(format!("{message}; {FULL_QUEUE}").into())
+    } else if message.contains("unsupported startup parameter") {
+        NodeError::Server(format!("{message}; {REFUSED_OPTIONS}").into())
     } else {
         NodeError::Server(message.into())
     }

@@ -110,7 +110,8 @@ type Pending = FuturesUnordered<BoxFuture<'static, Done>>;
 /// The result of a request or of a ping.
 enum Done {
     Request(Result<Answer, Error>, oneshot::Sender<Result<Answer, NodeError>>, RequestContext),
-    Ping(Result<Reading, Error>),
+    /// The time, and the session that has read it.
+    Ping(Result<(Reading, Option<i64>), Error>),
 }
 
 impl LinkDriver {
@@ -176,7 +177,7 @@ impl LinkDriver {
                         // A ping that is due goes before the next request.
                         timer.as_mut().reset(next_ping);
                     }
-                    if let Err(reason) = Self::finish(done, &mut on_event) {
+                    if let Err(reason) = self.finish(done, &mut on_event) {
                         return reason;
                     }
                 }
@@ -235,16 +236,37 @@ impl LinkDriver {
         let (session, clock) = (Arc::clone(&self.connected.session), Arc::clone(&self.clock));
         async move {
             let work = Work::Statement(Statement::Time, Vec::new());
-            let time = async { session.execute(work).await.map(Answer::time) };
-            Done::Ping(Reading::take(&*clock, time).await)
+            let mut executed_by = None;
+            let time = async {
+                let answer = session.execute(work).await?;
+                executed_by = answer.session;
+                Ok(answer.time())
+            };
+            let reading = Reading::take(&*clock, time).await;
+            Done::Ping(reading.map(|reading| (reading, executed_by)))
         }
         .boxed()
     }
 
+    /// Returns whether another session than that of the connection has executed a statement. A pooler in transaction mode does
+    /// that, and may lead to another server.
+    fn is_foreign(&self, executed_by: Option<i64>) -> bool {
+        let Connected { session, findings, .. } = &self.connected;
+        !session.is_pooled() && executed_by.is_some_and(|session| session != findings.session)
+    }
+
     /// Passes a result on. An error ends the connection.
-    fn finish(done: Done, on_event: &mut impl FnMut(LinkEvent)) -> Result<(), String> {
+    fn finish(&self, done: Done, on_event: &mut impl FnMut(LinkEvent)) -> Result<(), String> {
         let result = match done {
-            Done::Ping(result) => result.map(|reading| on_event(LinkEvent::Time(reading))),
+            Done::Ping(Ok((_, executed_by))) if self.is_foreign(executed_by) => {
+                return Err(error::no_session().to_string());
+            }
+            Done::Ping(result) => result.map(|(reading, _)| on_event(LinkEvent::Time(reading))),
+            Done::Request(Ok(answer), reply, _) if self.is_foreign(answer.session) => {
+                // The pooler may lead to a server that the node has not checked.
+                let _ = reply.send(Err(error::no_session()));
+                return Err(error::no_session().to_string());
+            }
             Done::Request(result, reply, RequestContext { unsettled, released }) => {
                 let answer = result.as_ref().copied().map_err(error::of_operation);
                 if let Some(unsettled) = unsettled

@@ -64,7 +64,10 @@ async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
     for request in requests {
         server.answer(&request, GRANTED).await;
     }
-    assert_eq!(acquired.await, Ok(Answer { rows: 1, number: Some(7), ..Answer::default() }));
+    assert_eq!(
+        acquired.await,
+        Ok(Answer { rows: 1, number: Some(7), session: Some(1), ..Answer::default() })
+    );
 }
 
 /// The pooler may execute two statements in two sessions, and the second one first.
@@ -243,4 +246,37 @@ async fn a_connection_reads_the_clock_of_the_server_and_passes_notifications_and
     assert_eq!(*events.lock(), ["channel", "released", "time", "time", "time", "time"]);
     sleep(2 * LIMIT).await;
     assert!(link.ended().is_some(), "an unanswered ping is silence too");
+}
+
+/// A pooler in transaction mode has led to another server, which may lack the locks of the former one.
+#[tokio::test(start_paused = true)]
+async fn a_grant_by_another_session_does_not_count_and_ends_the_connection() {
+    for has_pooler in [false, true] {
+        let (mut server, link) = driven(has_pooler).await;
+        server.session = 2;
+        let granted = link.send(acquire(), RequestContext::default());
+        let request = server.operation().await;
+        server.answer(&request, GRANTED).await;
+        let granted = granted.await;
+        if has_pooler {
+            assert!(granted.is_ok(), "{granted:?}");
+            continue;
+        }
+        let Err(NodeError::Server(reason)) = granted else { panic!("{granted:?}") };
+        assert!(reason.contains("add pooler=transaction"), "{reason}");
+        sleep(LIMIT).await;
+        assert!(link.ended().unwrap().contains("add pooler=transaction"), "{:?}", link.ended());
+    }
+}
+
+/// Without traffic, the ping that compares the clocks notices the other session.
+#[tokio::test(start_paused = true)]
+async fn a_ping_in_another_session_ends_the_connection() {
+    let (mut server, link) = driven(false).await;
+    server.session = 2;
+    let ping = server.request().await;
+    assert!(ping.is(Statement::Time), "{ping:?}");
+    server.answer(&ping, GRANTED).await;
+    sleep(LIMIT).await;
+    assert!(link.ended().unwrap().contains("add pooler=transaction"), "{:?}", link.ended());
 }

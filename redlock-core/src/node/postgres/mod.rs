@@ -6,6 +6,7 @@
 //! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
 //! * [`slot`]: keeps one connection.
 //! * [`connect`]: makes a connection.
+//! * [`pooler`]: recognises a pooler in transaction mode.
 //! * [`socket`]: the socket of a connection, with TLS or without.
 //! * [`session`]: executes statements over a connection.
 //! * [`link`]: drives a connection.
@@ -22,6 +23,7 @@ mod link;
 mod link_tests;
 #[cfg(test)]
 mod played_server;
+mod pooler;
 mod schema;
 mod session;
 mod shared;

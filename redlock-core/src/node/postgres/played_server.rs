@@ -8,10 +8,10 @@ use futures_util::future::{join, try_join_all};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_postgres::{Config, NoTls};
 
-use super::connect::{Connected, driven};
+use super::connect::Connected;
 use super::error;
 use super::schema::Findings;
-use super::session::Session;
+use super::session::{Session, driven};
 use super::socket::ServerSocket;
 use super::sql::Statement;
 
@@ -22,6 +22,8 @@ pub(super) struct PlayedServer {
     socket: DuplexStream,
     /// The statements by their names.
     prepared: HashMap<String, String>,
+    /// The number of the session that executes the statements.
+    pub(super) session: i64,
 }
 
 /// A request of the client.
@@ -51,7 +53,7 @@ impl PlayedServer {
     /// Makes a connection whose statements are prepared, or are not because of a pooler.
     pub(super) async fn connect(has_pooler: bool) -> (Self, Connected) {
         let (client, socket) = tokio::io::duplex(1 << 20);
-        let mut server = Self { socket, prepared: HashMap::new() };
+        let mut server = Self { socket, prepared: HashMap::new(), session: 1 };
         server.send(&[(b'R', &[0; 4]), (b'Z', b"I")]).await;
         let socket: ServerSocket = Box::new(client);
         let (client, mut connection) =
@@ -122,16 +124,16 @@ impl PlayedServer {
         request: &Request,
         row: Option<(Option<i64>, Option<i64>)>,
     ) {
-        let mut columns = 2_i16.to_be_bytes().to_vec();
-        for name in [&b"number\0"[..], b"rest\0"] {
+        let mut columns = 3_i16.to_be_bytes().to_vec();
+        for name in [&b"number\0"[..], b"rest\0", b"session\0"] {
             columns.extend(name);
             columns.extend([0; 6]);
             columns.extend(INT8.to_be_bytes());
             columns.extend([0, 8, 255, 255, 255, 255, 0, 1]);
         }
         let values = row.map(|(number, rest)| {
-            let mut values = 2_i16.to_be_bytes().to_vec();
-            for value in [number, rest] {
+            let mut values = 3_i16.to_be_bytes().to_vec();
+            for value in [number, rest, Some(self.session)] {
                 let bytes = value.map(i64::to_be_bytes);
                 values.extend(bytes.map_or(-1_i32, |_| 8).to_be_bytes());
                 values.extend(bytes.iter().flatten());
@@ -159,7 +161,13 @@ impl PlayedServer {
 
     /// Answers a request by an error.
     pub(super) async fn fail(&mut self, severity: &str, code: &str) {
-        let fields = fields(severity, code);
+        self.fail_in(severity, code, "").await;
+    }
+
+    /// Answers a request by an error of this function of the server.
+    pub(super) async fn fail_in(&mut self, severity: &str, code: &str, routine: &str) {
+        let mut fields = fields(severity, code);
+        fields.splice(fields.len() - 1.., format!("R{routine}\0\0").into_bytes());
         self.send(&[(b'E', &fields), (b'Z', b"I")]).await;
     }
 
@@ -205,6 +213,7 @@ pub(super) fn findings() -> Findings {
         promoted_ago: None,
         uptime: Duration::from_secs(86_400),
         backend: (1, 1, 1),
+        session: 1,
         may_forget: false,
         may_block: false,
     }

@@ -47,6 +47,8 @@ pub(super) struct Findings {
     pub(super) uptime: Duration,
     /// The process of the server behind the connection.
     pub(super) backend: Backend,
+    /// The number of the session: of the process and the start of its server.
+    pub(super) session: i64,
     /// Whether a crash of the server may undo the last grants.
     pub(super) may_forget: bool,
     /// Whether an operation may wait for a row without a time limit.
@@ -145,6 +147,7 @@ impl Findings {
                 number("backend_start")?,
                 row.try_get("role").map_err(|_| NodeError::UnexpectedReply)?,
             ),
+            session: number("session")?,
             may_forget: text("synchronous_commit") == "off",
             may_block: text("lock_timeout") == "0",
         })

@@ -1,15 +1,25 @@
 //! Executes statements over a client of tokio-postgres.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt;
+use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Error, Row};
 
+use super::error;
+use super::socket::ServerSocket;
 use super::sql::Statement;
+use crate::error::NodeError;
 use crate::lock::HolderId;
+
+/// A connection of tokio-postgres over a socket of this node.
+pub(super) type ServerConnection = tokio_postgres::Connection<ServerSocket, NoTlsStream>;
 
 /// The work of a request.
 pub(super) enum Work {
@@ -36,6 +46,8 @@ pub(super) struct Answer {
     pub(super) rest: Option<Duration>,
     /// That holder.
     pub(super) holder: Option<HolderId>,
+    /// The number of the session that has granted the lock or read the time.
+    pub(super) session: Option<i64>,
 }
 
 impl Answer {
@@ -80,8 +92,38 @@ impl Session {
         // Only an acquisition has this column.
         let holder: Option<&str> = first.try_get("holder").unwrap_or_default();
         let holder = holder.and_then(|holder| holder.parse().ok());
-        Ok(Answer { rows: rows.len(), number: first.try_get(0)?, rest, holder })
+        let session = first.try_get("session").unwrap_or_default();
+        Ok(Answer { rows: rows.len(), number: first.try_get(0)?, rest, holder, session })
     }
+}
+
+/// Drives a connection until the work over it is done.
+pub(super) async fn driven<T>(
+    connection: &mut ServerConnection,
+    work: impl Future<Output = Result<T, NodeError>>,
+) -> Result<T, NodeError> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = work.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            match connection.poll_message(cx) {
+                // A warning here concerns no lock.
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(error::of_connect(&error)));
+                }
+                Poll::Ready(None) => {
+                    return Poll::Ready(Err(NodeError::NotConnected(
+                        "the server has closed the connection".into(),
+                    )));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await
 }
 
 impl ToSql for SqlValue {

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channels::{Channels, channel, notify};
-use super::connect::{Connected, connect, driven};
+use super::connect::{Connected, connect};
 use super::error;
 use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::{Backend, Findings};
-use super::session::{Answer, SqlValue, Work};
+use super::session::{Answer, SqlValue, Work, driven};
 use super::slot::Slot;
 use super::socket::NamedAddress;
 use super::sql::Statement;
@@ -194,13 +194,14 @@ impl SharedState {
                 "notifications of the server do not arrive, so that waiters poll; if a pooler in transaction mode is in \
                  between, add pooler=transaction to the URL"
             ),
-            Err(reason) => self.warn_not_notified(&reason),
+            Err(reason) => self.warn_not_notified("notify", &reason),
         }
     }
 
-    fn warn_not_notified(&self, reason: &NodeError) {
+    /// Each kind of reason has its own limit, so that a missing connection does not hide the words of the server.
+    fn warn_not_notified(&self, kind: &'static str, reason: &NodeError) {
         log_limited!(
-            self.log_limit, "listener", &self.name, warn, node = %self.name, %reason,
+            self.log_limit, kind, &self.name, warn, node = %self.name, %reason,
             "releases are not notified, so that waiters poll"
         );
     }
@@ -212,9 +213,10 @@ impl SharedState {
             let channels = std::mem::take(&mut channels);
             // The connection for notifications if it is up, or else one for operations. If it fails, waiters poll.
             let mut links = self.slots.iter().rev().map(Slot::link);
-            let log = |reason: &NodeError| self.warn_not_notified(reason);
-            if let Some(link) = links.find_map(|link| link.inspect_err(log).ok()) {
-                let _ = notify(&link, channels).await.inspect_err(log);
+            let unlinked = |reason: &NodeError| self.warn_not_notified("listener", reason);
+            if let Some(link) = links.find_map(|link| link.inspect_err(unlinked).ok()) {
+                let refused = |reason: &NodeError| self.warn_not_notified("notify", reason);
+                let _ = notify(&link, channels).await.inspect_err(refused);
             }
         }
     }

@@ -305,3 +305,42 @@ async fn another_database_is_a_warning_that_names_both() {
     assert_eq!(logs.count("WARN", "leads to another database"), 2);
     assert_eq!(logs.count("WARN", "another server has taken over"), 1);
 }
+
+/// A pooler in transaction mode sends a statement to a session that has not prepared it, or that has another one of its name.
+#[tokio::test(start_paused = true)]
+async fn a_statement_that_is_missing_or_exists_twice_names_the_parameter_of_a_pooler() {
+    for (code, is_pooler) in [("26000", true), ("42P05", true), ("40001", false)] {
+        let node = node("connections=1");
+        let mut server = connect(&node).await;
+        let executed = execute(&node, Token::random(Dialect::Plain), acquire());
+        server.operation().await;
+        server.fail("ERROR", code).await;
+        let Vote::Failed(NodeError::Server(reason)) = executed.await.unwrap().vote else {
+            panic!("{code}")
+        };
+        assert_eq!(reason.contains("add pooler=transaction to the URL"), is_pooler, "{reason}");
+    }
+}
+
+/// Waiters poll, because a session that listens blocks the queue of all databases of the server.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_of_notifications_is_a_warning_with_its_remedy() {
+    let logs = Logs::collect();
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let (released, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(Arc::clone(&node).announce(receiver));
+    released.send("redlock_1".into()).unwrap();
+    assert!(server.operation().await.is(Statement::Notify));
+    server.fail_in("ERROR", "54000", "PreCommit_Notify").await;
+    // The reply of the next operation follows that of the notification. The missing connection for notifications hides nothing.
+    let executed = execute(&node, Token::random(Dialect::Plain), acquire());
+    let request = server.operation().await;
+    server.answer(&request, GRANTED).await;
+    assert_eq!(executed.await.unwrap().vote, Vote::Granted);
+    sleep(Duration::from_secs(1)).await;
+    for words in ["the words of the server", "run select pg_notification_queue_usage()"] {
+        assert_eq!(logs.count("WARN", words), 1, "{:?}", logs.lines());
+    }
+    assert_eq!(logs.count("WARN", "pooler=transaction"), 0);
+}

@@ -11,7 +11,9 @@ with granted as (
     expires = clock_timestamp() + $3::bigint * interval '1 microsecond'
   where l.token in ('', $2) or l.expires <= clock_timestamp()
   returning number)
-select number, null::bigint as rest, null::text as holder from granted union all
-select null, (extract(epoch from h.expires - clock_timestamp()) * 1000000)::bigint, left(h.token, 16) from {table} h
+select number, null::bigint as rest, null::text as holder,
+  (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint # pg_backend_pid()::bigint as session
+from granted union all
+select null, (extract(epoch from h.expires - clock_timestamp()) * 1000000)::bigint, left(h.token, 16), null from {table} h
 where h.name = $1 and h.token not in ('', $2) and h.expires > clock_timestamp()
   and not exists (select from granted)

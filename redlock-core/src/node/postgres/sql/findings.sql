@@ -37,7 +37,9 @@ select pg_is_in_recovery() as is_replica,
     (select stats_reset from pg_stat_bgwriter))) * 1000000)::bigint as uptime,
   pg_backend_pid() as pid,
   (extract(epoch from backend_start) * 1000000)::bigint as backend_start,
-  usesysid as role
+  usesysid as role,
+  -- The process and the start of its server: no other session has this number.
+  (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint # pg_backend_pid()::bigint as session
 from pg_stat_activity, (select $1::text as schema, case when pg_is_in_recovery() then 0
     else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline) as wanted
   left join pg_namespace n on n.nspname = schema
