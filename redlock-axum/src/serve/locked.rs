@@ -8,7 +8,7 @@ use axum::response::Response;
 use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher, detach};
 use redlock_core::{LockError, LockGuard, LockRequest, OnLost};
 
-use super::body::{self, HeldResponse};
+use super::body::{self, Exchange, HeldResponse};
 use super::extraction::{Extractions, NotExtracted};
 use crate::extract::lock_slot::LockSlot;
 use crate::options::{HoldUntil, HttpOptions};
@@ -20,8 +20,7 @@ pub(crate) struct RequestLock {
     pub(crate) request: LockRequest,
     pub(crate) on_lost: OnLost,
     pub(crate) http: HttpOptions,
-    /// The response to HEAD is sent without a body.
-    pub(crate) is_head: bool,
+    pub(crate) exchange: Exchange,
     /// The slot of the extractors, which is filled when the lock is held.
     pub(crate) slot: LockSlot,
     /// The parameters of the handler that are extracted when the lock is held.
@@ -89,7 +88,7 @@ where
     W: Future,
 {
     async move {
-        let RequestLock { request, on_lost, http, is_head, slot, extractions, log_limit } = lock;
+        let RequestLock { request, on_lost, http, exchange, slot, extractions, log_limit } = lock;
         let refuse = |rejection: LockRejection| {
             finish(refuse(rejection.with_http_options(http).with_log_limit(&log_limit)))
         };
@@ -117,8 +116,8 @@ where
             Err(error) => return refuse(error.into()),
         };
         let (result, guard) = match result {
-            Continue(response) if http.hold_until == HoldUntil::EndOfBody && !is_head => {
-                match body::hold(response, guard, on_lost) {
+            Continue(response) if http.hold_until == HoldUntil::EndOfBody => {
+                match body::hold(response, guard, on_lost, exchange) {
                     HeldResponse::UntilEnd(response) => return finish(response),
                     HeldResponse::Ended(response, guard) => (Continue(response), guard),
                 }
