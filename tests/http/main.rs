@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bursts;
+mod connections;
 mod examples;
 mod leftovers;
 mod services;

@@ -6,8 +6,8 @@ use axum::extract::{FromRequest, Request};
 
 use crate::serve::unread::Unread;
 
-/// The hidden extractor in place of the last parameter of a handler, which may take the request's body. It keeps what the
-/// parameter does not read.
+/// The hidden extractor in place of the last parameter of a handler, which may take the request's body. It keeps the
+/// rest of the body that the parameter does not read.
 #[derive(Debug)]
 pub struct Last<T> {
     parameter: T,
@@ -32,7 +32,7 @@ where
 }
 
 impl<T> Last<T> {
-    /// Returns the parameter, and what it has not read.
+    /// Returns the parameter, and the rest of the body.
     pub fn into_parts(self) -> (T, Unread) {
         (self.parameter, self.unread)
     }

@@ -34,7 +34,7 @@ enum LockedBody {
     Released,
 }
 
-/// What the head of a request says about the body of its response.
+/// The properties of a request that decide how a server sends the body of its response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exchange {
     is_head: bool,

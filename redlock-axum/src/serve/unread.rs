@@ -189,7 +189,7 @@ impl Reading {
                 Some(Err(error)) => {
                     *place = None;
                     return Poll::Ready(match fault(&error, usize::MAX) {
-                        // A limit of the application, for those who read the body.
+                        // The application limits the bodies that its handlers read.
                         BodyFault::TooLarge { .. } => Ok(()),
                         gone => Err(gone),
                     });

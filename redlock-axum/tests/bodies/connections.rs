@@ -163,7 +163,7 @@ async fn a_refused_client_may_send_its_upload_to_the_end() {
     }
 }
 
-/// What a client sends of its request before it leaves.
+/// The headers and the body that a client sends before it leaves.
 const UNREAD: [(&str, [&str; 2]); 4] = [
     ("a whole body", ["content-length: 2\r\n\r\n", "{}"]),
     ("a part of its body", ["content-length: 3\r\n\r\n", "{}"]),
@@ -290,7 +290,7 @@ async fn a_second_request_on_the_connection_hides_that_the_client_leaves() {
     ends.try_recv().unwrap_err();
 }
 
-/// The limit of a middleware is for those who read the body.
+/// The limit of a middleware is for handlers that read the body.
 #[tokio::test]
 async fn an_unread_body_that_is_too_long_does_not_stop_its_handler() {
     #[redis_lock(key = "order")]
