@@ -26,6 +26,8 @@ pub enum HoldUntil {
     /// Until the response's body has been sent, has failed, or was dropped because the client
     /// disconnected. For handlers that work while they stream.
     ///
+    /// The last byte is sent after the release.
+    ///
     /// The client decides how long that takes: a client that reads slowly holds the lock, and a renewed lock has no other
     /// end. [`max_hold`](crate::LockPolicy::max_hold) bounds it, and [`OnLost::Abort`](crate::OnLost::Abort) also ends the
     /// body then.

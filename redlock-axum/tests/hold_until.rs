@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use axum::routing::get;
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
 use http_body_util::{BodyExt, Full};
 use redlock_axum::{HoldUntil, LockManager, LockPolicy, MemoryNode, OnLost};
 use redlock_logs::Logs;
@@ -202,6 +202,56 @@ async fn a_body_is_dropped_before_its_lock_is_released() {
     }
 }
 
+/// A server drops such a body unread. Its work needs the lock, and its length belongs to the head of the response.
+#[tokio::test]
+async fn a_body_that_is_not_sent_is_dropped_before_the_release() {
+    for (method, status) in [(Method::HEAD, 200), (Method::GET, 204), (Method::GET, 304)] {
+        let (locks, node) = memory().await;
+        let keys = Arc::new(Mutex::new(None));
+        let at_drop = (node.clone(), keys.clone());
+        let service = service_fn(move |_: Request<Body>| {
+            let (node, keys) = at_drop.clone();
+            let body = CommittingBody { frames: vec![Ok("x")], known_end: false, node, keys };
+            let response = Response::builder().status(status).body(Body::new(body)).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let service = layer(&locks, until_end_of_body()).layer(service);
+        let response = service.oneshot(request(method.clone(), "/")).await.unwrap();
+        assert_eq!(*keys.lock().unwrap(), Some(1), "{method} {status}");
+        assert!(node.is_empty(), "{method} {status}");
+        assert_eq!(response.body().size_hint().exact(), Some(1), "{method} {status}");
+    }
+}
+
+/// HTTP/1.1 has no trailers after an announced length, and a server then drops the body with the last byte of it. Over
+/// HTTP/2 the body goes on.
+#[tokio::test]
+async fn an_announced_length_ends_the_lock_only_over_http1() {
+    let versions = [(Version::HTTP_10, true), (Version::HTTP_11, true), (Version::HTTP_2, false)];
+    for (version, released) in versions {
+        let (locks, node) = memory().await;
+        let service = service_fn(async |_: Request<Body>| {
+            let (frames, receiver) = mpsc::channel(2);
+            frames.send(Ok("te")).await.unwrap();
+            frames.send(Ok("xt")).await.unwrap();
+            let trailers = HeaderMap::from_iter([(header::ETAG, HeaderValue::from_static("x"))]);
+            let body = Body::new(ChannelBody { receiver, trailers: Some(trailers) });
+            let response = Response::builder().header(header::CONTENT_LENGTH, 4);
+            Ok::<_, Infallible>(response.body(body).unwrap())
+        });
+        let app = layer(&locks, until_end_of_body()).layer(service);
+        let mut request = request(Method::GET, "/");
+        *request.version_mut() = version;
+        let mut body = app.oneshot(request).await.unwrap().into_body();
+        assert_eq!(next_data(&mut body).await, "te", "{version:?}");
+        assert!(!node.is_empty(), "{version:?}");
+        assert_eq!(next_data(&mut body).await, "xt", "{version:?}");
+        assert_eq!((node.is_empty(), body.is_end_stream()), (released, released), "{version:?}");
+        body.collect().await.unwrap();
+        assert!(node.is_empty(), "{version:?}");
+    }
+}
+
 fn until_end_of_body() -> LockPolicy {
     LockPolicy::new("k").hold_until(HoldUntil::EndOfBody)
 }
@@ -265,6 +315,15 @@ impl HttpBody for CommittingBody {
 
     fn is_end_stream(&self) -> bool {
         self.known_end
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        let left = self.frames.iter().flatten().map(|text| text.len() as u64).sum();
+        if self.frames.iter().all(Result::is_ok) {
+            http_body::SizeHint::with_exact(left)
+        } else {
+            http_body::SizeHint::default()
+        }
     }
 }
 

@@ -164,18 +164,16 @@ impl<'a> Expansion<'a> {
     }
 
     /// Returns the signature of the generated function, with the same types. In a handler, the first parameter becomes a
-    /// pair with the hidden extractor, so that the number of parameters does not change.
+    /// pair with the hidden extractor of the lock, so that the number of parameters does not change, and the last one is
+    /// inside of the hidden extractor of the unread body.
     fn signature(&self) -> Signature {
         let Self { path, arguments, .. } = self;
         let mut signature = self.function.signature.clone();
         let receiver = signature.receiver().cloned().map(FnArg::Receiver);
-        let mut parameters: Vec<FnArg> = self
+        let mut parameters: Vec<(TokenStream, TokenStream)> = self
             .parameters
             .iter()
-            .map(|parameter| {
-                let (name, ty) = (&parameter.name, parameter.extractor(path));
-                parse_quote!(#name: #ty)
-            })
+            .map(|parameter| (parameter.name.to_token_stream(), parameter.extractor(path)))
             .collect();
         if arguments.manager.is_none() {
             let (lock, fenced, installed) =
@@ -183,37 +181,56 @@ impl<'a> Expansion<'a> {
             let extractor =
                 if installed.is_some() { quote!(#fenced, true) } else { quote!(#fenced) };
             let extractor = quote!(#path::HandlerLock<#extractor>);
-            let with_lock = match self.parameters.iter().next() {
-                Some(first) => {
-                    let (name, ty) = (&first.name, first.extractor(path));
-                    parse_quote!((#lock, #name): (#extractor, #ty))
+            match &mut *parameters {
+                [] => parameters.push((lock.into_token_stream(), extractor)),
+                [(_, ty)] => *ty = quote!((#extractor, #ty)),
+                [(name, ty), ..] => {
+                    *name = quote!((#lock, #name));
+                    *ty = quote!((#extractor, #ty));
                 }
-                None => parse_quote!(#lock: #extractor),
-            };
-            parameters.splice(..parameters.len().min(1), [with_lock]);
+            }
+            if let Some((_, ty)) = parameters.last_mut() {
+                *ty = quote_spanned!(ty.span()=> #path::Last<#ty>);
+            }
             let span = signature.output.span();
             signature.output = parse_quote_spanned!(span=> -> #path::Response);
         }
+        let parameters = parameters.iter().map(|(name, ty)| -> FnArg { parse_quote!(#name: #ty) });
         signature.inputs = receiver.into_iter().chain(parameters).collect();
         signature
+    }
+
+    /// Returns a statement that takes the last parameter of a handler, and the lock beside it, out of their hidden
+    /// extractors.
+    fn unpacked(&self) -> TokenStream {
+        let private = &self.private;
+        let [lock, unread] = ["lock", "unread"].map(local);
+        let mut names = self.parameters.iter().map(|parameter| &parameter.name);
+        let (pattern, last) = match (names.next(), names.last()) {
+            (None, _) => (lock.to_token_stream(), &lock),
+            (Some(only), None) => (quote!((#lock, #only)), only),
+            (Some(_), Some(last)) => (last.to_token_stream(), last),
+        };
+        quote_spanned!(mixed_span()=> let (#pattern, #unread) = #private::Last::into_parts(#last);)
     }
 
     /// Returns the code whose value is the future of a handler.
     fn handler(&self) -> syn::Result<TokenStream> {
         let Self { private, arguments, .. } = self;
-        let [lock, key] = ["lock", "key"].map(local);
+        let [lock, key, unread] = ["lock", "key", "unread"].map(local);
         let (moved, references) = (self.parameters.moved(), self.parameters.references(private));
         let made = self.key.code(private, &self.parameters)?;
         let (output_type, refuse) = (self.output_type(), self.refuse());
         let (statements, options) = self.options();
         let respond = with_span(self.output_span(), quote!(#private::IntoResponse::into_response));
-        let (extracted, work) = (self.extracted_later(), self.work());
+        let (unpacked, extracted, work) = (self.unpacked(), self.extracted_later(), self.work());
         let span = arguments
             .detached
             .map_or(self.output_span(), |detached| mixed_span().located_at(detached));
         let serve =
             Ident::new(if arguments.detached.is_some() { "serve_detached" } else { "serve" }, span);
         Ok(quote_spanned! {mixed_span()=>
+            #unpacked
             #moved
             #extracted
             #output_type
@@ -222,7 +239,7 @@ impl<'a> Expansion<'a> {
                 #made
             };
             #statements
-            #lock.#serve(#key, #options, #refuse, #respond, #work)
+            #lock.#serve(#unread, #key, #options, #refuse, #respond, #work)
         })
     }
 

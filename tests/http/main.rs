@@ -4,6 +4,7 @@
 
 mod blocked;
 mod bursts;
+mod connections;
 mod examples;
 mod http2;
 mod leftovers;

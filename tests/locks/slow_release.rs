@@ -1,6 +1,7 @@
 //! Functions and responses that wait for their release, which a slow node confirms late. These tests need a
 //! server, because a node in memory confirms at once.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -8,11 +9,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
+use axum::extract::{Path, Request};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use futures_util::StreamExt;
+use futures_util::stream::{once, pending};
 use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, LockPolicy, redis_lock};
 use redlock_tests::{Direction, Proxy, RedisServer, Traffic, connect};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
 /// The lease, which is longer than any test holds back a command.
@@ -115,4 +123,69 @@ async fn the_last_chunk_of_a_body_waits_for_the_release() {
     let (frame, ended, left) = network.await_release(next()).await;
     assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "whole");
     assert_eq!((ended, left), (true, Some(0)));
+}
+
+/// A body of one piece that does not announce its end. An end that is asked for never comes.
+fn piece() -> Body {
+    let piece = once(async { Ok::<_, Infallible>("text") });
+    Body::from_stream(piece.chain(pending()))
+}
+
+/// hyper does not read the body of some responses, and stops at the announced length of others. A client that has the
+/// whole response must find the lock free all the same.
+#[tokio::test]
+async fn a_server_sends_the_end_of_each_kind_of_response_after_the_release() {
+    async fn respond(
+        Path(kind): Path<String>,
+        Extension(network): Extension<Arc<Network>>,
+    ) -> Response {
+        network.set(Traffic::Hold);
+        match &*kind {
+            "204" => (StatusCode::NO_CONTENT, piece()).into_response(),
+            "304" => (StatusCode::NOT_MODIFIED, Body::from("text")).into_response(),
+            "length" => ([(CONTENT_LENGTH, "4")], piece()).into_response(),
+            "no-length" => ([(CONTENT_LENGTH, "0")], piece()).into_response(),
+            "head" => piece().into_response(),
+            _ => "text".into_response(),
+        }
+    }
+    #[redis_lock(key = "a", expire = 60, hold_until = end_of_body)]
+    async fn by_attribute(kind: Path<String>, network: Extension<Arc<Network>>) -> Response {
+        respond(kind, network).await
+    }
+
+    let network = Arc::new(Network::start().await);
+    let policy = LockPolicy::new("a").expire(LONG).hold_until(HoldUntil::EndOfBody);
+    let layer = LockLayer::new(&network.locks, policy).unwrap();
+    let app = Router::new()
+        .route("/attribute/{kind}", get(by_attribute))
+        .route("/layer/{kind}", get(respond).route_layer(layer))
+        .layer(Extension(Arc::clone(&network)))
+        .with_state(network.locks.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(axum::serve(listener, app).into_future());
+
+    for front in ["attribute", "layer"] {
+        for (method, kind, end) in [
+            ("GET", "204", "\r\n\r\n"),
+            ("GET", "304", "\r\n\r\n"),
+            ("GET", "length", "\r\n\r\ntext"),
+            ("GET", "no-length", "\r\n\r\n"),
+            ("HEAD", "head", "\r\n\r\n"),
+            ("GET", "whole", "\r\n\r\ntext"),
+        ] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let request = format!("{method} /{front}/{kind} HTTP/1.1\r\nhost: a\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            let response = async {
+                let mut read = Vec::new();
+                while !read.ends_with(end.as_bytes()) {
+                    assert!(client.read_buf(&mut read).await.unwrap() > 0, "{front} {kind}");
+                }
+            };
+            println!("{front} {kind}");
+            network.await_release(response).await;
+        }
+    }
 }

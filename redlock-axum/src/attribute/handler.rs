@@ -7,7 +7,6 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::response::Response;
-use http::Method;
 use redlock_core::__private::{Keys, request_of};
 use redlock_core::{KeyError, LockManager, scope};
 
@@ -16,8 +15,10 @@ use super::options::Options;
 use crate::extract::lock_slot::LockSlot;
 use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
+use crate::serve::body::Exchange;
 use crate::serve::extraction::Extractions;
 use crate::serve::locked::{RequestLock, locked, locked_detached};
+use crate::serve::unread::{ReadBeside, Unread};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
@@ -28,7 +29,7 @@ pub struct HandlerLock<const FENCED: bool, const INSTALLED: bool = false> {
     manager: LockManager,
     slot: LockSlot,
     extractions: Extractions,
-    is_head: bool,
+    exchange: Exchange,
 }
 
 impl<S, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED>
@@ -57,7 +58,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         let slot = LockSlot::pending(FENCED);
         parts.extensions.insert(slot.clone());
         let extractions = Extractions::default();
-        Self { manager, slot, extractions, is_head: parts.method == Method::HEAD }
+        Self { manager, slot, extractions, exchange: Exchange::new(parts) }
     }
 
     /// Extracts a parameter when the lock is held, after the parameters before it.
@@ -71,6 +72,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     /// request whose handler does not run, or is stopped.
     pub fn serve<W: Future>(
         self,
+        unread: Unread,
         keys: Result<impl Into<Keys>, KeyError>,
         options: Options,
         refuse: impl FnOnce(LockRejection) -> Response,
@@ -78,31 +80,45 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         work: impl FnOnce() -> W,
     ) -> impl Future<Output = Response> {
         let respond = move |output| Ok(ControlFlow::Continue(respond(output)));
-        scope(locked(self.lock(keys.map(Into::into), options), refuse, respond, identity, work))
+        let refuse = self.refusing(&unread, refuse);
+        let lock = self.lock(keys.map(Into::into), options);
+        ReadBeside::new(unread, scope(locked(lock, refuse, respond, identity, work)))
     }
 
     /// As [`serve`](Self::serve), but from the acquired lock to its release, the handler runs in a task of its own.
     pub fn serve_detached<W: Future + Send + 'static>(
         self,
+        unread: Unread,
         keys: Result<impl Into<Keys>, KeyError>,
         options: Options,
         refuse: impl FnOnce(LockRejection) -> Response + Send + 'static,
         respond: fn(W::Output) -> Response,
         work: impl FnOnce() -> W + Send + 'static,
     ) -> impl Future<Output = Response> {
-        let lock = self.lock(keys.map(Into::into), options);
         let respond = move |output| Ok(ControlFlow::Continue(respond(output)));
-        scope(locked_detached(lock, refuse, respond, identity, work))
+        let refuse = self.refusing(&unread, refuse);
+        let lock = self.lock(keys.map(Into::into), options);
+        ReadBeside::new(unread, scope(locked_detached(lock, refuse, respond, identity, work)))
+    }
+
+    /// Reads the rest of the body after a refusal.
+    fn refusing<R: FnOnce(LockRejection) -> Response>(
+        &self,
+        unread: &Unread,
+        refuse: R,
+    ) -> impl FnOnce(LockRejection) -> Response + use<R, FENCED, INSTALLED> {
+        let (unread, locks) = (unread.clone(), self.manager.clone());
+        move |rejection| unread.read_after(refuse(rejection), &locks)
     }
 
     fn lock(self, keys: Result<Keys, KeyError>, options: Options) -> RequestLock {
-        let Self { manager, slot, extractions, is_head } = self;
+        let Self { manager, slot, extractions, exchange } = self;
         RequestLock {
             on_lost: options.lock.on_lost.unwrap_or_default(),
             log_limit: Arc::clone(manager.log_limit()),
             request: request_of(&manager, keys).options(options.lock),
             http: options.http,
-            is_head,
+            exchange,
             slot,
             extractions,
         }

@@ -4,5 +4,6 @@ pub(crate) mod argument;
 pub(crate) mod deferred;
 pub(crate) mod function;
 pub(crate) mod handler;
+pub(crate) mod last;
 pub(crate) mod options;
 pub(crate) mod refusal;

@@ -16,6 +16,7 @@ use crate::extract::lock_slot::LockSlot;
 use crate::options::BodyMode;
 use crate::rejection::LockRejection;
 use crate::serve::locked::{locked, locked_detached};
+use crate::serve::unread::Unread;
 use crate::serve::{BoxedResponse, ResponseFuture, buffered, streamed};
 
 /// Locks each request that has a policy before passing it to the inner service. Created by [`LockLayer`].
@@ -90,26 +91,32 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let matched = self.layer.lock(&mut parts);
-        let request = Request::from_parts(parts, Body::new(body));
+        let mut request = Request::from_parts(parts, Body::new(body));
         let inner = self.inner.clone();
         match matched {
             Ok(Some(matched)) => {
                 let layer = self.layer.clone();
+                let unread = Unread::of(&mut request);
                 ResponseFuture::locked(if matched.reads_body(&request) {
-                    Box::pin(receive_and_lock(layer, matched, inner, request))
+                    Box::pin(receive_and_lock(layer, matched, inner, request, unread))
                 } else {
-                    lock(layer, matched, inner, request)
+                    lock(layer, matched, inner, request, unread)
                 })
             }
             Ok(None) => ResponseFuture::unlocked(inner, request),
-            Err(rejection) => ResponseFuture::rejected(self.layer.reject(rejection)),
+            Err(rejection) => {
+                let unread = Unread::of(&mut request);
+                let response = self.layer.reject(rejection);
+                ResponseFuture::rejected(unread.read_after(response, &self.layer.locks))
+            }
         }
     }
 }
 
 impl Matched {
-    fn refuse(self, layer: &LockLayer, rejection: LockRejection) -> Response {
-        layer.reject(rejection.with_http_options(self.lock.http).at(self.place))
+    fn refuse(self, layer: &LockLayer, rejection: LockRejection, unread: &Unread) -> Response {
+        let response = layer.reject(rejection.with_http_options(self.lock.http).at(self.place));
+        unread.read_after(response, &layer.locks)
     }
 
     /// Returns whether the layer reads the body of the request before it requests the lock.
@@ -125,12 +132,13 @@ async fn receive_and_lock<S>(
     matched: Matched,
     inner: S,
     request: Request<Body>,
+    unread: Unread,
 ) -> Result<Response, S::Error>
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
     if let Some(refusal) = matched.lock.request.refusal_at_once() {
-        return Ok(matched.refuse(&layer, refusal.into()));
+        return Ok(matched.refuse(&layer, refusal.into(), &unread));
     }
     let received = {
         let space = layer.locks.body_buffers();
@@ -144,8 +152,8 @@ where
         .await
     };
     match received {
-        Ok(request) => lock(layer, matched, inner, request).await,
-        Err(rejection) => Ok(matched.refuse(&layer, rejection)),
+        Ok(request) => lock(layer, matched, inner, request, unread).await,
+        Err(rejection) => Ok(matched.refuse(&layer, rejection, &unread)),
     }
 }
 
@@ -155,6 +163,7 @@ fn lock<S>(
     matched: Matched,
     inner: S,
     request: Request<Body>,
+    unread: Unread,
 ) -> BoxedResponse<S::Error>
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
@@ -162,7 +171,10 @@ where
     let Matched { lock, place, body } = matched;
     let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
     let (is_detached, slot) = (lock.http.detached, lock.slot.clone());
-    let refuse = move |rejection: LockRejection| layer.reject(rejection.at(place));
+    let refuse = move |rejection: LockRejection| {
+        let response = layer.reject(rejection.at(place));
+        unread.read_after(response, &layer.locks)
+    };
     let respond = |served: Served<S::Response, S::Error>| {
         Ok(match served? {
             Ok(response) => ControlFlow::Continue(response.into_response()),

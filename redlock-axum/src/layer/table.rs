@@ -13,6 +13,7 @@ use super::policy::LockPolicy;
 use crate::error::{PolicyMistake, SetupError};
 use crate::extract::lock_slot::LockSlot;
 use crate::rejection::{LockPlace, LockRejection};
+use crate::serve::body::Exchange;
 use crate::serve::extraction::Extractions;
 use crate::serve::locked::RequestLock;
 
@@ -190,7 +191,7 @@ impl CheckedPolicy {
             request: locks.lock(key).options(self.policy.options_for(&parts.method)),
             on_lost: lock.on_lost.unwrap_or_default(),
             http: *http,
-            is_head: parts.method == Method::HEAD,
+            exchange: Exchange::new(parts),
             slot,
             // Behind a layer, every extractor runs under the lock.
             extractions: Extractions::default(),

@@ -1,113 +1,159 @@
 //! A response body that holds the request's lock until it ends.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
 use bytes::{Buf, Bytes};
-use http_body::{Frame, SizeHint};
+use http::request::Parts;
+use http::{Method, StatusCode, Version, header};
+use http_body::SizeHint;
 use redlock_core::__private::LossWatcher;
 use redlock_core::{LockGuard, OnLost};
+
+use super::wrap::{BodyFrame, Wrapper, wrap};
 
 /// Holds the lock until the body has ended, has failed or is dropped. If there is a watcher, the body ends
 /// with an error when the lock is lost.
 ///
 /// The last frame is sent after the release. With that frame the client has its whole response, and
-/// its next request must not meet its own lock.
-struct LockedBody {
-    /// Declared before the lock, so that the body is dropped first.
-    body: Body,
-    phase: Phase,
-}
-
-enum Phase {
-    Held { guard: LockGuard, watch: Option<LossWatcher> },
-    Releasing { release: Pin<Box<dyn Future<Output = ()> + Send>>, last: Option<BodyFrame> },
+/// its next request must not meet its own lock. A frame is the last one too if it completes the announced length: hyper
+/// then drops the body, and does not ask for its end.
+enum LockedBody {
+    Held {
+        guard: LockGuard,
+        watch: Option<LossWatcher>,
+        /// The bytes that the announced length still has, if there is one.
+        left: Option<u64>,
+    },
+    Releasing {
+        release: Pin<Box<dyn Future<Output = ()> + Send>>,
+        last: Option<BodyFrame>,
+    },
     Released,
 }
 
-type BodyFrame = Result<Frame<Bytes>, axum::Error>;
+/// The properties of a request that decide how a server sends the body of its response.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exchange {
+    is_head: bool,
+    is_connect: bool,
+    is_http1: bool,
+}
+
+impl Exchange {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Self {
+            is_head: parts.method == Method::HEAD,
+            is_connect: parts.method == Method::CONNECT,
+            is_http1: parts.version < Version::HTTP_2,
+        }
+    }
+
+    /// Returns whether a server drops the body of the response without reading it.
+    fn is_unread(self, response: &Response) -> bool {
+        let status = response.status();
+        let has_no_body = status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            || (self.is_connect && status.is_success());
+        self.is_head
+            || (self.is_http1 && (has_no_body || self.announced_length(response) == Some(0)))
+    }
+
+    /// Returns the length after which a server does not read the body any further. HTTP/2 reads it to its end.
+    fn announced_length(self, response: &Response) -> Option<u64> {
+        let headers = response.headers();
+        if !self.is_http1 || headers.contains_key(header::TRANSFER_ENCODING) {
+            return None;
+        }
+        match headers.get(header::CONTENT_LENGTH) {
+            Some(length) => length.to_str().ok()?.parse().ok(),
+            None => response.body().size_hint().exact(),
+        }
+    }
+}
 
 /// A response whose lock was to be held until the end of its body.
 pub(crate) enum HeldResponse {
     /// The body holds the lock.
     UntilEnd(Response),
-    /// The body has ended already.
+    /// The body has ended already, or is not sent.
     Ended(Response, LockGuard),
 }
 
 /// Lets the body of a response hold the lock until it has ended. If `on_lost` stops the work, a loss of the lock
 /// ends the body with an error.
-pub(crate) fn hold(response: Response, guard: LockGuard, on_lost: OnLost) -> HeldResponse {
+pub(crate) fn hold(
+    response: Response,
+    guard: LockGuard,
+    on_lost: OnLost,
+    exchange: Exchange,
+) -> HeldResponse {
+    // Dropping a body may end its work, so it is dropped before the release.
     if response.body().is_end_stream() {
-        // Dropping the body may end its work, so it is dropped before the release.
         return HeldResponse::Ended(response.map(|_| Body::empty()), guard);
     }
-    let watch = LossWatcher::new(&guard, on_lost);
-    HeldResponse::UntilEnd(response.map(|body| Body::new(LockedBody::new(body, guard, watch))))
-}
-
-impl LockedBody {
-    fn new(body: Body, guard: LockGuard, watch: Option<LossWatcher>) -> Self {
-        Self { body, phase: Phase::Held { guard, watch } }
+    if exchange.is_unread(&response) {
+        let head_only = |body: Body| wrap(Body::empty(), HeadOnly(body.size_hint()));
+        return HeldResponse::Ended(response.map(head_only), guard);
     }
+    let left = exchange.announced_length(&response);
+    let locked = LockedBody::Held { watch: LossWatcher::new(&guard, on_lost), guard, left };
+    HeldResponse::UntilEnd(response.map(|body| wrap(body, locked)))
 }
 
-impl HttpBody for LockedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let this = self.get_mut();
+impl Wrapper for LockedBody {
+    fn poll_frame(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
         loop {
-            match std::mem::replace(&mut this.phase, Phase::Released) {
-                Phase::Held { guard, mut watch } => {
+            match std::mem::replace(self, Self::Released) {
+                Self::Held { guard, mut watch, mut left } => {
                     if let Some(watch) = &mut watch
                         && let Poll::Ready(error) = watch.poll(cx)
                     {
-                        this.body = Body::empty();
+                        *body = Body::empty();
                         return Poll::Ready(Some(Err(axum::Error::new(error))));
                     }
-                    let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-                        this.phase = Phase::Held { guard, watch };
+                    let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
+                        *self = Self::Held { guard, watch, left };
                         return Poll::Pending;
                     };
-                    if matches!(frame, Some(Ok(_))) && !this.body.is_end_stream() {
-                        this.phase = Phase::Held { guard, watch };
+                    if let (Some(left), Some(Ok(frame))) = (&mut left, &frame) {
+                        let length = frame.data_ref().map_or(0, Bytes::len);
+                        *left = left.saturating_sub(length as u64);
+                    }
+                    let goes_on = left != Some(0) && !body.is_end_stream();
+                    if matches!(frame, Some(Ok(_))) && goes_on {
+                        *self = Self::Held { guard, watch, left };
                         return Poll::Ready(frame);
                     }
                     // Dropping the body may end its work, so it is dropped before the release.
-                    this.body = Body::empty();
+                    *body = Body::empty();
                     let release = Box::pin(guard.release_or_log());
-                    this.phase = Phase::Releasing { release, last: frame };
+                    *self = Self::Releasing { release, last: frame };
                 }
-                Phase::Releasing { mut release, last } => {
+                Self::Releasing { mut release, last } => {
                     if release.as_mut().poll(cx).is_pending() {
-                        this.phase = Phase::Releasing { release, last };
+                        *self = Self::Releasing { release, last };
                         return Poll::Pending;
                     }
                     return Poll::Ready(last);
                 }
-                Phase::Released => return Pin::new(&mut this.body).poll_frame(cx),
+                Self::Released => return Pin::new(&mut *body).poll_frame(cx),
             }
         }
     }
 
-    fn is_end_stream(&self) -> bool {
-        match &self.phase {
-            Phase::Releasing { last: Some(_), .. } => false,
-            _ => self.body.is_end_stream(),
+    fn is_end_stream(&self, body: &Body) -> bool {
+        match self {
+            Self::Releasing { last: Some(_), .. } => false,
+            _ => body.is_end_stream(),
         }
     }
 
-    fn size_hint(&self) -> SizeHint {
-        let mut hint = self.body.size_hint();
-        if let Phase::Releasing { last: Some(Ok(frame)), .. } = &self.phase
+    fn size_hint(&self, body: &Body) -> SizeHint {
+        let mut hint = body.size_hint();
+        if let Self::Releasing { last: Some(Ok(frame)), .. } = self
             && let Some(data) = frame.data_ref()
         {
             let waiting = data.remaining() as u64;
@@ -120,13 +166,16 @@ impl HttpBody for LockedBody {
     }
 }
 
-impl fmt::Debug for LockedBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = match &self.phase {
-            Phase::Held { .. } => "held",
-            Phase::Releasing { .. } => "releasing",
-            Phase::Released => "released",
-        };
-        f.debug_struct("LockedBody").field("phase", &phase).finish_non_exhaustive()
+/// Stands for the body of a response whose head is sent alone. It keeps the length for the head.
+struct HeadOnly(SizeHint);
+
+impl Wrapper for HeadOnly {
+    fn is_end_stream(&self, _: &Body) -> bool {
+        false
+    }
+
+    #[expect(clippy::clone_on_copy, reason = "`SizeHint` is `Copy` since http-body 1.1")]
+    fn size_hint(&self, _: &Body) -> SizeHint {
+        self.0.clone()
     }
 }

@@ -64,7 +64,7 @@ fn to_u64(bytes: usize) -> u64 {
 }
 
 /// Returns the reason why a body cannot be read. A layer outside of the lock may limit it too.
-fn fault(error: &axum::Error, limit: usize) -> BodyFault {
+pub(super) fn fault(error: &axum::Error, limit: usize) -> BodyFault {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {

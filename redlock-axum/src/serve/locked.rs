@@ -8,7 +8,7 @@ use axum::response::Response;
 use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher, detach};
 use redlock_core::{LockError, LockGuard, LockRequest, OnLost};
 
-use super::body::{self, HeldResponse};
+use super::body::{self, Exchange, HeldResponse};
 use super::extraction::{Extractions, NotExtracted};
 use crate::extract::lock_slot::LockSlot;
 use crate::options::{HoldUntil, HttpOptions};
@@ -20,8 +20,7 @@ pub(crate) struct RequestLock {
     pub(crate) request: LockRequest,
     pub(crate) on_lost: OnLost,
     pub(crate) http: HttpOptions,
-    /// The response to HEAD is sent without a body.
-    pub(crate) is_head: bool,
+    pub(crate) exchange: Exchange,
     /// The slot of the extractors, which is filled when the lock is held.
     pub(crate) slot: LockSlot,
     /// The parameters of the handler that are extracted when the lock is held.
@@ -118,8 +117,8 @@ where
             Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };
         let (result, guard) = match result {
-            Continue(response) if lock.http.hold_until == HoldUntil::EndOfBody && !lock.is_head => {
-                match body::hold(response, guard, lock.on_lost) {
+            Continue(response) if lock.http.hold_until == HoldUntil::EndOfBody => {
+                match body::hold(response, guard, lock.on_lost, lock.exchange) {
                     HeldResponse::UntilEnd(response) => return finish(response),
                     HeldResponse::Ended(response, guard) => (Continue(response), guard),
                 }

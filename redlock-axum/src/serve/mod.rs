@@ -6,6 +6,8 @@ pub(crate) mod extraction;
 mod future;
 pub(crate) mod locked;
 pub(crate) mod streamed;
+pub(crate) mod unread;
+mod wrap;
 
 pub(crate) use future::BoxedResponse;
 pub use future::ResponseFuture;

@@ -5,18 +5,16 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use redlock_core::__private::LossWatcher;
 use redlock_core::{LockError, LockHandle, LockState, OnLost};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::wrap::{BodyFrame, Wrapper, wrap};
 use crate::rejection::{BodyFault, LockRejection};
 
 /// A request body whose client has one lease, from the grant of the lock, to send it. After that, and when the lock is
 /// lost, the body ends with an error. A body that outlives its lock is not limited any more.
 struct StreamedBody {
-    body: Body,
     /// `None` when the body has ended, or the lock is released.
     watch: Option<UploadWatch>,
 }
@@ -50,7 +48,7 @@ pub(crate) fn limit(body: Body, handle: LockHandle) -> (Body, Cut) {
         cut: cut.clone(),
         handle,
     };
-    (Body::new(StreamedBody { body, watch: Some(watch) }), cut)
+    (wrap(body, StreamedBody { watch: Some(watch) }), cut)
 }
 
 impl Cut {
@@ -87,39 +85,24 @@ impl UploadWatch {
     }
 }
 
-impl HttpBody for StreamedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let this = self.get_mut();
-        match this.watch.as_mut().map(|watch| watch.verdict(cx)) {
+impl Wrapper for StreamedBody {
+    fn poll_frame(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
+        match self.watch.as_mut().map(|watch| watch.verdict(cx)) {
             None | Some(Verdict::Limited) => {}
-            Some(Verdict::Unlimited) => this.watch = None,
+            Some(Verdict::Unlimited) => self.watch = None,
             Some(Verdict::Cut(cause)) => {
-                if let Some(watch) = this.watch.take() {
+                if let Some(watch) = self.watch.take() {
                     let _ = watch.cut.0.set(cause);
                 }
-                this.body = Body::empty();
+                *body = Body::empty();
                 let text = "the lock of the request ended before its body had arrived";
                 return Poll::Ready(Some(Err(axum::Error::new(text))));
             }
         }
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
-            this.watch = None;
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+            self.watch = None;
         }
         Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

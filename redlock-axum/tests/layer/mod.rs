@@ -5,6 +5,7 @@ mod from_fn;
 mod keys;
 mod locking;
 mod nesting;
+mod other_layers;
 mod places;
 #[cfg(feature = "test-util")]
 mod readiness;

@@ -175,8 +175,7 @@ impl LockManager {
     /// A service that cannot work without new locks may report it as not ready then. Its running requests
     /// keep their locks.
     pub fn is_granting(&self) -> bool {
-        let home = &self.context.ballot.home;
-        home.check_open().is_ok() && !home.drain.has_begun() && self.context.ballot.is_granting()
+        !self.is_draining() && self.context.ballot.is_granting()
     }
 
     /// Waits until a quorum of nodes is available, as far as this process knows. Returns at once if it
@@ -203,6 +202,13 @@ impl LockManager {
     #[doc(hidden)]
     pub fn log_limit(&self) -> &Arc<LogLimit> {
         &self.context.log_limit
+    }
+
+    /// Returns whether the manager was drained or shut down. No public API.
+    #[doc(hidden)]
+    pub fn is_draining(&self) -> bool {
+        let home = &self.context.ballot.home;
+        home.check_open().is_err() || home.drain.has_begun()
     }
 
     /// Returns the memory for the request bodies that wait for locks of this manager. No public API.
