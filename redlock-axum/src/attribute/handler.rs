@@ -2,12 +2,15 @@
 
 use std::convert::identity;
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::Method;
+use pin_project_lite::pin_project;
 use redlock_core::__private::{Keys, request_of};
 use redlock_core::{KeyError, LockManager, scope};
 
@@ -68,17 +71,18 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     }
 
     /// Runs the handler under its lock. `respond` makes the response of the handler's output, and `refuse` that of a
-    /// request whose handler does not run, or is stopped.
+    /// request whose handler does not run, or is stopped. `work` returns `None` if a parameter was not extracted.
     pub fn serve<W: Future>(
         self,
         keys: Result<impl Into<Keys>, KeyError>,
         options: Options,
         refuse: impl FnOnce(LockRejection) -> Response,
         respond: fn(W::Output) -> Response,
-        work: impl FnOnce() -> W,
+        work: impl FnOnce() -> Option<W>,
     ) -> impl Future<Output = Response> {
-        let respond = move |output| ControlFlow::Continue(respond(output));
-        scope(locked(self.lock(keys.map(Into::into), options), refuse, respond, identity, work))
+        let lock = self.lock(keys.map(Into::into), options);
+        let work = move || Work { begun: work() };
+        scope(locked(lock, refuse, respond_by(respond), identity, work))
     }
 
     /// As [`serve`](Self::serve), but from the acquired lock to its release, the handler runs in a task of its own.
@@ -88,11 +92,11 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         options: Options,
         refuse: impl FnOnce(LockRejection) -> Response + Send + 'static,
         respond: fn(W::Output) -> Response,
-        work: impl FnOnce() -> W + Send + 'static,
+        work: impl FnOnce() -> Option<W> + Send + 'static,
     ) -> impl Future<Output = Response> {
         let lock = self.lock(keys.map(Into::into), options);
-        let respond = move |output| ControlFlow::Continue(respond(output));
-        scope(locked_detached(lock, refuse, respond, identity, work))
+        let work = move || Work { begun: work() };
+        scope(locked_detached(lock, refuse, respond_by(respond), identity, work))
     }
 
     fn lock(self, keys: Result<Keys, KeyError>, options: Options) -> RequestLock {
@@ -106,5 +110,75 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
             slot,
             extractions,
         }
+    }
+}
+
+/// Returns the function that makes the response of a [`Work`].
+fn respond_by<T>(
+    respond: fn(T) -> Response,
+) -> impl FnOnce(Option<T>) -> ControlFlow<Response, Response> {
+    move |output| {
+        let not_extracted = || {
+            LockRejection::misconfigured(
+                "a parameter `UnderLock` has no value when the lock is held, so the handler has not begun; read the value in \
+                 the body of the handler instead, and report this mistake of redlock-axum",
+            )
+            .into_response()
+        };
+        ControlFlow::Continue(output.map_or_else(not_extracted, respond))
+    }
+}
+
+pin_project! {
+    /// The future of a handler's code. Its output is `None` if the code does not run.
+    struct Work<W> {
+        #[pin]
+        begun: Option<W>,
+    }
+}
+
+impl<W: Future> Future for Work<W> {
+    type Output = Option<W::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().begun.as_pin_mut() {
+            Some(work) => work.poll(cx).map(Some),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::RequestExt;
+    use axum::body::Body;
+    use axum::extract::{Path, Request};
+
+    use redlock_core::{LockKey, MemoryNode};
+
+    use super::super::options::{Form, options};
+    use super::*;
+
+    type Parameters = (HandlerLock<false>, Deferred<Path<u64>>);
+
+    /// The generated code leaves each extraction to the lock. Without the extraction there is no value.
+    #[tokio::test]
+    async fn a_handler_without_a_value_answers_500_and_releases_its_lock() {
+        let node = MemoryNode::new();
+        let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
+        let request = Request::new(Body::empty());
+        let extracted = request.extract_with_state::<Parameters, _, _>(&locks).await;
+        let (lock, parameter) = extracted.unwrap();
+        let (_, value) = parameter.into_parts();
+        let work = move || {
+            let value = value.take()?;
+            Some(async move { drop(value) })
+        };
+        let options = options(Form::Handler, 1000, &[]);
+        let key = LockKey::new("a");
+        let refuse = IntoResponse::into_response;
+        let response = lock.serve(key, options, refuse, IntoResponse::into_response, work).await;
+        assert_eq!(response.status(), 500);
+        assert!(node.is_empty());
     }
 }
