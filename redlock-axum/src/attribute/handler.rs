@@ -172,7 +172,7 @@ mod tests {
         let (_, value) = parameter.into_parts();
         let work = move || {
             let value = value.take()?;
-            Some(async move { drop(value) })
+            Some(async move { value.to_string() })
         };
         let options = options(Form::Handler, 1000, &[]);
         let key = LockKey::new("a");
