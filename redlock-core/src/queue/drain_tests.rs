@@ -162,7 +162,7 @@ async fn a_lock_that_has_outlived_its_scope_serves_no_later_scope_of_its_task() 
     drop(moved);
 }
 
-/// Otherwise a waiter that holds another lock would get a released lock before the waiters of other processes.
+/// A released lock would otherwise go to waiters that hold another lock, before those of other processes.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_handed_over_during_a_drain_and_its_release_is_published() {
     for count in [1, 3] {

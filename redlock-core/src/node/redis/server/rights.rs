@@ -40,7 +40,7 @@ pub(crate) struct CheckedLocks {
 pub(crate) enum MissingRight {
     /// No lock can be used, or none can be released or extended.
     Command { names: String, words: String },
-    /// The patterns of the user exclude the key of the check. They may include the keys of the locks.
+    /// The patterns of the user exclude the key of the check. Those of the locks may not.
     Key { key: String, words: String },
     /// The releases are not published.
     Publish { channel: Arc<str> },
