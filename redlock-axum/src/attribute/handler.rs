@@ -81,7 +81,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         work: impl FnOnce() -> Option<W>,
     ) -> impl Future<Output = Response> {
         let lock = self.lock(keys.map(Into::into), options);
-        let work = move || Work { begun: work() };
+        let work = move || HandlerWork { begun: work() };
         scope(locked(lock, refuse, respond_by(respond), identity, work))
     }
 
@@ -95,7 +95,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         work: impl FnOnce() -> Option<W> + Send + 'static,
     ) -> impl Future<Output = Response> {
         let lock = self.lock(keys.map(Into::into), options);
-        let work = move || Work { begun: work() };
+        let work = move || HandlerWork { begun: work() };
         scope(locked_detached(lock, refuse, respond_by(respond), identity, work))
     }
 
@@ -113,7 +113,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     }
 }
 
-/// Returns the function that makes the response of a [`Work`].
+/// Returns the function that makes the response of a [`HandlerWork`].
 fn respond_by<T>(
     respond: fn(T) -> Response,
 ) -> impl FnOnce(Option<T>) -> ControlFlow<Response, Response> {
@@ -131,13 +131,13 @@ fn respond_by<T>(
 
 pin_project! {
     /// The future of a handler's code. Its output is `None` if the code does not run.
-    struct Work<W> {
+    struct HandlerWork<W> {
         #[pin]
         begun: Option<W>,
     }
 }
 
-impl<W: Future> Future for Work<W> {
+impl<W: Future> Future for HandlerWork<W> {
     type Output = Option<W::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
