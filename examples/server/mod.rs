@@ -1,5 +1,5 @@
-//! What all of these services do in the same way: they connect to the stores of their locks, serve requests until a signal, and release the
-//! locks that are still held.
+//! The start and the stop of all of these services: they connect to the stores of their locks, serve requests until a
+//! signal, and release the locks that are still held.
 
 #![allow(dead_code, reason = "each example uses a part")]
 

@@ -4,7 +4,7 @@
 //! A service that runs as several copies must not process the same order, coupon or stock item
 //! twice at the same time. This crate acquires a lock before a handler runs and releases it when the
 //! handler ends, even if the handler panics or is cancelled. If the lock cannot be acquired, this
-//! crate answers the request itself: a handler never runs without its lock.
+//! crate answers the request itself: a handler never begins without its lock.
 //!
 //! An application needs only this crate: the locks are implemented in [`redlock_core`], and the types
 //! that an application uses are re-exported here.

@@ -39,7 +39,7 @@ pub enum HoldUntil {
     EndOfBody,
 }
 
-/// Selects when a layer receives the body of a request.
+/// Selects when a layer receives the body of a request. Defaults to [`Buffer`](Self::Buffer).
 ///
 /// A request without a body is not affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -47,19 +47,19 @@ pub enum HoldUntil {
 pub enum BodyMode {
     /// Before the lock is requested, as a whole, into memory. A slow client then holds no lock.
     ///
-    /// [`body_limit`](crate::LockPolicy::body_limit) bounds a body, and
-    /// [`LockManagerBuilder::body_buffers`](crate::LockManagerBuilder::body_buffers) all bodies together. If this process
-    /// holds the lock, and the request does not wait, it is refused before its body is read.
+    /// [`body_limit`](crate::LockPolicy::body_limit) bounds a body (413 beyond it), and
+    /// [`LockManagerBuilder::body_buffers`](crate::LockManagerBuilder::body_buffers) all bodies together (503). If this
+    /// process holds the lock, and the request does not wait, it is refused before its body is read.
     #[default]
     Buffer,
     /// By the handler, while the lock is held. For uploads that do not fit into memory.
     ///
-    /// The client decides how long the lock is held, but its body has at most one lease, counted from the grant of the
-    /// lock, also if the lock is renewed. Reading the body then fails, and the request is answered with 408 when the
-    /// handler or its extractor has ended, whatever it returns. If the lock is lost before the body has arrived, reading
-    /// fails too, and the answer is 503. So a handler that extracts the whole body, such as by `Bytes`, never begins
-    /// without its lock. A handler that reads by itself meets the error as that of a client that disconnects. After the
-    /// body has ended, or the lock is released, no limit remains.
+    /// The body has at most one lease to arrive, counted from the grant of the lock, also if the lock is renewed. After
+    /// that, reading the body fails. When the handler or its extractor has ended, the request is answered with 408, and
+    /// the response of the handler is dropped. If the lock is lost before the body has arrived, reading fails too, and
+    /// the answer is 503. So a handler that extracts the whole body, such as by `Bytes`, never begins without its lock.
+    /// A handler that reads the body itself gets an error from it, as if the client had disconnected. After the body has
+    /// ended, or the lock is released, no limit remains.
     Stream,
 }
 

@@ -223,7 +223,10 @@ impl<'a> Expansion<'a> {
         let (output_type, refuse) = (self.output_type(), self.refuse());
         let (statements, options) = self.options();
         let respond = with_span(self.output_span(), quote!(#private::IntoResponse::into_response));
-        let (unpacked, extracted, work) = (self.unpacked(), self.extracted_later(), self.work());
+        let (unpacked, extracted) = (self.unpacked(), self.extracted_later());
+        let (taken, work) = (self.taken(), self.work());
+        let work =
+            quote_spanned!(mixed_span()=> move || { #taken ::core::option::Option::Some(#work) });
         let span = arguments
             .detached
             .map_or(self.output_span(), |detached| mixed_span().located_at(detached));
@@ -253,6 +256,12 @@ impl<'a> Expansion<'a> {
                 #(let #names = #lock.extract_later(#names);)*
             )
         })
+    }
+
+    /// Returns statements that take the values which were extracted under the lock.
+    fn taken(&self) -> TokenStream {
+        let names = self.parameters.under_lock().map(|parameter| &parameter.name);
+        quote_spanned!(mixed_span()=> #(let #names = #names.take()?;)*)
     }
 
     /// Returns the code whose value is the future of a function with `manager`.
@@ -288,7 +297,7 @@ impl<'a> Expansion<'a> {
                 #request
             };
             #statements
-            #run(#request, #options, #refuse, #skip, #work)
+            #run(#request, #options, #refuse, #skip, move || #work)
         })
     }
 
@@ -376,7 +385,7 @@ impl<'a> Expansion<'a> {
             || generics.any(|generic| names.contains(&generic.unraw().to_string()))
     }
 
-    /// Returns a closure that makes the future of the user's code. A future as an argument would be stored twice.
+    /// Returns the future of the user's code. A closure makes it, because a future as an argument would be stored twice.
     ///
     /// All parameters move into the future, so that they are dropped at its end, before the release.
     fn work(&self) -> TokenStream {
@@ -403,7 +412,7 @@ impl<'a> Expansion<'a> {
             }
         };
         let block = braced(span, code);
-        quote_spanned!(span=> move || async move #block)
+        quote_spanned!(span=> async move #block)
     }
 
     /// Returns a statement that never returns, but gives the `async` block around it the function's return type.

@@ -154,12 +154,11 @@ impl<'a> Parameters<'a> {
     /// beginning of an `async fn` does. The names to which the attribute's arguments refer count as used.
     pub(crate) fn bound(&self) -> TokenStream {
         let bound = self.all.iter().map(|parameter| {
-            let Parameter { attributes, pattern, under_lock, name, .. } = parameter;
+            let Parameter { attributes, pattern, name, .. } = parameter;
             // A block captures single fields, unless the whole parameter moves first.
             let whole = (plain_name(pattern) != Some(name))
                 .then(|| quote_spanned!(mixed_span()=> let #name = #name;));
-            let taken = under_lock.map(|_| quote_spanned!(mixed_span()=> .take()));
-            let bound = bound(pattern, &quote_spanned!(mixed_span()=> #name #taken));
+            let bound = bound(pattern, &name.to_token_stream());
             quote_spanned!(mixed_span()=> #whole #(#attributes)* #bound)
         });
         let used = use_of(self.all.iter().flat_map(|parameter| self.used(parameter)));

@@ -163,7 +163,8 @@ async fn only_callers_that_already_wait_outlast_an_outage() {
     assert!(matches!(ended, LockError::ShutDown), "{ended}");
 }
 
-/// Standbys of a leader, and one that comes in the outage. The other callers that wait give up after a tenth of the time.
+/// The callers are standbys of a leader, one of which begins to wait in the outage. Callers with a bounded wait give up after
+/// a tenth of the time.
 #[tokio::test]
 async fn a_wait_without_a_limit_outlasts_an_outage_that_is_longer_than_the_grace() {
     let logs = Logs::collect();

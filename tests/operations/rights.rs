@@ -57,8 +57,8 @@ async fn connect_names_a_command_that_the_server_was_configured_without() {
     }
 }
 
-/// A service without a prefix may have a pattern for each kind of its keys, and one whose locks are not fenced needs no right
-/// to the keys of the library.
+/// A service without a prefix may have a pattern for each kind of its keys. A service without fenced locks needs no right to
+/// the keys of the library.
 #[tokio::test]
 async fn a_user_whose_patterns_exclude_the_key_of_the_check_gets_a_warning() {
     let server = RedisServer::start().await;

@@ -139,7 +139,7 @@ async fn one_server_behind_a_name_is_no_warning() {
     let server = RedisServer::start().await;
     let name = Proxy::to(&server).await;
     let locks = connect([format!("redis://localhost:{}", name.port())]).await;
-    // The connection, and the one that compares the servers.
+    // The first connection is that of the node. The second one compares the servers.
     eventually("the comparison", SOON, async || (name.accepted() > 1).then_some(())).await;
     eventually("its end", SOON, async || (name.connections().len() == 1).then_some(())).await;
     assert_eq!(logs.count("WARN", "leads to"), 0, "{:?}", logs.lines());

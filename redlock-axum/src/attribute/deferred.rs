@@ -53,15 +53,9 @@ impl<T> Deferred<T> {
 }
 
 impl<T> Extracted<T> {
-    /// Returns the value.
-    ///
-    /// # Panics
-    ///
-    /// If the extraction has not ended. The handler's body begins after all of them.
-    pub fn take(self) -> UnderLock<T> {
-        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        #[expect(clippy::expect_used, reason = "`serve` runs the extractions before the body")]
-        UnderLock(value.expect("the body runs after the extractions"))
+    /// Returns the value, or `None` if its extraction has not ended.
+    pub fn take(self) -> Option<UnderLock<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(UnderLock)
     }
 }
 

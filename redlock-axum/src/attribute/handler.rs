@@ -2,11 +2,14 @@
 
 use std::convert::identity;
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::response::Response;
+use pin_project_lite::pin_project;
 use redlock_core::__private::{Keys, request_of};
 use redlock_core::{KeyError, LockManager, scope};
 
@@ -17,7 +20,7 @@ use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
 use crate::serve::body::Exchange;
 use crate::serve::extraction::Extractions;
-use crate::serve::locked::{RequestLock, locked, locked_detached};
+use crate::serve::locked::{RequestLock, Responded, locked, locked_detached};
 use crate::serve::unread::{ReadBeside, Unread};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
@@ -69,7 +72,7 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     }
 
     /// Runs the handler under its lock. `respond` makes the response of the handler's output, and `refuse` that of a
-    /// request whose handler does not run, or is stopped.
+    /// request whose handler does not run, or is stopped. `work` returns `None` if a parameter was not extracted.
     pub fn serve<W: Future>(
         self,
         unread: Unread,
@@ -77,12 +80,12 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         options: Options,
         refuse: impl FnOnce(LockRejection) -> Response,
         respond: fn(W::Output) -> Response,
-        work: impl FnOnce() -> W,
+        work: impl FnOnce() -> Option<W>,
     ) -> impl Future<Output = Response> {
-        let respond = move |output| Ok(ControlFlow::Continue(respond(output)));
         let refuse = self.refusing(&unread, refuse);
         let lock = self.lock(keys.map(Into::into), options);
-        ReadBeside::new(unread, scope(locked(lock, refuse, respond, identity, work)))
+        let work = move || HandlerWork { begun: work() };
+        ReadBeside::new(unread, scope(locked(lock, refuse, respond_by(respond), identity, work)))
     }
 
     /// As [`serve`](Self::serve), but from the acquired lock to its release, the handler runs in a task of its own.
@@ -93,12 +96,13 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         options: Options,
         refuse: impl FnOnce(LockRejection) -> Response + Send + 'static,
         respond: fn(W::Output) -> Response,
-        work: impl FnOnce() -> W + Send + 'static,
+        work: impl FnOnce() -> Option<W> + Send + 'static,
     ) -> impl Future<Output = Response> {
-        let respond = move |output| Ok(ControlFlow::Continue(respond(output)));
         let refuse = self.refusing(&unread, refuse);
         let lock = self.lock(keys.map(Into::into), options);
-        ReadBeside::new(unread, scope(locked_detached(lock, refuse, respond, identity, work)))
+        let work = move || HandlerWork { begun: work() };
+        let locked = locked_detached(lock, refuse, respond_by(respond), identity, work);
+        ReadBeside::new(unread, scope(locked))
     }
 
     /// Reads the rest of the body after a refusal.
@@ -122,5 +126,74 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
             slot,
             extractions,
         }
+    }
+}
+
+/// Returns the function that makes the response of a [`HandlerWork`].
+fn respond_by<T>(respond: fn(T) -> Response) -> impl FnOnce(Option<T>) -> Responded<Response> {
+    move |output| {
+        let output = output.ok_or_else(|| {
+            LockRejection::misconfigured(
+                "a parameter `UnderLock` has no value when the lock is held, so the handler has not begun; read the value in \
+                 the body of the handler instead, and report this mistake of redlock-axum",
+            )
+        })?;
+        Ok(ControlFlow::Continue(respond(output)))
+    }
+}
+
+pin_project! {
+    /// The future of a handler's code. Its output is `None` if the code does not run.
+    struct HandlerWork<W> {
+        #[pin]
+        begun: Option<W>,
+    }
+}
+
+impl<W: Future> Future for HandlerWork<W> {
+    type Output = Option<W::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().begun.as_pin_mut() {
+            Some(work) => work.poll(cx).map(Some),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::RequestExt;
+    use axum::body::Body;
+    use axum::extract::{Path, Request};
+    use axum::response::IntoResponse;
+    use redlock_core::{LockKey, MemoryNode};
+
+    use super::super::options::{Form, options};
+    use super::*;
+
+    type Parameters = (HandlerLock<false>, Deferred<Path<u64>>);
+
+    /// The generated code leaves each extraction to the lock. Without the extraction there is no value.
+    #[tokio::test]
+    async fn a_handler_without_a_value_answers_500_and_releases_its_lock() {
+        let node = MemoryNode::new();
+        let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
+        let mut request = Request::new(Body::empty());
+        let unread = Unread::of(&mut request);
+        let extracted = request.extract_with_state::<Parameters, _, _>(&locks).await;
+        let (lock, parameter) = extracted.unwrap();
+        let (_, value) = parameter.into_parts();
+        let work = move || {
+            let value = value.take()?;
+            Some(async move { value.to_string() })
+        };
+        let options = options(Form::Handler, 1000, &[]);
+        let key = LockKey::new("a");
+        let refuse = IntoResponse::into_response;
+        let response =
+            lock.serve(unread, key, options, refuse, IntoResponse::into_response, work).await;
+        assert_eq!(response.status(), 500);
+        assert!(node.is_empty());
     }
 }

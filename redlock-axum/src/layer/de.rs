@@ -134,18 +134,6 @@ impl ConfigValue for Status {
     }
 }
 
-impl ConfigValue for HoldUntil {
-    const FORM: &str = "`response` or `end_of_body`";
-
-    fn from_text(text: &str) -> Option<Self> {
-        match text {
-            "response" => Some(Self::Response),
-            "end_of_body" => Some(Self::EndOfBody),
-            _ => None,
-        }
-    }
-}
-
 struct ByteCount(usize);
 
 impl ConfigValue for ByteCount {
@@ -160,14 +148,21 @@ impl ConfigValue for ByteCount {
     }
 }
 
-impl ConfigValue for BodyMode {
-    const FORM: &str = "`buffer` or `stream`";
+/// Reads a value that is one of two words.
+macro_rules! words {
+    ($ty:ty: $first:literal => $one:ident, $second:literal => $other:ident) => {
+        impl ConfigValue for $ty {
+            const FORM: &str = concat!("`", $first, "` or `", $second, "`");
 
-    fn from_text(text: &str) -> Option<Self> {
-        match text {
-            "buffer" => Some(Self::Buffer),
-            "stream" => Some(Self::Stream),
-            _ => None,
+            fn from_text(text: &str) -> Option<Self> {
+                match text {
+                    $first => Some(Self::$one),
+                    $second => Some(Self::$other),
+                    _ => None,
+                }
+            }
         }
-    }
+    };
 }
+words!(HoldUntil: "response" => Response, "end_of_body" => EndOfBody);
+words!(BodyMode: "buffer" => Buffer, "stream" => Stream);

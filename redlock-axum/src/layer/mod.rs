@@ -47,8 +47,8 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 /// by [`UnderLock`](crate::UnderLock).
 ///
 /// A middleware outside of the layer runs before the lock is acquired. So the `Extension` of an outer auth layer, and the
-/// snapshot of a transaction that an outer middleware has begun, may be out of date, too. A middleware that commits after the handler must be inside of the
-/// lock: `.layer(transaction).layer(lock)`, see
+/// snapshot of a transaction that an outer middleware has begun, may be out of date, too. A middleware that commits after
+/// the handler must be inside of the lock: `.layer(transaction).layer(lock)`, see
 /// [the recipe](crate::guide::recipes#a-transaction-that-a-middleware-commits).
 ///
 /// # Where it goes
@@ -91,8 +91,8 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 ///
 /// | answered | with |
 /// |---|---|
-/// | before the body is read | 400 for the key, 500 for a mistake, 413 for an announced length above the [`body_limit`](LockPolicy::body_limit), 503 after a shutdown, and, if the request does not wait, 409 while this process holds the lock |
-/// | while the body is read | 413, 400 if the body breaks off, 503 if the [`body_buffers`](crate::LockManagerBuilder::body_buffers) of the manager are full |
+/// | before the body is read | 400 for the key, 500 for a mistake, 413 for an announced length above the [`body_limit`](LockPolicy::body_limit), 503 after a [drain](crate::LockManager::drain) or a shutdown, and, if the request does not wait, 409 while this process holds the lock |
+/// | while the body is read | 413, 400 if the body breaks off, 503 if the [`body_buffers`](crate::LockManagerBuilder::body_buffers) of the manager are full, or a drain begins |
 /// | afterwards | everything else |
 ///
 /// The client of a request with `Expect: 100-continue` sends its body only if the request was not answered before. Trailers

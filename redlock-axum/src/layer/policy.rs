@@ -189,8 +189,8 @@ impl LockPolicy {
         self
     }
 
-    /// Sets the status of the response when another holder has the lock. Must be a client or server
-    /// error. Defaults to 409 Conflict; the usual alternative is 423 Locked.
+    /// Sets the status of the response when another holder has the lock, or several requests asked at once and none of
+    /// them got it. Must be a client or server error. Defaults to 409 Conflict; the usual alternative is 423 Locked.
     pub fn contended_status(mut self, status: StatusCode) -> Self {
         self.http.contended_status = status.as_u16();
         self

@@ -22,7 +22,7 @@ impl LockRejection {
         let lock = template.or_else(|| self.key().map(LockKey::as_str));
         let route = self.place.as_ref().and_then(|place| Some(place.route.as_ref()?.as_str()));
         match self.kind() {
-            // The process stops as it was told to.
+            // A drain is no fault, so its refusals are no warnings.
             _ if matches!(self.cause, RejectionCause::Lock(LockError::Draining)) => {
                 tracing::debug!(lock, route, "a request was rejected: {diagnostics}");
             }

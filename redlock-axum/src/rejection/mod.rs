@@ -18,16 +18,16 @@ use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOpti
 
 /// Answers a request whose lock was not acquired.
 ///
-/// The handler has not run, with two exceptions: a handler that was stopped because its lock was
-/// [lost](RejectionKind::Lost), and one that reads a [streamed](crate::BodyMode::Stream) body, and whose lock or time ended
-/// before the body had arrived.
+/// In most cases the handler has not begun. It has begun in two cases: the handler was stopped because its lock was
+/// [lost](RejectionKind::Lost), or the handler reads a [streamed](crate::BodyMode::Stream) body, which did not arrive before
+/// the lock was lost or the lease was over.
 ///
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
 /// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
 /// | [`Contended`](RejectionKind::Contended) | several requests asked at once, and none of them got the lock, also not after repetitions ([`LockError::Split`]) | the same | 1 |
 /// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, the lock was lost before the handler began, too many requests wait for the lock already, the [`body_buffers`](crate::LockManagerBuilder::body_buffers) are full, or the manager was [drained](crate::LockManager::drain) or shut down, or its Tokio runtime has ended | 503 | 1 |
-/// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
+/// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)), or while an [`UnderLock`](crate::UnderLock) was extracted | 503 | 1 |
 /// | [`BodyTooLarge`](RejectionKind::BodyTooLarge) | the request's body is longer than its [`body_limit`](crate::LockPolicy::body_limit), or a limit outside of the lock | 413 | |
 /// | [`BodyTooSlow`](RejectionKind::BodyTooSlow) | with [`BodyMode::Stream`](crate::BodyMode::Stream), the body did not arrive within one lease | 408 | |
 /// | [`BodyUnreadable`](RejectionKind::BodyUnreadable) | reading the request's body failed | 400 | |
@@ -96,11 +96,11 @@ pub(crate) struct LockPlace {
 pub enum RejectionKind {
     /// Another holder has the lock, or several requests asked at once and none of them got it. The client may try again later.
     Contended,
-    /// No lock could be acquired: too few nodes answered in time, too many requests wait for
-    /// the lock already, or the application is shutting down. The client may try again later.
+    /// No lock could be acquired, or it was lost before the handler began: too few nodes answered in time, too many requests
+    /// or bodies wait already, or the application is shutting down. The client may try again later.
     Unavailable,
-    /// The handler was stopped because its lock was lost, and may have done a part of its work.
-    /// The client may try again if the work may be repeated.
+    /// The handler, or the extraction of an [`UnderLock`](crate::UnderLock), was stopped because the lock was lost. A part of
+    /// the work may have been done. The client may try again if the work may be repeated.
     Lost,
     /// The client sent a body that is too long. It must not try again with the same body.
     BodyTooLarge,

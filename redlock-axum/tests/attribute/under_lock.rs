@@ -1,4 +1,4 @@
-//! `UnderLock`: parameters that are extracted under the lock, and what is read without it.
+//! `UnderLock` extracts parameters under the lock. Other parameters are extracted before.
 
 use std::convert::Infallible;
 use std::sync::Arc;

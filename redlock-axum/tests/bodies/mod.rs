@@ -1,4 +1,4 @@
-//! The bodies of requests: when they are received, and what a slow client can do.
+//! A layer receives the bodies of requests before it requests the locks, so that slow clients hold none.
 
 mod attribute;
 mod buffered;

@@ -144,7 +144,7 @@ async fn a_drain_answers_the_requests_that_wait_and_refuses_new_ones(front_end: 
         assert_eq!(answer.status, 503);
         assert_eq!(answer.headers["retry-after"], "1");
     }
-    // The process stops as it was told to, which is no reason for a warning.
+    // A drain is no fault, so its refusals are no warnings.
     assert_eq!(logs.count("WARN", "draining"), 0, "{:?}", logs.lines());
 }
 

@@ -135,7 +135,7 @@ async fn load_is_shed_behind_the_lock_by_the_requests_that_have_one() {
     assert_eq!(first.await.unwrap().unwrap(), 200);
 }
 
-/// Outside of the lock, a waiter is load, and what is shed asks for no lock.
+/// A `LoadShed` outside of the lock counts the waiters. A request that it refuses asks for no lock.
 #[tokio::test]
 async fn load_is_shed_outside_of_the_lock_before_the_lock_is_asked() {
     let (locks, node) = memory().await;

@@ -67,7 +67,7 @@ impl LastExtension {
 }
 
 impl UnconfirmedExtension {
-    /// Returns the reason of a loss, followed by what has delayed the extension.
+    /// Returns the reason of a loss, followed by the cause of the delay of the extension.
     pub(crate) fn explain(&self, reason: &str, now: Moment) -> String {
         let Self { asked, votes, late } = self;
         let mut reason = reason.to_owned();

@@ -89,8 +89,9 @@ impl<H: Copy + PartialEq> Standing<H> {
         self.holders.iter().filter(move |(_, count)| *count >= missing).map(|(holder, _)| *holder)
     }
 
-    /// Returns whether nobody may have the lock, so that the caller asks again. A holder that may have nodes that have failed
-    /// to vote is taken for one if it is still there since the attempt before: callers whose votes are split have left by then.
+    /// Returns whether nobody may have the lock, so that the caller asks again. A holder that has a quorum only together with
+    /// failed nodes counts as the holder of the lock if the attempt before has met it, too: a caller whose votes were split has
+    /// released its nodes by then.
     pub(crate) fn is_worth_repeating(&self, former: Option<&Self>) -> bool {
         let former = former.map_or(&[][..], |former| &former.holders);
         let was_there = |holder| former.iter().any(|(other, _)| *other == holder);

@@ -44,8 +44,8 @@ pub enum LockError {
         votes: Votes,
     },
     /// The votes are split: several callers asked for the lock at the same time, each got some nodes, and none has a
-    /// quorum. So nobody holds the lock. Each caller has released its nodes, and has asked again after a random pause, also
-    /// without a waiting time. This is the error of a caller whose last attempt was split, too.
+    /// quorum. So nobody holds the lock. The caller has released its nodes and asked again after random pauses, up to 6
+    /// times without a waiting time, and its last attempt was split, too.
     #[error("the votes are split: several callers asked at once, and none has a quorum of nodes")]
     #[non_exhaustive]
     Split {

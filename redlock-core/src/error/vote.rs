@@ -15,13 +15,13 @@ pub enum Vote {
     /// No: another holder has the lock on this node.
     #[non_exhaustive]
     Held {
-        /// The holder. `None` if the node did not name it: several holders [share](crate::LockRequest::shared) the
-        /// lock, have a part of its keys each, or are waited for; the lock was released after the refusal; or the node
-        /// does not know the holder.
+        /// The holder. `None` if the node did not name one: several holders [share](crate::LockRequest::shared) the lock,
+        /// or each of them has a part of its keys; a waiting writer keeps readers out; the lock was released after the
+        /// refusal; or the node does not know the holder.
         holder: Option<HolderId>,
         /// The rest of the other holder's lease on this node, unless it releases or extends the lock
-        /// before. It may be an upper bound. Zero without a holder if the lock was released after the refusal. `None`
-        /// if the node did not report it.
+        /// before. It may be an upper bound. It is zero, and no holder is named, if the lock was released after the
+        /// refusal. `None` if the node did not report it.
         remaining: Option<Duration>,
     },
     /// No: the lock is not, or no longer, on this node, and can neither be extended nor released.

@@ -1,4 +1,4 @@
-//! What the log and the errors say about the cause of a loss, in paused time.
+//! The log and the errors name the cause of a loss. In paused time.
 
 use std::pin::pin;
 use std::sync::Arc;

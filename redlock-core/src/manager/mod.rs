@@ -217,13 +217,13 @@ impl LockManager {
         &self.context.body_buffers
     }
 
-    /// Begins to drain this manager and all its clones: nobody gets a lock any more, and holders finish their work. Call it
-    /// when the process is told to stop, and [`shutdown`](Self::shutdown) after the last handler has ended.
+    /// Begins to drain this manager and all its clones: only callers that hold a lock get further locks, and holders finish
+    /// their work. Call it at SIGTERM, and [`shutdown`](Self::shutdown) after the last handler has ended.
     ///
-    /// The drain begins with this call, and does not end. From then on
+    /// The drain begins with this call, also if the future is dropped, and does not end. From then on
     ///
-    /// * new requests, and those that wait, fail with [`LockError::Draining`](crate::LockError::Draining), which is answered
-    ///   with 503 and `Retry-After`. A request to the nodes that is under way may still be granted;
+    /// * new and waiting requests fail with [`LockError::Draining`](crate::LockError::Draining), which is answered with 503
+    ///   and `Retry-After`. A request that the nodes have not answered yet may still be granted;
     /// * held locks stay valid and are renewed, until their guards are dropped or released. Detached work goes on;
     /// * a caller that holds another lock of this manager is still served, and also waits, so that its work can end. The
     ///   holder is known by its [`scope`](crate::scope()), such as a web request behind a layer. Without a scope it is known
@@ -284,9 +284,9 @@ impl LockManager {
     /// on the nodes](crate::LockGuard::keep_until_expiry) until their leases run out. Waits for the
     /// releases in progress, at most for the [`connect_timeout`](LockManagerBuilder::connect_timeout).
     ///
-    /// Call it last, when the server has stopped and no handler runs. [`drain`](Self::drain) lets that happen soon. The lock of a guard that is
-    /// dropped while the [runtime](Self#runtime) of the manager ends stays on the servers until
-    /// its lease runs out.
+    /// Call it last, when the server has stopped and no handler runs. [`drain`](Self::drain) lets that happen soon. The lock
+    /// of a guard that is dropped while the [runtime](Self#runtime) of the manager ends stays on the servers until its lease
+    /// runs out.
     ///
     /// # Cancel safety
     ///

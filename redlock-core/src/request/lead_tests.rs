@@ -96,7 +96,7 @@ async fn a_leader_whose_lock_is_lost_waits_and_leads_again() {
     for round in 1..=5 {
         sleep(SECOND).await;
         assert_eq!(terms.lock().len(), round);
-        // As by an operator who deletes the key, and another holder for a minute.
+        // An operator deletes the key, and another holder has the lock for a minute.
         for node in &nodes {
             node.forget();
         }

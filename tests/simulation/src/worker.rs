@@ -20,7 +20,7 @@ pub(super) struct Worker {
     /// The drift of the client's clock, in millionths.
     pub(super) drift: i32,
     pub(super) locks: LockManager,
-    /// When the client drains its locks, because it is told to stop.
+    /// When the client drains its locks, as a process does at SIGTERM.
     pub(super) drains_at: Option<Duration>,
     pub(super) random: SmallRng,
 }

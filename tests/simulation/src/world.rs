@@ -176,7 +176,7 @@ impl World {
         let clock = move || start.elapsed().mul_f64(rate);
         let connected = simulation::connect(builder.urls(&urls), clock, dial).await;
         let locks = connected.expect("no fault before the connect");
-        // Some clients are told to stop before the end.
+        // Some clients drain their locks before the end.
         let drains = number == 0
             && plan.seed.is_multiple_of(4)
             && plan.longest_wait.is_none()

@@ -40,6 +40,7 @@ impl Connection {
 
     /// Returns the SHA-1 sum by which the server knows a script.
     pub(crate) fn sha(&self, script: Script) -> &str {
+        // `load_scripts` has loaded all scripts in this order.
         &self.shas[script as usize]
     }
 }

@@ -284,7 +284,7 @@ async fn a_server_that_is_stopped_makes_no_other_connection() {
     assert!(played.server.connection().is_err());
 }
 
-/// What the former connection still writes could overtake a clean-up on the new one.
+/// Commands that the former connection still writes could overtake a clean-up on the new one.
 #[tokio::test(start_paused = true)]
 async fn a_connection_is_made_when_the_one_before_has_stopped() {
     let played = Played::start("stopped", Role::Alone, None);
@@ -419,7 +419,7 @@ async fn callers_that_wait_all_the_time_add_one_attempt_in_two_seconds() {
     assert!(with <= without + 20, "{with}, without callers {without}");
 }
 
-/// A server that breaks each connection at once costs more than one that refuses connections.
+/// Connections that break at once cost a server more than refused attempts.
 #[tokio::test(start_paused = true)]
 async fn after_short_connections_the_pauses_grow() {
     let played = Played::start("flapping-server", Role::Alone, None);
