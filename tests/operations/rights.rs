@@ -67,7 +67,10 @@ async fn connect_warns_of_shared_locks_that_are_not_released_or_extended() {
             let logs = Logs::collect();
             of_user(&server).prefix("lock:").dialect(dialect).connect().await.unwrap();
             let expected = names.filter(|_| dialect == Dialect::Plain);
-            assert_eq!(logs.count("WARN", "without which shared locks"), usize::from(expected.is_some()));
+            assert_eq!(
+                logs.count("WARN", "without which shared locks"),
+                usize::from(expected.is_some())
+            );
             if let Some(names) = expected {
                 assert_eq!(logs.count("WARN", &warning(names)), 1, "{:?}", logs.lines());
             }
