@@ -139,6 +139,14 @@ impl OptionArgument {
         quote!((#name, #argument(#value).#value_of()))
     }
 
+    /// Returns whether the value is the literal `false`.
+    fn is_off(&self) -> bool {
+        matches!(
+            &self.value,
+            OptionValue::Constant(Expr::Lit(ExprLit { lit: Lit::Bool(flag), .. })) if !flag.value
+        )
+    }
+
     /// Returns the constant of the user, if the value is one.
     pub(crate) fn constant(&self) -> Option<&Expr> {
         match &self.value {
@@ -249,6 +257,16 @@ impl Arguments {
             if let Some(place) = self.places.get(name) {
                 return Err(syn::Error::new(*place, message));
             }
+        }
+        if self.skip.is_some()
+            && let Some(fair) =
+                self.options.iter().find(|option| option.name == "fair" && !option.is_off())
+        {
+            return Err(syn::Error::new(
+                fair.name.span(),
+                "`skip` needs a lock without `fair`: a fair caller is refused while others stand before it, also if nobody \
+                 holds the lock, and then nobody may do the work",
+            ));
         }
         let Some(error) = self.error.as_ref().map(ungrouped) else { return Ok(()) };
         let message = match error {
@@ -411,6 +429,8 @@ mod tests {
             (quote!(expire = 5), "the lock needs a key"),
             (quote!(key = "a", skip), "`skip` needs `manager`"),
             (quote!(key = "a", skip = 0), "`skip` needs `manager`"),
+            (quote!(key = "a", manager = m, skip, fair), "`skip` needs a lock without `fair`"),
+            (quote!(key = "a", manager = m, fair = FAIR, skip = 0), "`skip` needs a lock without"),
             (quote!(key = "a", error = convert), "`error` is for functions"),
             (quote!(key = "a", manager = m, error = |e| e), "`error` must be the path"),
             (quote!(key = "a", manager = m, on_reject = f), "`on_reject` is for handlers"),
@@ -437,6 +457,13 @@ mod tests {
             let message = message(tokens);
             assert!(message.contains("`error` must be the path of a function from `RunError`"));
         }
+    }
+
+    /// A switch may be written out.
+    #[test]
+    fn skip_may_stand_beside_a_fair_that_is_off() {
+        let tokens = quote!(key = "a", manager = m, skip, fair = false);
+        assert!(syn::parse2::<Arguments>(tokens).is_ok());
     }
 
     #[test]

@@ -47,6 +47,37 @@ async fn connect_names_each_right_without_which_a_lock_is_not_released_or_extend
     assert!(reason.contains("no right to EVALSHA,"), "{reason}");
 }
 
+/// A reader would keep out all writers for a whole lease after its work. A service that cannot share locks gets no warning.
+#[tokio::test]
+async fn connect_warns_of_shared_locks_that_are_not_released_or_extended() {
+    let server = RedisServer::start().await;
+    let mut probe = server.probe().await;
+    let warning = |names: &str| {
+        format!("no right to {names}, without which shared locks and permits are not released")
+    };
+    for (without, names) in [
+        ("-zrem", Some("ZREM")),
+        ("-zscore -zremrangebyscore", Some("ZSCORE, ZREMRANGEBYSCORE")),
+        ("-zrem -zadd", None),
+        ("-@sortedset", None),
+        ("+zrem", None),
+    ] {
+        set_user(&mut probe, &format!("~* &* +@all {without}")).await;
+        for dialect in DIALECTS {
+            let logs = Logs::collect();
+            of_user(&server).prefix("lock:").dialect(dialect).connect().await.unwrap();
+            let expected = names.filter(|_| dialect == Dialect::Plain);
+            assert_eq!(
+                logs.count("WARN", "without which shared locks"),
+                usize::from(expected.is_some())
+            );
+            if let Some(names) = expected {
+                assert_eq!(logs.count("WARN", &warning(names)), 1, "{:?}", logs.lines());
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn connect_names_a_command_that_the_server_was_configured_without() {
     for command in ["EVALSHA", "PEXPIRE", "DEL"] {

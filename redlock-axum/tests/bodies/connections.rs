@@ -192,7 +192,7 @@ impl Work {
     async fn run(&self) {
         let _ended = InFlight(self.ended.clone());
         self.begun.send(()).unwrap();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -243,8 +243,8 @@ async fn a_client_with_an_unread_body_that_leaves_ends_the_wait_for_the_lock() {
     let held = held_by_another(&node, "order").await;
     for path in ["/pay/1", "/detached", "/nothing"] {
         for (sent, [headers, body]) in UNREAD {
-            let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\n{headers}");
-            let mut stream = send(address, &head).await;
+            let request_head = format!("POST {path} HTTP/1.1\r\nhost: a\r\n{headers}");
+            let mut stream = send(address, &request_head).await;
             received(&mut requests, "the start of the request").await;
             if sent == "a body that it was asked for" {
                 read_until(&mut stream, "100 Continue").await;

@@ -233,6 +233,9 @@ impl LockError {
 
     /// Returns whether another holder has the lock, so that somebody else does the work. False for a [`Split`](Self::Split),
     /// and for errors of the infrastructure and of the caller.
+    ///
+    /// Also true for a [fair](crate::LockRequest::fair) caller while other callers stand before it. These may have been
+    /// killed, so that nobody does the work. Jobs that are left to another holder need a lock without `fair`.
     pub fn is_contended(&self) -> bool {
         matches!(self, Self::Contended { .. })
     }

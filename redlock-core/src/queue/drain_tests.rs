@@ -193,7 +193,7 @@ async fn a_lock_is_not_handed_over_during_a_drain_and_its_release_is_published()
         assert_eq!(released.elapsed(), Duration::ZERO, "the release was not published");
         assert!(!waiter.is_finished(), "the lock was handed over");
         elsewhere.release().await.unwrap();
-        timeout(SECOND, waiter).await.unwrap().unwrap().unwrap();
+        drop(timeout(SECOND, waiter).await.unwrap().unwrap().unwrap());
     }
 }
 

@@ -18,6 +18,12 @@ use crate::node::redis::link::Link;
 /// checked the permission.
 const PLAIN: &[&[&str]] =
     &[&["SET", "", "XX", "PX", "1"], &["GET"], &["PTTL"], &["PEXPIRE", "1"], &["DEL"]];
+/// The commands with which shared locks and permits are acquired.
+const SHARE: &[&[&str]] =
+    &[&["ZADD", "XX", "1", "entry"], &["ZRANGE", "0", "0"], &["PEXPIREAT", "1"]];
+/// The commands without which they are not released or not extended.
+const STOP_SHARING: &[&[&str]] =
+    &[&["ZREM", "entry"], &["ZSCORE", "entry"], &["ZREMRANGEBYSCORE", "-inf", "0"]];
 const REDISSON: &[&[&str]] = &[
     &["EXISTS"],
     &["HSET", "field", "1", "field"],
@@ -40,6 +46,8 @@ pub(crate) struct CheckedLocks {
 pub(crate) enum MissingRight {
     /// No lock can be used, or none can be released or extended.
     Command { names: String, words: String },
+    /// Shared locks and permits can be acquired, and not be released or extended.
+    StopSharing { names: String, words: String },
     /// The patterns of the user exclude the key of the check. Those of the locks may not.
     Key { key: String, words: String },
     /// The releases are not published.
@@ -66,11 +74,11 @@ impl CheckedLocks {
         let key = if hash_tag(&name).is_some() { name } else { name + ":{0}" };
         let mut check = Cmd::new();
         check.arg("EVALSHA").arg(sha).arg(0).arg(&*channel);
-        let commands = match self.dialect {
-            Dialect::Redisson => REDISSON,
-            Dialect::Plain => PLAIN,
+        let (commands, shared) = match self.dialect {
+            Dialect::Redisson => (REDISSON, [&[][..]; 2]),
+            Dialect::Plain => (PLAIN, [SHARE, STOP_SHARING]),
         };
-        for command in commands {
+        for command in commands.iter().chain(shared.into_iter().flatten()) {
             let (name, rest) = command.split_first().unwrap_or((&"", &[]));
             check.arg(command.len() + 1).arg(name).arg(&key).arg(rest);
         }
@@ -90,14 +98,22 @@ impl CheckedLocks {
         }
         // A server that is loading its data, or has no replica, executes the command later.
         refused.retain(|(_, words)| is_missing_right(words));
-        let count = refused.len();
-        if let Some((_, words)) = refused.first() {
-            let words = legible(words);
-            if count == commands.len() && refused.iter().all(|(_, words)| is_about_key(words)) {
+        let mut take = |commands: &[&[&str]]| -> Vec<_> {
+            let is_one = |name: &str| commands.iter().any(|command| command[0] == name);
+            refused.extract_if(.., |(name, _)| is_one(name)).collect()
+        };
+        let [share, stop_sharing] = shared.map(&mut take);
+        if share.is_empty()
+            && let Some((names, words)) = named(&stop_sharing)
+        {
+            missing.push(MissingRight::StopSharing { names, words });
+        }
+        if let Some((names, words)) = named(&refused) {
+            let all = refused.len() == commands.len();
+            if all && refused.iter().all(|(_, words)| is_about_key(words)) {
                 missing.push(MissingRight::Key { key, words });
             } else {
-                let names: Vec<_> = refused.iter().map(|(name, _)| &**name).collect();
-                missing.push(MissingRight::Command { names: names.join(", "), words });
+                missing.push(MissingRight::Command { names, words });
             }
         }
         Ok(missing)
@@ -108,6 +124,13 @@ impl CheckedLocks {
 fn is_missing_right(words: &str) -> bool {
     let is_unknown = || words.to_lowercase().contains("unknown");
     is_denied(words) || (is_unknown() && words.contains("command"))
+}
+
+/// Returns the names of refused commands, and the words of the first refusal. `None` if there is none.
+fn named(refused: &[(String, String)]) -> Option<(String, String)> {
+    let (_, words) = refused.first()?;
+    let names: Vec<_> = refused.iter().map(|(name, _)| &**name).collect();
+    Some((names.join(", "), legible(words)))
 }
 
 fn is_about_key(words: &str) -> bool {
@@ -129,6 +152,10 @@ impl Inner {
                     );
                     return Err(NodeError::NotPermitted(reason.into()));
                 }
+                MissingRight::StopSharing { names, words } => log_limited!(
+                    limit, "shared right", server, warn, node = %server, reason = words,
+                    "{user} has no right to {names}, without which shared locks and permits are not released or extended"
+                ),
                 MissingRight::Key { key, words } => log_limited!(
                     limit, "key right", server, warn, node = %server, key, reason = words,
                     "{user} may not use a key with the prefix of the locks; locks whose keys its patterns exclude fail"
