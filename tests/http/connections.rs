@@ -145,7 +145,7 @@ async fn fewer_waiters_than_streams_leave_a_connection_usable() {
     for waiter in waiters {
         statuses.push(waiter.await.unwrap().unwrap().status());
     }
-    let served = statuses.iter().filter(|status| **status == StatusCode::OK).count();
-    assert_eq!(served, STREAMS / 2);
+    let granted = statuses.iter().filter(|status| **status == StatusCode::OK).count();
+    assert_eq!(granted, STREAMS / 2);
     assert!(statuses.iter().all(|status| matches!(status.as_u16(), 200 | 503)), "{statuses:?}");
 }

@@ -175,6 +175,6 @@ impl Wrapper for HeadOnly {
     }
 
     fn size_hint(&self, _: &Body) -> SizeHint {
-        self.0.clone()
+        self.0
     }
 }
