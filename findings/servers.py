@@ -53,9 +53,13 @@ class Connection:
         self._connection = redis.Connection(host="127.0.0.1", port=port, protocol=2)
         self._connection.connect()
 
+    def send(self, *command):
+        """Sends a command, and does not wait for the reply."""
+        self._connection.send_command(*command)
+
     def ask(self, *command):
         """Sends a command, and returns the reply."""
-        self._connection.send_command(*command)
+        self.send(*command)
         return self._connection.read_response()
 
     def info(self, section):

@@ -95,7 +95,8 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 /// | while the body is read | 413, 400 if the body breaks off, 503 if the [`body_buffers`](crate::LockManagerBuilder::body_buffers) of the manager are full, or a drain begins |
 /// | afterwards | everything else |
 ///
-/// The client of a request with `Expect: 100-continue` sends its body only if the request was not answered before. Trailers
+/// Over HTTP/1.1, the rest of a refused upload is read after the answer, for up to 30 s, so that its client gets the answer: see
+/// [refused uploads](crate::guide::production#slow-clients). The client of a request with `Expect: 100-continue` sends its body only if the request was not answered before. Trailers
 /// are kept.
 ///
 /// # Services behind the layer

@@ -221,10 +221,13 @@ async fn serve_unread(locks: &LockManager) -> (SocketAddr, [mpsc::UnboundedRecei
             next.run(received).await
         }
     };
+    let by_layer = on_post(async |Extension(work): Extension<Work>, _: Bytes| work.run().await)
+        .route_layer(layer(locks, order().wait_forever()));
     let router = Router::new()
         .route("/pay/{id}", on_post(pay))
         .route("/detached", on_post(pay_detached))
         .route("/nothing", on_post(pay_nothing))
+        .route("/layer", by_layer)
         .layer(Extension(Work { begun, ended }))
         .layer(from_fn(observe));
     (listen(app(router, locks)).await, [requests, ends, begins, work_ends])
@@ -241,10 +244,10 @@ async fn a_client_with_an_unread_body_that_leaves_ends_the_wait_for_the_lock() {
     let (locks, node) = memory().await;
     let (address, [mut requests, mut ends, mut begins, _]) = serve_unread(&locks).await;
     let held = held_by_another(&node, "order").await;
-    for path in ["/pay/1", "/detached", "/nothing"] {
+    for path in ["/pay/1", "/detached", "/nothing", "/layer"] {
         for (sent, [headers, body]) in UNREAD {
-            let request_head = format!("POST {path} HTTP/1.1\r\nhost: a\r\n{headers}");
-            let mut stream = send(address, &request_head).await;
+            let begin = format!("POST {path} HTTP/1.1\r\nhost: a\r\n{headers}");
+            let mut stream = send(address, &begin).await;
             received(&mut requests, "the start of the request").await;
             if sent == "a body that it was asked for" {
                 read_until(&mut stream, "100 Continue").await;
@@ -279,15 +282,22 @@ async fn a_client_with_an_unread_body_that_leaves_ends_the_work() {
 /// So the work of the first request begins although its client has left.
 #[tokio::test]
 async fn a_second_request_on_the_connection_hides_that_the_client_leaves() {
-    let (locks, node) = memory().await;
-    let (address, [mut requests, mut ends, mut begins, _]) = serve_unread(&locks).await;
-    let held = held_by_another(&node, "order").await;
-    let request = "POST /pay/1 HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
-    drop(send(address, &request.repeat(2)).await);
-    received(&mut requests, "the start of the request").await;
-    held.release().await.unwrap();
-    received(&mut begins, "the start of the work").await;
-    ends.try_recv().unwrap_err();
+    for path in ["/pay/1", "/layer"] {
+        let (locks, node) = memory().await;
+        let (address, [mut requests, mut ends, mut begins, _work_ends]) =
+            serve_unread(&locks).await;
+        let held = held_by_another(&node, "order").await;
+        let one = format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{{}}");
+        drop(send(address, &one.repeat(2)).await);
+        received(&mut requests, "the start of the first request").await;
+        // The server notices a later client that leaves.
+        drop(send(address, &one).await);
+        received(&mut requests, "the start of the other request").await;
+        received(&mut ends, "the end of the other request").await;
+        ends.try_recv().unwrap_err();
+        held.release().await.unwrap();
+        received(&mut begins, "the start of the work").await;
+    }
 }
 
 /// The limit of a middleware is for handlers that read the body.

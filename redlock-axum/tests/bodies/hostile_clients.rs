@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::{MethodRouter, post as on_post};
+use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use redlock_axum::test_util::TestLocks;
-use redlock_axum::{BodyMode, HoldUntil, LockManager, LockManagerBuilder, LockPolicy, MemoryNode};
-use tokio::time::Instant;
+use redlock_axum::{
+    BodyMode, HoldUntil, LockManager, LockManagerBuilder, LockPolicy, MemoryNode, redis_lock,
+};
+use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
 use super::{order, slow_body, start, upload};
-use crate::support::{answer, held_by_another, layer};
+use crate::front_ends::stage::Stage;
+use crate::support::{answer, app, held_by_another, hold, layer, memory};
 
 fn on(node: &MemoryNode) -> LockManagerBuilder {
     LockManager::builder().memory_node(node)
@@ -139,4 +142,55 @@ async fn an_upload_that_is_echoed_under_the_lock_has_one_lease() {
     assert!(start.elapsed() < lease + Duration::from_secs(1), "{:?}", start.elapsed());
     assert!(reading.await.unwrap().is_err());
     drop(client);
+}
+
+/// The client keeps its connection, and neither a lock nor memory.
+#[tokio::test]
+async fn the_rest_of_a_refused_upload_is_read_for_a_bounded_time() {
+    for (sends, drains, seconds) in [(false, false, 2), (true, false, 30), (true, true, 2)] {
+        let locks = TestLocks::new(1).manager();
+        let app = locked(counting(), &locks, order());
+        let _held = hold(&locks, "order").await;
+        if drains {
+            drop(locks.drain());
+        }
+        let (client, body) = slow_body(None);
+        let begun = Instant::now();
+        let status = answer(&app, upload(body)).await.status;
+        assert_eq!(status, 409);
+        let sending = async {
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                client.send("x");
+            }
+        };
+        tokio::select! {
+            () = client.pieces.closed() => {}
+            () = sending, if sends => {}
+        }
+        let (took, expected) = (begun.elapsed(), Duration::from_secs(seconds));
+        assert!(took >= expected && took < expected + Duration::from_secs(1), "{took:?}");
+    }
+}
+
+/// A client that sends without an end would keep the service busy for as long as it waits.
+#[tokio::test]
+async fn a_handler_reads_two_mebibytes_of_a_body_that_it_does_not_use() {
+    #[redis_lock(key = "order")]
+    async fn handler(Extension(stage): Extension<Stage>) {
+        stage.enter().await;
+    }
+
+    let (locks, _node) = memory().await;
+    let stage = Stage::new();
+    let router = Router::new().route("/", on_post(handler)).layer(Extension(stage.clone()));
+    let (mut client, body) = slow_body(None);
+    for _ in 0..3 {
+        client.send(vec![b'x'; 1 << 20]);
+    }
+    let request = start(&app(router, &locks), body);
+    client.until_polled(2).await;
+    assert_eq!(*client.polls.borrow(), 2);
+    stage.leave(1);
+    assert_eq!(request.await.unwrap().status, 200);
 }

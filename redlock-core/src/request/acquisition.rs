@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::repetition::is_worth_repeating;
 use super::{LockRequest, scope};
-use crate::ballot::{Ask, MinHold};
+use crate::ballot::{Ask, MinHold, Standing};
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
@@ -93,8 +92,9 @@ impl Acquisition {
             // The waiting time may be too short for the repetitions of a caller that does not wait.
             Some(wait_time) => (Box::pin(self.try_until(wait_time)).await, None),
         };
+        let is_split = |standing: Standing| standing.is_worth_repeating(None);
         match result {
-            Err(refused) if is_worth_repeating(&refused) => {
+            Err(refused) if Standing::of_refusal(&refused).is_some_and(is_split) => {
                 let round_trip = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
                 Box::pin(self.repeat(refused, round_trip)).await
             }

@@ -23,11 +23,6 @@ const ROUND_TRIP: Duration = Duration::from_millis(1);
 /// The end of the range of the longest pause, unless a round trip is longer.
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Returns whether the votes of a first attempt are split, so that the attempt is repeated.
-pub(super) fn is_worth_repeating(refused: &LockError) -> bool {
-    Standing::of_refusal(refused).is_some_and(|standing| standing.is_worth_repeating(None))
-}
-
 impl Acquisition {
     /// Repeats a refused attempt as long as its votes are split, after random pauses. `round_trip` is the time that the attempt
     /// took. The release of each attempt is sent before the next one begins.
