@@ -1,7 +1,8 @@
 //! The statements over the table of the locks.
 //!
 //! Each row of an answer has the columns `number` and `rest`. A row with a number means yes. A row without a number means that another token
-//! holds the lock, for the rest in microseconds, and a third column has the id of its holder. No row means no. The column `token` of the
+//! holds the lock, for the rest in microseconds, and a third column has the id of its holder. No row means no: the caller of an acquisition has lost a race,
+//! and `holder` asks for its winner. The column `token` of the
 //! table has the digest of a token, which begins with that id. An empty text means that the lock is free.
 
 use tokio_postgres::types::Type;
@@ -53,6 +54,7 @@ macro_rules! statements {
 
 statements! {
     Acquire = "acquire": [Type::TEXT, Type::TEXT, Type::INT8];
+    Holder = "holder": [Type::TEXT, Type::TEXT];
     Extend = "extend": [Type::TEXT, Type::TEXT, Type::INT8];
     Confirm = "confirm": [Type::TEXT, Type::TEXT, Type::INT8];
     Shorten = "shorten": [Type::TEXT, Type::TEXT, Type::INT8];
