@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use redlock_core::LockError;
-use redlock_tests::{Logs, eventually};
+use redlock_core::{HolderId, LockError, Vote};
+use redlock_tests::{Logs, PostgresServer, builder, eventually, skip};
+use tokio_postgres::Client;
 
 use crate::{KEY, LONG, SOON, connect_patient, impatient, no_lock_is_left, serves, start};
 
@@ -27,28 +28,78 @@ async fn a_row_that_an_operator_locks_blocks_no_other_lock() {
     no_lock_is_left(&server).await;
 }
 
-/// Both callers have seen a free lock. The second one waits for the transaction of the first one.
-#[tokio::test]
-async fn a_caller_that_loses_a_race_at_the_row_is_refused() {
-    let Some(server) = start().await else { return };
-    let manager = connect_patient(&server.url()).await;
-    serves(&manager, KEY).await;
-    let (first, admin) = (server.admin().await, server.admin().await);
+/// Lets another caller win the race for the row of a lock, which both callers have seen free. Returns the transaction of the
+/// winner. The manager has used the lock before.
+async fn begin_race(server: &PostgresServer, winner: HolderId) -> Client {
+    let admin = server.admin().await;
+    eventually("the former lock is released", SOON, async || {
+        let sql = "select from locks.redlock_lease where name = $1 and token = ''";
+        admin.query_opt(sql, &[&KEY]).await.unwrap()
+    })
+    .await;
     let acquire = format!(
-        "begin; update locks.redlock_lease set token = 'first', expires = now() + interval '1 hour' \
+        "begin; update locks.redlock_lease set token = '{winner}', expires = now() + interval '1 hour' \
          where name = '{KEY}'"
     );
-    first.batch_execute(&acquire).await.unwrap();
-    let second = tokio::spawn(manager.lock(KEY).try_acquire());
+    admin.batch_execute(&acquire).await.unwrap();
+    admin
+}
+
+/// Waits until the manager waits for the transaction of the winner. Then the winner has the lock.
+async fn end_race(server: &PostgresServer, winner: &Client) {
+    let admin = server.admin().await;
     eventually("the second caller waits for the row", SOON, async || {
         let sql = "select from pg_stat_activity \
                    where application_name = 'redlock' and wait_event_type = 'Lock'";
         (!admin.query(sql, &[]).await.unwrap().is_empty()).then_some(())
     })
     .await;
-    first.batch_execute("commit").await.unwrap();
+    winner.batch_execute("commit").await.unwrap();
+}
+
+/// The refusal names the winner, as any other refusal does.
+#[tokio::test]
+async fn a_caller_that_loses_a_race_at_the_row_is_refused() {
+    let Some(server) = start().await else { return };
+    let manager = connect_patient(&server.url()).await;
+    serves(&manager, KEY).await;
+    let holder: HolderId = "0123456789abcdef".parse().unwrap();
+    let winner = begin_race(&server, holder).await;
+    let second = tokio::spawn(manager.lock(KEY).try_acquire());
+    end_race(&server, &winner).await;
     let error = second.await.unwrap().expect_err("the first caller has the lock");
-    assert!(error.is_contended(), "{error:?}");
+    let LockError::Contended { remaining, votes, .. } = &error else { panic!("{error:?}") };
+    let (_, vote) = votes.iter().next().unwrap();
+    assert_eq!(vote.and_then(Vote::holder), Some(holder), "{votes}");
+    assert!(remaining.is_some_and(|rest| rest > LONG), "{votes}");
+}
+
+/// Each of three callers wins the race on another server. Nobody has a quorum, so none of them may leave its work to the
+/// others.
+#[tokio::test]
+async fn races_that_several_callers_win_are_a_split_vote() {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        match PostgresServer::options().independent().start().await {
+            Ok(server) => servers.push(server),
+            Err(why) => return skip(&why),
+        }
+    }
+    let urls = servers.iter().map(PostgresServer::url);
+    let manager = builder(urls).node_timeout(SOON).expire(LONG).connect().await.unwrap();
+    serves(&manager, KEY).await;
+    let mut winners = Vec::new();
+    for (server, holder) in
+        servers.iter().zip(["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", "cccccccccccccccc"])
+    {
+        winners.push(begin_race(server, holder.parse().unwrap()).await);
+    }
+    let asking = tokio::spawn(manager.lock(KEY).try_acquire());
+    for (server, winner) in servers.iter().zip(&winners) {
+        end_race(server, winner).await;
+    }
+    let error = asking.await.unwrap().expect_err("other callers have the servers");
+    assert!(error.is_split(), "{}", error.diagnostics());
 }
 
 /// The client of a service gets its response, so that only the log can say why the lock was lost.

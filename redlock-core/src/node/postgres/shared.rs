@@ -24,6 +24,7 @@ use super::unsettled::UnsettledTokens;
 use super::url::PostgresUrl;
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
+use crate::lock::Token;
 use crate::log_limit::LogLimit;
 use crate::node::watch::gate::{Closures, Gate};
 use crate::node::watch::names;
@@ -394,7 +395,7 @@ impl SharedState {
                 let granted = Reply::new(Vote::Granted);
                 Ok(if fenced { granted.with_number(number) } else { granted })
             }
-            // Without a row, the caller has lost a race for the lock.
+            (Acquire { .. }, Answer { rows: 0, .. }) => lost_race(&link, name, token).await,
             (Acquire { .. }, Answer { rest: remaining, holder, .. }) => {
                 Ok(Vote::Held { holder, remaining }.into())
             }
@@ -424,6 +425,17 @@ impl SharedState {
         }
         again.map_or(Silence::Silent(waited), Silence::CheckAgainAfter)
     }
+}
+
+/// Returns the refusal of a caller that has lost a race for a lock. It names the winner: of several servers, each caller may
+/// have won another one, so that nobody has the lock.
+async fn lost_race(link: &ServerLink, name: &str, token: Token) -> Result<Reply, NodeError> {
+    let values = vec![SqlValue::Text(name.into()), SqlValue::Text(token.digest_text())];
+    let work = Work::Statement(Statement::Holder, values);
+    let answer = link.send(work, RequestContext::default()).await?;
+    // Without a row, the winner has left the lock.
+    let remaining = answer.rest.or((answer.rows == 0).then_some(Duration::ZERO));
+    Ok(Vote::Held { holder: answer.holder, remaining }.into())
 }
 
 /// Returns whether another server with the same data was promoted later.

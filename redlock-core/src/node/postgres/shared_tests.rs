@@ -83,7 +83,6 @@ async fn the_row_of_the_answer_is_the_vote() {
         (acquire(), Statement::Acquire, GRANTED, Vote::Granted.into()),
         (fenced, Statement::Acquire, GRANTED, Reply::new(Vote::Granted).with_number(7)),
         (acquire(), Statement::Acquire, Some((None, Some(3))), Vote::held(Some(rest)).into()),
-        (acquire(), Statement::Acquire, None, Vote::held(None).into()),
         (Action::Extend { lease: LEASE }, Statement::Extend, GRANTED, Vote::Granted.into()),
         (Action::Extend { lease: LEASE }, Statement::Extend, None, Vote::NotHeld.into()),
         (Action::Confirm { number: 9 }, Statement::Confirm, GRANTED, Vote::Granted.into()),
@@ -96,6 +95,26 @@ async fn the_row_of_the_answer_is_the_vote() {
         assert!(request.is(statement), "{action:?}");
         server.answer(&request, row).await;
         assert_eq!(executed.await.unwrap(), reply, "{action:?}");
+    }
+}
+
+/// Of several servers, each caller may win the race for another one.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_loses_a_race_asks_for_the_winner() {
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let rest = Duration::from_micros(3);
+    // A winner without a row has left the lock.
+    for (row, vote) in
+        [(Some((None, Some(3))), Vote::held(Some(rest))), (None, Vote::held(Some(Duration::ZERO)))]
+    {
+        let executed = execute(&node, Token::random(Dialect::Plain), acquire());
+        for (statement, row) in [(Statement::Acquire, None), (Statement::Holder, row)] {
+            let request = server.operation().await;
+            assert!(request.is(statement), "{statement:?}");
+            server.answer(&request, row).await;
+        }
+        assert_eq!(executed.await.unwrap(), vote.into(), "{row:?}");
     }
 }
 
