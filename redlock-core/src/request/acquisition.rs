@@ -92,9 +92,11 @@ impl Acquisition {
             // The waiting time may be too short for the repetitions of a caller that does not wait.
             Some(wait_time) => (Box::pin(self.try_until(wait_time)).await, None),
         };
-        let is_split = |standing: Standing| standing.is_worth_repeating(None);
         match result {
-            Err(refused) if Standing::of_refusal(&refused).is_some_and(is_split) => {
+            Err(refused)
+                if Standing::of_refusal(&refused)
+                    .is_some_and(|standing| standing.is_worth_repeating(None)) =>
+            {
                 let round_trip = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
                 Box::pin(self.repeat(refused, round_trip)).await
             }
