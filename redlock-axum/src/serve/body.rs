@@ -176,6 +176,6 @@ impl Wrapper for HeadOnly {
 
     #[expect(clippy::clone_on_copy, reason = "`SizeHint` is `Copy` since http-body 1.1")]
     fn size_hint(&self, _: &Body) -> SizeHint {
-        self.0
+        self.0.clone()
     }
 }
