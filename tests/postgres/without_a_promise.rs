@@ -139,8 +139,9 @@ async fn policies_and_triggers_on_the_table_lead_to_no_second_holder() {
         (policy("using (token = '') with check (true)"), "not permitted", "not permitted"),
         (policy("using (expires < now()) with check (true)"), "not permitted", "not permitted"),
         (policy("using (true)"), "granted", "contended"),
-        (trigger("insert"), "contended", "contended"),
-        (trigger("insert or update"), "contended", "contended"),
+        // Nobody has the lock, so that the caller must not leave its work to another one.
+        (trigger("insert"), "split", "contended"),
+        (trigger("insert or update"), "split", "contended"),
         (trigger("update"), "granted", "contended"),
     ] {
         let hold = "truncate locks.redlock_lease; \
@@ -151,6 +152,7 @@ async fn policies_and_triggers_on_the_table_lead_to_no_second_holder() {
             let outcome = match manager.lock(key).try_acquire().await {
                 Ok(_) => "granted",
                 Err(error) if error.is_contended() => "contended",
+                Err(error) if error.is_split() => "split",
                 Err(error) if matches!(failure(&error), NodeError::NotPermitted(_)) => {
                     "not permitted"
                 }
