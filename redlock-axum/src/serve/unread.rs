@@ -133,13 +133,13 @@ pin_project! {
     /// Reads what nobody else reads of a request's body, beside the work of the request. Only then does the server
     /// notice that the client leaves.
     pub(crate) struct ReadBeside<F> {
-        reading: Option<RestReader>,
+        reading: Option<UnreadReader>,
         #[pin]
         work: F,
     }
 }
 
-struct RestReader {
+struct UnreadReader {
     place: Arc<Mutex<Option<Body>>>,
     /// The bytes that may still be read.
     left: u64,
@@ -147,7 +147,7 @@ struct RestReader {
 
 impl<F: Future<Output = Response>> ReadBeside<F> {
     pub(crate) fn new(unread: Unread, work: F) -> Self {
-        let reading = unread.0.map(|place| RestReader { place, left: READ_BESIDE_WORK });
+        let reading = unread.0.map(|place| UnreadReader { place, left: READ_BESIDE_WORK });
         Self { reading, work }
     }
 }
@@ -172,7 +172,7 @@ impl<F: Future<Output = Response>> Future for ReadBeside<F> {
     }
 }
 
-impl RestReader {
+impl UnreadReader {
     /// Resolves when nothing is left to read, or the rest is too long. Fails if the client has left.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         let mut place = lock(&self.place);
