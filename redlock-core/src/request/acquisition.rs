@@ -64,9 +64,7 @@ impl Acquisition {
         if !is_covered && let Err(error) = Box::pin(guard.extend(self.options.expire)).await {
             self.context.ballot.home.check_open()?;
             return Err(match error {
-                HoldError::Lost { key, votes } => {
-                    LockError::Contended { key, remaining: None, votes }
-                }
+                HoldError::Lost { key, .. } => LockError::lost(key),
                 HoldError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
                 HoldError::InvalidOption(error) => error.into(),
             });

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
+use tracing::field::debug;
 
 use super::Inner;
 use super::identity::{Identity, LagSetting, Replication};
@@ -171,7 +172,7 @@ impl Inner {
         let (node, server) = (&self.settings.voter, self.endpoint.name());
         if self.history.lock().is_restart(self.generation(identity).as_deref()) {
             log_limited!(
-                self.settings.log_limit, "restart", node, warn, %node, %server, uptime = ?identity.uptime,
+                self.settings.log_limit, "restart", node, warn, %node, %server, uptime = identity.uptime.map(debug),
                 "a node was restarted and may have forgotten held locks, or its name leads to another server; set restart_guard, or let the server \
                  write its data before it replies (appendonly yes, appendfsync always)"
             );
