@@ -285,9 +285,10 @@ fn is_hex(text: &str, length: usize) -> bool {
 /// re-entrant acquisition.
 async fn owner(probe: &mut Probe, name: &str, dialect: Dialect) -> String {
     if dialect == Dialect::Redisson {
-        let owners: HashMap<String, String> = probe.command(["HGETALL", name]).await;
-        let [(owner, count)] = owners.iter().collect::<Vec<_>>()[..] else {
-            panic!("{} owners", owners.len())
+        let mut fields: HashMap<String, String> = probe.command(["HGETALL", name]).await;
+        assert_eq!(fields.remove("mode").as_deref(), Some("exclusive"));
+        let [(owner, count)] = fields.iter().collect::<Vec<_>>()[..] else {
+            panic!("{} owners", fields.len())
         };
         let uuid = owner.strip_suffix(":1").unwrap();
         assert_eq!((uuid.len(), count.as_str()), (36, "1"));
