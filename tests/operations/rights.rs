@@ -119,6 +119,31 @@ async fn a_user_who_may_write_keys_and_not_read_them_cannot_connect() {
     assert!(reason.contains("no right to GET, PTTL,"), "{reason}");
 }
 
+/// The first selector permits scripts, and the second one the commands on the keys: a lock is acquired by `SET`, and the script
+/// of its release is refused.
+#[tokio::test]
+async fn a_user_who_may_not_call_scripts_with_the_keys_cannot_connect() {
+    let server = RedisServer::start().await;
+    let mut probe = server.probe().await;
+    let whole = "resetchannels ~lock:* &lock:* +@all";
+    let user = ["ACL", "SETUSER", "other", "(~lock:* +get)"];
+    if probe.try_command::<()>(user).await.is_err() {
+        return skip("this server has no selectors");
+    }
+    for selector in ["(~lock:* +set +get +del +pexpire +pttl)", "(~lock:* +@all -evalsha)"] {
+        set_user(&mut probe, "resetchannels &lock:* +@all").await;
+        probe.command::<()>(["ACL", "SETUSER", "app", selector]).await;
+        let reason = refused(of_user(&server).prefix("lock:")).await;
+        assert!(reason.contains("no right to EVALSHA,"), "{reason}");
+        assert!(reason.contains(" key"), "{reason}");
+    }
+    set_user(&mut probe, whole).await;
+    let logs = Logs::collect();
+    let locks = of_user(&server).prefix("lock:").connect().await.unwrap();
+    locks.lock("order:42").try_acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(logs.count("WARN", ""), 0);
+}
+
 /// Neither a full disk nor a missing replica is a missing right.
 #[tokio::test]
 async fn a_server_that_refuses_writes_for_now_is_connected() {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redlock_core::LockManager;
-use redlock_tests::{Play, PlayedServer, RedisServer, eventually};
+use redlock_tests::{Logs, Play, PlayedServer, RedisServer, eventually};
 
 use super::{LONG, SOON, connect};
 
@@ -45,6 +45,22 @@ impl Operation {
         };
         assert!(!error.is_empty());
     }
+}
+
+/// Its master does not know the locks that it grants.
+#[tokio::test]
+async fn connect_warns_about_a_replica_also_if_it_accepts_writes() {
+    let server = RedisServer::start().await;
+    let mut probe = server.probe().await;
+    let logs = Logs::collect();
+    let master = LockManager::connect([server.url()]).await.unwrap();
+    assert_eq!(logs.count("WARN", "is a replica"), 0);
+    master.shutdown().await;
+    probe.command::<()>(["REPLICAOF", "127.0.0.1", "1"]).await;
+    probe.command::<()>(["CONFIG", "SET", "replica-read-only", "no"]).await;
+    let locks = LockManager::connect([server.url()]).await.unwrap();
+    assert_eq!(logs.count("WARN", "is a replica"), 1);
+    locks.lock("order:42").try_acquire().await.unwrap().release().await.unwrap();
 }
 
 /// The server may be a replica for good, and another one the master.

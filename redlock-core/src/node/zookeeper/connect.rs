@@ -299,8 +299,9 @@ async fn handshake(
     request.int(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
     request.long(id).bytes(password).boolean(is_read_only);
     let frame = stream.exchange(&[&request.0]).await.map_err(|error| {
-        let text =
-            format!("no answer to the handshake: {error}; a port with TLS needs zookeepers://");
+        let text = format!(
+            "no answer to the handshake: {error}; a port with TLS needs zookeepers://, and a server closes connections beyond its maxClientCnxns"
+        );
         NodeError::NotConnected(text.into())
     })?;
     let mut reader = JuteReader(&frame);

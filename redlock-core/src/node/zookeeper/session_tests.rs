@@ -489,6 +489,8 @@ async fn a_hostile_answer_to_the_handshake_is_an_error() {
         // An alert of TLS.
         (b"\x15\x03\x03\0\x02\x02\x28", "a port with TLS needs zookeepers://"),
         (b"", "has closed the connection"),
+        // As a server that has too many connections of one address.
+        (b"", "a server closes connections beyond its maxClientCnxns"),
         (b"\0\0\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", "refuses a new session"),
     ] {
         let (_session, status) = ensemble.session(OPEN);

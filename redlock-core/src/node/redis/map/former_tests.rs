@@ -55,8 +55,8 @@ async fn a_former_master_stays_until_the_release_of_a_pending_operation() {
     assert_eq!((acquired.vote, released.vote), (Vote::Granted, Vote::Granted));
     let mut answered = first.answered();
     answered.retain(|name| matches!(&**name, "SET" | "EVALSHA"));
-    // The first script checks the rights of the connection.
-    assert_eq!(answered, ["EVALSHA", "SET", "EVALSHA"]);
+    // The first two scripts check the rights of the connection.
+    assert_eq!(answered, ["EVALSHA", "EVALSHA", "SET", "EVALSHA"]);
     assert_eq!(first.attempts().borrow().len(), 1, "over one connection");
 
     assert!(former.upgrade().is_none());

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
-use tracing::field::debug;
 
 use super::Inner;
 use super::identity::{Identity, LagSetting, Replication};
@@ -133,14 +132,22 @@ impl Inner {
         Ok(())
     }
 
-    /// Checks that a master is no replica. Counts the promotion of a master of a cluster, and warns about it without a
-    /// restart guard.
+    /// Checks that a master is no replica, and warns about a replica that is listed by its own address. Counts the promotion of
+    /// a master of a cluster, and warns about it without a restart guard.
     fn check_role(&self, identity: &Identity) -> Result<(), NodeError> {
         let (node, server, limit) =
             (&self.settings.voter, self.endpoint.name(), &self.settings.log_limit);
         let replication = identity.replication.as_ref();
         match &self.role {
-            Role::Alone => {}
+            Role::Alone => {
+                if replication.is_some_and(|replication| replication.is_replica) {
+                    log_limited!(
+                        limit, "replica", server, warn, %node,
+                        "the server is a replica: if it accepts writes (replica-read-only no), its master does not know the locks \
+                         that it grants; use the address of the master"
+                    );
+                }
+            }
             _ if replication.is_some_and(|replication| replication.is_replica) => {
                 return Err(NodeError::Server(format!("{server} is a replica").into()));
             }

@@ -93,9 +93,6 @@ impl CheckedLocks {
         let mut missing = Vec::new();
         let (published, mut refused): (Vec<_>, Vec<_>) =
             refused.into_iter().partition(|(name, _)| name == "PUBLISH");
-        if !published.is_empty() {
-            missing.push(MissingRight::Publish { channel });
-        }
         // A server that is loading its data, or has no replica, executes the command later.
         refused.retain(|(_, words)| is_missing_right(words));
         let mut take = |commands: &[&[&str]]| -> Vec<_> {
@@ -103,6 +100,12 @@ impl CheckedLocks {
             refused.extract_if(.., |(name, _)| is_one(name)).collect()
         };
         let [share, stop_sharing] = shared.map(&mut take);
+        if refused.is_empty() {
+            refused.extend(self.refused_script_key(link, sha, &key, &channel).await?);
+        }
+        if !published.is_empty() {
+            missing.push(MissingRight::Publish { channel });
+        }
         if share.is_empty()
             && let Some((names, words)) = named(&stop_sharing)
         {
@@ -117,6 +120,27 @@ impl CheckedLocks {
             }
         }
         Ok(missing)
+    }
+
+    /// Returns the refusal of a script with a key. A user whose rights are in several selectors may call scripts, and the
+    /// commands on the key, but not scripts with the key. A master of a cluster checks this before it looks at the slot.
+    async fn refused_script_key(
+        &self,
+        link: &Link,
+        sha: &str,
+        key: &str,
+        channel: &str,
+    ) -> Result<Option<(String, String)>, RedisError> {
+        let mut check = Cmd::new();
+        check.arg("EVALSHA").arg(sha).arg(1).arg(key).arg(channel);
+        match link.send(&check).await {
+            Ok(_) => Ok(None),
+            Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
+            Err(error) => {
+                let words = server_message(&error);
+                Ok(is_missing_right(&words).then(|| ("EVALSHA".to_owned(), words)))
+            }
+        }
     }
 }
 
