@@ -36,6 +36,8 @@ pub(crate) struct Home {
     pub(crate) drain: Drain,
     /// Detached work. A shutdown waits for it before it ends the locks.
     detached: TaskTracker,
+    /// The terms of leaders. A shutdown after a drain waits for them before it ends the locks.
+    terms: TaskTracker,
     /// The tasks that a shutdown waits for. Closed when the shutdown begins.
     tasks: TaskTracker,
     /// Ends these tasks when the shutdown has waited long enough.
@@ -165,9 +167,23 @@ impl Home {
         self.detached.wait().await;
     }
 
+    /// Returns a token of a leader's term, which lasts until its lock is released.
+    pub(crate) fn term(&self) -> TaskTrackerToken {
+        self.terms.token()
+    }
+
+    /// Waits up to `time_limit` for leaders that resign because of a drain. Call [`close`](Self::close) before.
+    pub(crate) async fn finish_terms(&self, time_limit: Duration) {
+        if self.drain.has_begun() {
+            // A term whose future nobody polls does not end.
+            let _ = tokio::time::timeout(time_limit, self.terms.wait()).await;
+        }
+    }
+
     /// Begins the shutdown: refuses all requests from now on.
     pub(crate) fn close(&self) {
         self.detached.close();
+        self.terms.close();
         self.tasks.close();
     }
 

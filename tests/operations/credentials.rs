@@ -224,6 +224,25 @@ async fn credentials_that_the_server_refuses_are_named() {
 }
 
 /// The URL of a node wins over the provider of all nodes.
+/// A connection that is not logged in belongs to the user `default`, who may have other rights.
+#[tokio::test]
+async fn a_url_with_a_user_and_no_password_logs_this_user_in() {
+    let server = RedisServer::start().await;
+    let mut probe = server.probe().await;
+    for rule in [["SETUSER", "free", "nopass"], ["SETUSER", "app", ">s3cret"]] {
+        let [set, user, password] = rule;
+        let rule = ["ACL", set, user, "on", password, "~*", "&*", "+@all"];
+        probe.command::<()>(rule).await;
+    }
+    let url = |user: &str| server.url().replace("://", &format!("://{user}@"));
+    let locks = redlock_tests::connect([url("free")]).await;
+    let users = sessions(&server).await;
+    assert!(users.iter().any(|(user, _)| user == "free"), "{users:?}");
+    locks.shutdown().await;
+    let error = refused(LockManager::builder().url(url("app"))).await;
+    assert!(matches!(error, NodeError::Credentials(_)), "{error}");
+}
+
 #[tokio::test]
 async fn a_url_with_a_password_does_not_ask_the_provider() {
     let server = RedisServer::options().password(OLD).start().await;

@@ -121,10 +121,10 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 /// use std::time::Duration;
 ///
 /// use axum::extract::Request;
+/// use axum::http::{StatusCode, header};
 /// use axum::middleware::{self, Next};
 /// use axum::response::{IntoResponse, Response};
 /// use axum::{Router, routing::post};
-/// use http::{StatusCode, header};
 /// use redlock_axum::{LockLayer, LockManager, LockPolicy};
 ///
 /// async fn login(request: Request, next: Next) -> Response {
@@ -191,8 +191,8 @@ impl LockLayer {
     /// # Examples
     ///
     /// ```
+    /// use axum::http::Method;
     /// use axum::{Router, routing::post};
-    /// use http::Method;
     /// use redlock_axum::{LockLayer, LockManager, LockPolicy};
     ///
     /// let locks = LockManager::in_memory();

@@ -46,7 +46,7 @@ use crate::options::{BodyMode, BodyOptions, HoldUntil, HttpOptions};
 /// ```
 /// use std::time::Duration;
 ///
-/// use http::Method;
+/// use axum::http::Method;
 /// use redlock_axum::LockPolicy;
 ///
 /// let policy = LockPolicy::new("order:{id:u64}")
@@ -88,7 +88,7 @@ impl LockPolicy {
     /// # Examples
     ///
     /// ```
-    /// use http::request::Parts;
+    /// use axum::http::request::Parts;
     /// use redlock_axum::{KeyError, KeyPart, LockKey, LockPolicy};
     ///
     /// /// Returns the key of a user. Without the header, the part is empty, which is answered with 400.

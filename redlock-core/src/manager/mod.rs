@@ -279,7 +279,8 @@ impl LockManager {
     ///
     /// From then on every acquisition fails with [`LockError::ShutDown`](crate::LockError::ShutDown).
     ///
-    /// Waits until all [detached](crate::LockRequest::run_detached) work has ended, without a time limit. Then locks
+    /// Waits until all [detached](crate::LockRequest::run_detached) work has ended, without a time limit. After a
+    /// [drain](Self::drain) it waits until [leaders](Self::lead) have resigned, at most for the `connect_timeout`. Then locks
     /// that are still held are lost for their holders. They are released, except locks that [stay
     /// on the nodes](crate::LockGuard::keep_until_expiry) until their leases run out. Waits for the
     /// releases in progress, at most for the [`connect_timeout`](LockManagerBuilder::connect_timeout).
@@ -300,6 +301,7 @@ impl LockManager {
         let mut seen = HashSet::new();
         let holders = queues.close();
         ballot.home.finish_detached().await;
+        ballot.home.finish_terms(*connect_timeout).await;
         let holders = holders.into_iter();
         let holders =
             holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost));

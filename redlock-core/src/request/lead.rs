@@ -147,6 +147,7 @@ impl LeadRequest {
             // A fenced lock has a token.
             return Err(LostError::new(key, Votes::default()).into());
         };
+        let _term = self.request.context.ballot.home.term();
         tracing::info!(lock = %key, %token, "this process leads");
         let term = run_under(guard, OnLost::Abort, |handle| async {
             let work = AssertUnwindSafe(work(Leader { handle, token }));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use redlock_logs::Logs;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -145,6 +146,26 @@ async fn a_drain_and_a_shutdown_end_leaders_and_standbys_and_the_next_copy_leads
         standby.abort();
         until_free(&nodes).await;
     }
+}
+
+/// A shutdown that takes the lock of a leader who resigns would log a lost lock, on which operators are alerted.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_after_a_drain_leaves_the_release_to_the_leader() {
+    let logs = Logs::collect();
+    let (locks, nodes) = over(3);
+    let terms = Terms::default();
+    let leader = standby(&locks, 0, &terms);
+    sleep(SECOND).await;
+    assert_eq!(terms.lock().len(), 1);
+    for node in &nodes {
+        node.set(FakeMode::Up(DELAY));
+    }
+    // The leader has not been polled since.
+    drop(locks.drain());
+    timeout(SECOND, locks.shutdown()).await.unwrap();
+    assert!(leader.is_finished() && matches!(leader.await.unwrap(), Err(LockError::Draining)));
+    assert!(nodes.iter().all(|node| !node.is_held()));
+    assert_eq!(logs.count("WARN", ""), 0, "{:?}", logs.lines());
 }
 
 #[tokio::test(start_paused = true)]

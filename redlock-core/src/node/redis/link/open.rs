@@ -262,6 +262,9 @@ impl Login {
         let credentials = match (&self.provider, &self.password) {
             (Some(provider), _) => provider.credentials(limit).await.map_err(failed)?,
             (None, Some(password)) => Credentials::new(password),
+            // A server accepts any password of a user who has none (nopass). It refuses it for every other user: without a login
+            // the connection would be another user's.
+            (None, None) if self.username.is_some() => Credentials::new(""),
             (None, None) => return Ok(None),
         };
         let username = credentials.username.or_else(|| self.username.clone());
