@@ -1,4 +1,4 @@
-//! What only Valkey 9 has: several databases, and slots that move as a whole.
+//! Features of Valkey 9 alone: several databases in a cluster, and slots that move as a whole.
 
 use redlock_core::LockManager;
 use redlock_tests::{RedisCluster, RedisServer, eventually};

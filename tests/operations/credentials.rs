@@ -223,8 +223,7 @@ async fn credentials_that_the_server_refuses_are_named() {
     assert!(matches!(reason, NodeError::Credentials(_)), "{reason:?}");
 }
 
-/// The URL of a node wins over the provider of all nodes.
-/// A connection that is not logged in belongs to the user `default`, who may have other rights.
+/// A connection without a login belongs to the user `default`, who may have other rights.
 #[tokio::test]
 async fn a_url_with_a_user_and_no_password_logs_this_user_in() {
     let server = RedisServer::start().await;
@@ -243,6 +242,7 @@ async fn a_url_with_a_user_and_no_password_logs_this_user_in() {
     assert!(matches!(error, NodeError::Credentials(_)), "{error}");
 }
 
+/// The URL of a node wins over the provider of all nodes.
 #[tokio::test]
 async fn a_url_with_a_password_does_not_ask_the_provider() {
     let server = RedisServer::options().password(OLD).start().await;

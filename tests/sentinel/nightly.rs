@@ -17,7 +17,7 @@ const CALLERS: usize = 8;
 /// The load before and after the failover.
 const AROUND: Duration = Duration::from_secs(2);
 
-/// What callers see that acquire locks all the time.
+/// The results of callers that acquire locks all the time.
 #[derive(Debug)]
 struct Seen {
     /// The number of grants that the new master does not know.

@@ -82,8 +82,8 @@ impl Recipient {
         *kind == expected && is_text(data.first(), channel)
     }
 
-    /// Returns whether a frame that is no push cannot be the reply. A server that confirms subscriptions by arrays, as in
-    /// RESP2, is asked for no other than the one that tests it.
+    /// Returns whether a frame that is no push cannot be the reply. If a server confirms the test subscription by an array, as in
+    /// RESP2, the node sends it no further subscription.
     fn is_shifted_by(&self, frame: &Value) -> bool {
         let array = match frame {
             Value::ServerError(_) => return false,
