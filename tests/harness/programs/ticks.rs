@@ -69,5 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         };
         println!("{tick} {outcome}");
     }
+    // A frozen server executes the clean-up of the last attempt later.
+    locks.shutdown().await;
     Ok(())
 }
