@@ -147,6 +147,7 @@ mod seeded;
 #[cfg(feature = "unstable-simulation")]
 #[doc(hidden)]
 pub mod simulation;
+mod store;
 mod telemetry;
 #[cfg(feature = "test-util")]
 pub mod test_util;
@@ -165,13 +166,13 @@ pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::{Dialect, HolderId, HolderIdError};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
-pub use node::memory::MemoryNode;
-#[cfg(feature = "postgres")]
-pub use node::postgres::postgres_schema;
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
 pub use request::lead::{LeadRequest, Leader};
 pub use request::scope::{Scoped, scope};
+pub use store::memory::MemoryNode;
+#[cfg(feature = "postgres")]
+pub use store::postgres::postgres_schema;
 
 /// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]

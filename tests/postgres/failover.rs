@@ -182,7 +182,7 @@ async fn a_promotion_is_no_longer_ago_than_the_server_can_know() {
     };
     let before = time().await;
     admin.batch_execute("checkpoint").await.unwrap();
-    let findings = include_str!("../../redlock-core/src/node/postgres/sql/findings.sql");
+    let findings = include_str!("../../redlock-core/src/store/postgres/sql/findings.sql");
     let row = admin.query_one(findings, &[&"locks"]).await.unwrap();
     let (ago, elapsed): (i64, i64) = (row.get("promoted_ago"), time().await - before);
     assert!(ago <= elapsed, "{ago} after {elapsed}");

@@ -211,7 +211,7 @@ async fn a_former_session_ends_behind_a_pooler_that_changes_the_name_of_the_appl
         from pg_stat_activity where application_name like 'redlock - 127.0.0.1:%'";
     let sessions = admin.query(sql, &[]).await.unwrap();
     assert!(!sessions.is_empty());
-    let end = include_str!("../../redlock-core/src/node/postgres/sql/end.sql");
+    let end = include_str!("../../redlock-core/src/store/postgres/sql/end.sql");
     for session in sessions {
         let (pid, began, role): (i32, i64, u32) = (session.get(0), session.get(1), session.get(2));
         eventually("the session ends", SOON, async || {

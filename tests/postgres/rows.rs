@@ -75,7 +75,7 @@ async fn a_clean_up_deletes_only_rows_that_nobody_has_used_for_a_day() {
         from (values ('unused', '', -25, -25), ('expired', 'token', -25, -25), ('held', 'token', 1, -25),
             ('recent', '', -23, -25), ('recent number', '', -25, -23)) as row (name, token, expires, number)";
     admin.batch_execute(rows).await.unwrap();
-    let sql = include_str!("../../redlock-core/src/node/postgres/sql/clean_up.sql");
+    let sql = include_str!("../../redlock-core/src/store/postgres/sql/clean_up.sql");
     let deleted = admin.query(&sql.replace("{table}", TABLE), &[]).await.unwrap();
     assert_eq!(deleted.len(), 2);
     let sql = "select name from locks.redlock_lease order by name";
@@ -145,7 +145,7 @@ async fn a_clean_up_delays_no_lock_and_ends_in_its_own_time() {
 async fn no_number_is_confirmed_after_the_end_of_the_lease() {
     let Some(server) = start().await else { return };
     let admin = server.admin().await;
-    let sql = include_str!("../../redlock-core/src/node/postgres/sql/confirm.sql");
+    let sql = include_str!("../../redlock-core/src/store/postgres/sql/confirm.sql");
     let sql = sql.replace("{table}", TABLE);
     for (rest, confirmed) in [("1 hour", 1), ("-1 ms", 0)] {
         let row = format!(

@@ -272,6 +272,6 @@ async fn a_process_of_another_role_is_not_the_former_session() {
     let config = format!("host=127.0.0.1 port={} user=app dbname=postgres", server.port());
     let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
     tokio::spawn(connection);
-    let end = include_str!("../../redlock-core/src/node/postgres/sql/end.sql");
+    let end = include_str!("../../redlock-core/src/store/postgres/sql/end.sql");
     assert!(client.query(end, &[&process, &1_i64, &role]).await.unwrap().is_empty());
 }

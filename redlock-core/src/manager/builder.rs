@@ -8,8 +8,8 @@ use super::config::{LockManagerConfig, NodeUrl};
 use crate::access::{Pem, ProviderFn, TlsOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
-use crate::node::memory::MemoryNode;
 use crate::node::{Node, Ordered};
+use crate::store::memory::MemoryNode;
 
 const EXPIRE: Duration = Duration::from_secs(30);
 /// The default with one node, where a late reply is better than none: no other node can decide.

@@ -22,12 +22,12 @@ use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::lease::LeaseKeeper;
 use crate::log_limit::LogLimit;
-use crate::node::memory::MemoryNode;
-#[cfg(feature = "redis")]
-use crate::node::redis::Endpoint;
 use crate::node::{LeaseRange, Node, NodeSettings, NodeStatus, StatusReceiver};
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
+use crate::store::memory::MemoryNode;
+#[cfg(feature = "redis")]
+use crate::store::redis::Endpoint;
 use crate::telemetry;
 
 const MAX_WAITERS: usize = 1000;

@@ -28,11 +28,11 @@ use crate::key::{KeyError, LockKey};
 use crate::lease::HoldState;
 use crate::lock::Keys;
 use crate::log_limit::LogLimit;
-use crate::node::memory::MemoryNode;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::{FairQueues, Queues};
 use crate::request::LockRequest;
 use crate::request::lead::LeadRequest;
+use crate::store::memory::MemoryNode;
 
 pub use builder::LockManagerBuilder;
 #[cfg(feature = "test-util")]

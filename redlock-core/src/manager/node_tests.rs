@@ -10,9 +10,9 @@ use super::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::lock::Dialect;
 use crate::node::deferring::DeferringNode;
-use crate::node::memory::MemoryNode;
 use crate::node::{Action, Fencing, Node, NodeStatus};
 use crate::request::scope::scope;
+use crate::store::memory::MemoryNode;
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -13,13 +13,13 @@ use crate::error::ConnectError;
 #[cfg(feature = "zookeeper")]
 use crate::node::Ordered;
 #[cfg(feature = "postgres")]
-use crate::node::postgres::{PostgresNode, PostgresUrl};
+use crate::store::postgres::{PostgresNode, PostgresUrl};
 #[cfg(feature = "redis")]
-use crate::node::redis::{
+use crate::store::redis::{
     CheckedLocks, Endpoint, RedisNode, RedisOptions, RedisUrl, ServerRegistry,
 };
 #[cfg(feature = "zookeeper")]
-use crate::node::zookeeper::{ZookeeperNode, ZookeeperUrl};
+use crate::store::zookeeper::{ZookeeperNode, ZookeeperUrl};
 
 #[cfg(feature = "redis")]
 const CLUSTER_REFRESH: Duration = Duration::from_secs(5);

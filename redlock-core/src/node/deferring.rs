@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
-use super::memory::MemoryNode;
 use super::{
     Action, Capabilities, Fencing, Node, NodeStatus, Notify, Op, Reply, ReplyFuture,
     StatusReceiver, StatusSender, Subscription,
 };
 use crate::lock::LockSpec;
+use crate::store::memory::MemoryNode;
 
 /// A node whose store executes operations when the test calls [`Sent::execute`], in any order.
 #[derive(Debug)]

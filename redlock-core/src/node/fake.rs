@@ -16,7 +16,7 @@ use super::{
 use crate::clock::fake::RuntimeClock;
 use crate::error::{NodeError, Vote};
 use crate::lock::{HolderId, LockSpec};
-use crate::node::memory::MemoryNode;
+use crate::store::memory::MemoryNode;
 
 /// A node that executes operations in order, like a server with the commands of one connection.
 pub(crate) struct FakeNode {

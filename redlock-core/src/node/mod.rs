@@ -243,22 +243,13 @@ mod capabilities;
 pub(crate) mod deferring;
 #[cfg(test)]
 pub(crate) mod fake;
-pub(crate) mod memory;
 mod op;
 mod ordered;
-#[cfg(feature = "postgres")]
-pub(crate) mod postgres;
 mod queue_op;
-#[cfg(feature = "redis")]
-pub(crate) mod redis;
 mod reply_future;
 mod settings;
 mod status;
 mod subscription;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-pub(crate) mod watch;
-#[cfg(feature = "zookeeper")]
-pub(crate) mod zookeeper;
 
 use std::fmt;
 use std::pin::Pin;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
-use crate::node::redis::Endpoint;
+use crate::store::redis::Endpoint;
 use crate::{ConnectError, LockManager, LockManagerBuilder};
 
-pub use crate::node::redis::{Dial, Dialing, Stream, scripts};
 pub use crate::seeded::{Seeded, seed};
+pub use crate::store::redis::{Dial, Dialing, Stream, scripts};
 
 /// Connects a manager to simulated servers.
 ///

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::TestClock;
 use crate::error::{NodeError, Vote};
-use crate::node::memory::MemoryNode;
 use crate::node::{
     Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
     ReplyFuture, StatusReceiver, StatusSender, Subscription, delegate,
 };
+use crate::store::memory::MemoryNode;
 
 /// A node in memory that fails, freezes, slows down or forgets when the test demands it.
 ///

@@ -28,7 +28,7 @@ const ACQUIRING: Duration = Duration::from_millis(2 * 50);
 /// make up for that.
 const ROUNDING: Duration = Duration::from_millis(5);
 
-/// The rule of `node/watch/wall_clock.rs`: a client finds a step that is larger than
+/// The rule of `store/kit/wall_clock.rs`: a client finds a step that is larger than
 /// `SMALLEST_STEP`, the mean of two round trips, and `DRIFT` millionths of the time between the two readings,
 /// all added.
 const SMALLEST_STEP: Duration = Duration::from_millis(50);

@@ -41,6 +41,14 @@ impl<'a> Graph<'a> {
         self.imports.len()
     }
 
+    /// Returns the path of the importing module and of the imported one, and the place of each import.
+    pub(crate) fn edges_by_path(&self) -> impl Iterator<Item = (&[String], &[String], String)> {
+        self.imports.iter().map(|((from, to), Import { line, path })| {
+            let (from, to) = (&self.tree.modules[*from], &self.tree.modules[*to]);
+            (&from.path[..], &to.path[..], format!("{}:{line}: {path}", from.file))
+        })
+    }
+
     /// Describes each group of modules that import each other, directly or through others of the group.
     pub(crate) fn circles(&self) -> Vec<String> {
         let reach: Vec<_> = (0..self.tree.modules.len()).map(|id| self.reachable(id)).collect();

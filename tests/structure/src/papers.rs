@@ -7,8 +7,13 @@ use std::path::Path;
 const PAPER: &str = "ARCHITECTURE.md";
 
 /// The folders that paths in the paper are relative to.
-const ROOTS: [&str; 5] =
-    ["", "redlock-core/src/", "redlock-core/src/node/redis/", "redlock-core/", "redlock-axum/src/"];
+const ROOTS: [&str; 5] = [
+    "",
+    "redlock-core/src/",
+    "redlock-core/src/store/redis/",
+    "redlock-core/",
+    "redlock-axum/src/",
+];
 
 /// The folders whose tests the paper names.
 const CODE: [&str; 4] = ["redlock-core", "redlock-macros", "redlock-axum", "tests"];

@@ -4,6 +4,7 @@ use crate::circles::Graph;
 use crate::code::SourceFile;
 use crate::tables::{differences, feature_rows, features, fields, names, options};
 use crate::tree::Tree;
+use crate::walls::Wall;
 use crate::{papers, patterns, types};
 
 /// The texts, each with a rule and its findings.
@@ -12,6 +13,8 @@ const ROWS: &str = include_str!("rows.txt");
 /// The code without which some rules report that they find nothing.
 const HOMES: &str = "@redlock-core/src/validity.rs\nconst A: T = from_millis(10) + s(604_800);\n\
                      @redlock-core/src/options/table.rs\nfn max_hold() {}\n";
+
+const WALL: Wall = Wall { room: "store", shared: &["kit"], below: &["node"], above: &["manager"] };
 
 #[test]
 fn each_rule_finds_what_breaks_it_and_nothing_else() {
@@ -28,6 +31,10 @@ fn each_rule_finds_what_breaks_it_and_nothing_else() {
                 text.lines().filter(|code| circle_by(code).is_empty()).map(str::to_owned).collect()
             }
             "no_imports" => text.lines().flat_map(circle_by).collect(),
+            "walls" => {
+                let tree = tree(&files(&text));
+                WALL.check(&Graph::of(&tree))
+            }
             "types" => types::check(&sources(&text)),
             "patterns" => patterns::check(&sources(&format!("{HOMES}{text}"))),
             "mains" => patterns::mains("a.md", &text),

@@ -6,13 +6,13 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 #[cfg(feature = "postgres")]
-use crate::node::postgres::PostgresUrl;
+use crate::store::postgres::PostgresUrl;
 #[cfg(feature = "redis")]
-use crate::node::redis::RedisUrl;
+use crate::store::redis::RedisUrl;
 #[cfg(all(feature = "redis", feature = "tls"))]
-use crate::node::redis::Servers;
+use crate::store::redis::Servers;
 #[cfg(feature = "zookeeper")]
-use crate::node::zookeeper::ZookeeperUrl;
+use crate::store::zookeeper::ZookeeperUrl;
 
 /// The URL of a node, as [`LockManagerBuilder::url`](crate::LockManagerBuilder::url) takes it. It is made from a text
 /// by `From`, and is not checked before it is used.

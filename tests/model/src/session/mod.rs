@@ -49,7 +49,7 @@ mod step;
 
 #[cfg(test)]
 #[expect(dead_code, reason = "the library needs more of it than the model")]
-#[path = "../../../../redlock-core/src/node/zookeeper/evidence.rs"]
+#[path = "../../../../redlock-core/src/store/zookeeper/evidence.rs"]
 mod library;
 
 pub use action::Action;

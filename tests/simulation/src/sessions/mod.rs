@@ -10,7 +10,7 @@ mod node;
 mod plan;
 mod run;
 
-#[path = "../../../../redlock-core/src/node/zookeeper/evidence.rs"]
+#[path = "../../../../redlock-core/src/store/zookeeper/evidence.rs"]
 mod evidence;
 
 use plan::Weakness;

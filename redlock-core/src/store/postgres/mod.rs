@@ -1,0 +1,159 @@
+//! A node over a PostgreSQL server: each lock is a row of a table.
+//!
+//! * [`url`]: reads the URL of a node.
+//! * [`sql`]: the statements.
+//! * [`schema`]: the table, and the checks before its first use.
+//! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
+//! * [`slot`]: keeps one connection.
+//! * [`connect`]: makes a connection.
+//! * [`pooler`]: recognises a pooler in transaction mode.
+//! * [`socket`]: the socket of a connection, with TLS or without.
+//! * [`session`]: executes statements over a connection.
+//! * [`link`]: drives a connection.
+//! * [`channels`]: the channels on which releases are notified.
+//! * [`unsettled`]: acquisitions behind a pooler that have no reply.
+
+mod channels;
+#[cfg(test)]
+mod channels_tests;
+mod connect;
+mod error;
+mod link;
+#[cfg(test)]
+mod link_tests;
+#[cfg(test)]
+mod played_server;
+mod pooler;
+mod schema;
+mod session;
+mod shared;
+#[cfg(test)]
+mod shared_tests;
+mod slot;
+mod socket;
+mod sql;
+#[cfg(feature = "tls")]
+mod tls;
+mod unsettled;
+mod url;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::error::{NodeError, Vote};
+use crate::lock::LockSpec;
+use crate::node::{
+    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, ReplyFuture,
+    Silence, StatusReceiver, StatusSender, Subscription,
+};
+
+pub use schema::postgres_schema;
+pub(crate) use url::PostgresUrl;
+
+use shared::SharedState;
+
+/// A node over a PostgreSQL server, or over a primary server with its standbys.
+pub(crate) struct PostgresNode {
+    name: Arc<str>,
+    url: PostgresUrl,
+    status: StatusSender,
+    /// The state, and the tasks, which end when the node is dropped.
+    started: OnceLock<(Arc<SharedState>, Vec<AbortOnDropHandle<()>>)>,
+}
+
+impl PostgresNode {
+    /// Creates a node that is not started yet: every operation fails.
+    pub(crate) fn new(url: PostgresUrl) -> Self {
+        Self {
+            name: url.name().into(),
+            url,
+            status: StatusSender::new(NodeStatus::Connecting),
+            started: OnceLock::new(),
+        }
+    }
+
+    fn shared(&self) -> Option<&Arc<SharedState>> {
+        self.started.get().map(|(shared, _)| shared)
+    }
+}
+
+impl Node for PostgresNode {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // A pooler may lead to another server without the end of a connection.
+        let restart_guard = !self.url.has_pooler;
+        Capabilities { fencing: Fencing::Quorum, restart_guard, ..Capabilities::default() }
+    }
+
+    fn store_id(&self) -> Option<Arc<str>> {
+        self.shared()?.store_id.get().cloned()
+    }
+
+    fn product(&self) -> Option<&'static str> {
+        Some("PostgreSQL")
+    }
+
+    fn start(&self, runtime: &Handle, settings: &NodeSettings) {
+        self.started.get_or_init(|| {
+            let (name, status) = (Arc::clone(&self.name), self.status.clone());
+            SharedState::start(name, self.url.clone(), settings.clone(), status, runtime)
+        });
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        let not_started = || NodeError::NotConnected("the node was not started".into());
+        let shared = self.shared().ok_or_else(not_started);
+        match shared.and_then(|shared| shared.check(&op).map(|_| Arc::clone(shared))) {
+            Ok(shared) => ReplyFuture::new(shared.execute(op)),
+            Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
+        }
+    }
+
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
+        match self.shared() {
+            Some(shared) => shared.channels.subscribe(channels::channel(spec.name()), notify),
+            None => Subscription::new(|| {}),
+        }
+    }
+
+    fn reconnect(&self, spec: &LockSpec) -> Reconnection {
+        let (shared, spec) = (self.shared().cloned(), spec.clone());
+        Box::pin(async move {
+            match shared {
+                Some(shared) => shared.slot(spec.name()).reconnect().await,
+                None => false,
+            }
+        })
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn is_granting(&self) -> bool {
+        self.shared().is_some_and(|shared| shared.gate.check_grants().is_ok())
+    }
+
+    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        match self.shared() {
+            Some(shared) => shared.silence(limit, waited),
+            None => Silence::Silent(waited),
+        }
+    }
+}
+
+impl fmt::Debug for PostgresNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresNode")
+            .field("name", &self.name)
+            .field("status", &self.status.subscribe().get())
+            .finish_non_exhaustive()
+    }
+}

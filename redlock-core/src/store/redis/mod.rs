@@ -1,0 +1,285 @@
+//! A node of Redis or Valkey servers: one server, a Sentinel group, or a Redis Cluster.
+//!
+//! * [`shared`]: the state that operations and tasks of a node share.
+//! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
+//! * [`pending`]: the servers that may still execute an operation, which a release must follow.
+//! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.
+//! * [`channel`], [`subscriptions`]: the channels on which releases are published.
+//! * [`map`]: which server owns which slot.
+//! * [`server`]: one server with its connection.
+//! * [`link`]: one connection, which pairs commands and replies.
+
+mod channel;
+mod encode;
+mod error;
+mod fair;
+mod fencing;
+#[cfg(test)]
+mod label_tests;
+mod link;
+mod map;
+#[cfg(test)]
+mod node_tests;
+mod operation;
+#[cfg(test)]
+mod order_tests;
+mod pending;
+#[cfg(test)]
+mod played_node;
+mod repeat;
+#[cfg(test)]
+mod repeat_tests;
+mod reply;
+mod script;
+mod sentinel;
+mod server;
+mod shared;
+#[cfg(test)]
+mod subscription_tests;
+mod subscriptions;
+mod url;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::error::{InvalidOption, NodeError, Vote};
+use crate::key::LockKey;
+use crate::lock::LockSpec;
+use crate::log_limit::LogLimit;
+use crate::node::{
+    Capabilities, Node, NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    Reconnection, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+};
+
+#[cfg(feature = "unstable-simulation")]
+pub use link::dial::{Dial, Dialing, Stream};
+pub(crate) use link::open::Endpoint;
+pub(crate) use server::ServerRegistry;
+pub(crate) use server::rights::CheckedLocks;
+pub(crate) use url::{RedisUrl, Servers};
+
+use fencing::{hash_tag, slot};
+#[cfg(feature = "unstable-simulation")]
+use script::Script;
+use server::{Server, ServerSettings};
+use shared::Shared;
+
+/// A node of Redis or Valkey servers.
+pub(crate) struct RedisNode {
+    name: Arc<str>,
+    options: Mutex<Option<RedisOptions>>,
+    is_cluster: bool,
+    status: StatusSender,
+    started: OnceLock<Arc<Shared>>,
+    /// The task that keeps the map up to date. It ends when the node is dropped.
+    resolver: OnceLock<AbortOnDropHandle<()>>,
+}
+
+/// The options of a node, apart from those of [every node](NodeSettings).
+pub(crate) struct RedisOptions {
+    pub(crate) url: RedisUrl,
+    /// The endpoint, if the URL is that of one server.
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) registry: Arc<ServerRegistry>,
+    pub(crate) locks: CheckedLocks,
+    /// The time between two readings of the slots of a cluster.
+    pub(crate) cluster_refresh: Duration,
+    /// Whether the manager has no other node.
+    pub(crate) is_only_node: bool,
+}
+
+impl RedisNode {
+    /// Creates a node that is not started yet: every operation fails.
+    pub(crate) fn new(options: RedisOptions) -> Self {
+        Self {
+            name: options.url.name().into(),
+            is_cluster: matches!(options.url.servers, Servers::Cluster { .. }),
+            options: Mutex::new(Some(options)),
+            status: StatusSender::new(NodeStatus::Connecting),
+            started: OnceLock::new(),
+            resolver: OnceLock::new(),
+        }
+    }
+
+    fn started(&self) -> Result<&Arc<Shared>, NodeError> {
+        self.started.get().ok_or_else(|| NodeError::NotConnected("the node was not started".into()))
+    }
+
+    fn subscribe_to(
+        &self,
+        spec: &LockSpec,
+        channel: &Arc<str>,
+        is_shared: bool,
+        notify: Notify,
+    ) -> Subscription {
+        let Ok(shared) = self.started() else { return Subscription::new(|| {}) };
+        let slot = shared.map.slot(spec.name());
+        shared.subscriptions.subscribe(channel, slot, is_shared, notify)
+    }
+}
+
+impl Node for RedisNode {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { restart_guard: true, ..Capabilities::of_library() }
+    }
+
+    fn product(&self) -> Option<&'static str> {
+        Some("Redis")
+    }
+
+    /// A `{` that begins no hash tag leaves no name for the fencing counter, or for the fair queue, in the slot of its lock.
+    fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption> {
+        if !prefix.contains('{') || hash_tag(prefix).is_some() {
+            return Ok(());
+        }
+        let allowed = format!(
+            "without `{{`, or with a hash tag such as `{{locks}}:`, for fenced and fair locks on the Redis node {}",
+            self.name
+        );
+        Err(InvalidOption::new("prefix", format!("{prefix:?}"), allowed))
+    }
+
+    /// A script may use keys of one slot only.
+    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
+        let Some((first, rest)) = keys.split_first().filter(|_| self.is_cluster) else {
+            return Ok(());
+        };
+        let other = rest.iter().find(|other| slot(other.name()) != slot(first.name()));
+        other.map_or(Ok(()), |other| {
+            let allowed = format!(
+                "in one slot of the Redis Cluster {}; a common hash tag puts them there, as in {{tag}}:{first} and \
+                 {{tag}}:{other} (in a template: {{{{tag}}}}), or in the prefix of the manager",
+                self.name
+            );
+            Err(InvalidOption::new("keys", format!("{first:?} and {other:?}"), allowed))
+        })
+    }
+
+    fn start(&self, runtime: &Handle, settings: &NodeSettings) {
+        let Some(options) = self.options.lock().take() else { return };
+        let RedisOptions { url, endpoint, registry, locks, cluster_refresh, is_only_node } =
+            options;
+        if self.is_cluster {
+            tracing::info!(
+                node = %self.name,
+                "a Redis Cluster locks several keys at once only in one slot: give the keys of a set a common hash tag, \
+                 as in {{shop}}:sku:7 (in a template: {{{{shop}}}}), or the manager a prefix with one"
+            );
+        }
+        let settings = ServerSettings {
+            voter: Arc::clone(&self.name),
+            node: settings.clone(),
+            log_limit: LogLimit::new(Arc::clone(&settings.clock)),
+            registry,
+            locks,
+            refresh: cluster_refresh,
+            in_slices: is_only_node && !self.is_cluster,
+        };
+        let shared = Shared::new(url, settings, self.status.clone(), runtime);
+        let shared = self.started.get_or_init(|| shared);
+        if let Some(resolver) = shared.map.start(endpoint) {
+            self.resolver.get_or_init(|| resolver);
+        }
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        match self.started() {
+            Ok(shared) => shared.call(op),
+            Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
+        }
+    }
+
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
+        let is_shared = spec.mode().is_shared();
+        self.subscribe_to(spec, &channel::of(spec), is_shared, notify)
+    }
+
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        self.subscribe_to(spec, &channel::of_turns(spec), true, Arc::new(|| {}))
+    }
+
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        match self.started() {
+            Ok(shared) => Box::pin(Arc::clone(shared).queue(op)),
+            Err(reason) => Box::pin(std::future::ready(Err(reason))),
+        }
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.subscribe_to(spec, &fair::channel(spec, process), false, notify)
+    }
+
+    /// Another server may own the slot by the end of an attempt to connect. The caller then waits for that server.
+    fn reconnect(&self, spec: &LockSpec) -> Reconnection {
+        let (shared, spec) = (self.started().cloned(), spec.clone());
+        Box::pin(async move {
+            let Ok(shared) = shared else { return false };
+            let mut tried: Option<Arc<Server>> = None;
+            while let Ok(owner) = shared.map.owner(spec.name())
+                && !tried.is_some_and(|tried| Arc::ptr_eq(&tried, &owner))
+            {
+                if owner.reconnect().await {
+                    return true;
+                }
+                tried = Some(owner);
+            }
+            false
+        })
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    /// A cluster grants locks as long as one of its masters does.
+    fn is_granting(&self) -> bool {
+        let is_open = |server: &Arc<Server>| server.gate.check_grants().is_ok();
+        self.started().is_ok_and(|shared| shared.map.masters().iter().any(is_open))
+    }
+
+    /// A caller of a cluster waits for one master, and this method does not know for which. So the node is silent for a
+    /// caller that has waited for `limit` while any master owes a reply and is silent. The operations on a server whose
+    /// connection is down have failed, or fail at their next poll.
+    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        let Ok(shared) = self.started() else { return Silence::Silent(waited) };
+        let servers = shared.map.all();
+        let rest = if self.is_cluster { limit.saturating_sub(waited) } else { Duration::ZERO };
+        let mut again = None;
+        for connection in servers.iter().filter_map(|server| server.connection().ok()) {
+            let next = match connection.link.silence(limit) {
+                Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
+                Silence::Silent(_) => rest,
+                Silence::CheckAgainAfter(time) => time,
+            };
+            again = Some(again.map_or(next, |again| next.min(again)));
+        }
+        match again {
+            Some(again) => Silence::CheckAgainAfter(again),
+            None => Silence::Silent(waited),
+        }
+    }
+}
+
+/// Returns the name and the source of each script.
+#[cfg(feature = "unstable-simulation")]
+pub fn scripts() -> impl Iterator<Item = (String, &'static str)> {
+    Script::ALL.into_iter().map(|script| (script.name().to_owned(), script.source()))
+}
+
+impl fmt::Debug for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisNode")
+            .field("name", &self.name)
+            .field("status", &self.status.subscribe().get())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,224 @@
+//! One connection to a server.
+
+use std::time::Duration;
+
+use bb8_redis::redis::{FromRedisValue, RedisError};
+use futures_util::future::try_join_all;
+use tokio::time::sleep;
+
+use super::identity::Identity;
+use crate::node::Silence;
+use crate::store::redis::encode;
+use crate::store::redis::link::Link;
+use crate::store::redis::script::Script;
+
+/// One connection to a server, shared by all callers. It belongs to one incarnation of the server, and ends
+/// with it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) link: Link,
+    /// The SHA-1 sums by which the server knows the scripts.
+    pub(super) shas: Vec<String>,
+    pub(super) identity: Identity,
+    /// Whether other commands may follow a subscription, see [`Link::takes_subscriptions`].
+    pub(crate) takes_subscriptions: bool,
+}
+
+impl Connection {
+    /// Ends the connection when the server has been silent for `limit`, and then completes. A device on the
+    /// way may accept the commands without delivering them, and TCP does not notice that.
+    ///
+    /// The server may still execute commands that were sent before. Their clean-up follows them on the same
+    /// connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned attempt
+    /// leaves nothing behind).
+    pub(super) async fn end_when_silent_for(&self, limit: Duration) {
+        while let Silence::CheckAgainAfter(pause) = self.link.silence(limit) {
+            sleep(pause).await;
+        }
+        self.link.end(&format!("no reply for {limit:?}"));
+    }
+
+    /// Returns the SHA-1 sum by which the server knows a script.
+    pub(crate) fn sha(&self, script: Script) -> &str {
+        // `load_scripts` has loaded all scripts in this order.
+        &self.shas[script as usize]
+    }
+}
+
+/// Loads all scripts over a new link, and returns their SHA-1 sums.
+pub(super) async fn load_scripts(link: &Link) -> Result<Vec<String>, RedisError> {
+    let loads = Script::ALL.map(|script| async move {
+        Ok(String::from_redis_value(link.send(&encode::load(script)).await?)?)
+    });
+    try_join_all(loads).await
+}
+
+#[cfg(test)]
+impl Connection {
+    /// [Sends](Link::send) a command.
+    pub(crate) fn send(
+        &self,
+        command: &bb8_redis::redis::Cmd,
+    ) -> impl Future<Output = Result<bb8_redis::redis::Value, RedisError>> + use<'_> {
+        self.link.send(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::played_server::{played_connection, serve};
+    use super::*;
+
+    /// The peer of the connection is gone, but the connection does not break.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (connection, _server) = played_connection();
+        let connection = Arc::new(connection);
+        let ask = || {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
+        };
+        let before = ask();
+        let silent = tokio::time::timeout(LIMIT / 2, connection.end_when_silent_for(LIMIT)).await;
+        assert!(silent.is_err() && connection.link.is_alive(), "the connection ended too soon");
+        tokio::time::timeout(LIMIT, connection.end_when_silent_for(LIMIT)).await.unwrap();
+        assert!(!connection.link.is_alive());
+        let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
+        let (before, after) = tokio::time::timeout(LIMIT, ended).await.unwrap();
+        assert!(before.unwrap_err().is_io_error());
+        assert!(after.unwrap_err().is_io_error());
+    }
+
+    /// The reply to an earlier command says nothing about the later ones.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (connection, mut server) = played_connection();
+        let ping = bb8_redis::redis::cmd("PING");
+        let (mut first, mut second) =
+            (Box::pin(connection.send(&ping)), Box::pin(connection.send(&ping)));
+        let probe = async {
+            futures_util::join!(&mut first, async {
+                assert!(futures_util::poll!(&mut second).is_pending());
+                serve(&mut server, "PING", "+PONG\r\n", || {}).await;
+            })
+        };
+        probe.await.0.unwrap();
+        let noticed = tokio::time::timeout(3 * LIMIT, connection.end_when_silent_for(LIMIT));
+        noticed.await.unwrap();
+        assert!(!connection.link.is_alive());
+        assert!(second.await.unwrap_err().is_io_error());
+    }
+
+    /// Late replies delay only the time at which the server counts as silent.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_after_a_late_reply_is_noticed() {
+        const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+        let (connection, mut server) = played_connection();
+        let ping = bb8_redis::redis::cmd("PING");
+        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(connection.send(&ping))).collect();
+        for caller in &mut callers {
+            assert!(futures_util::poll!(caller).is_pending());
+        }
+        let replies = async {
+            let mut begun = [0; 4096];
+            assert!(server.read(&mut begun).await.unwrap() > 0);
+            // After each reply, a caller that still waits checks the silence of the server.
+            for _ in 0..2 {
+                server.write_all(b"+PONG\r\n").await.unwrap();
+                // The connection reads the reply.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                while !connection.link.silence(NODE_TIMEOUT).is_silent() {
+                    tokio::time::sleep(NODE_TIMEOUT).await;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = connection.end_when_silent_for(Duration::from_secs(60)) => unreachable!(),
+            noticed = tokio::time::timeout(8 * NODE_TIMEOUT, replies) => noticed.unwrap(),
+        }
+    }
+
+    /// A caller may poll its acquisition once and not again. The reply arrives all the same.
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_no_task_reads_does_not_end_the_connection() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (connection, mut server) = played_connection();
+        let ping = bb8_redis::redis::cmd("PING");
+        let mut parked = Box::pin(connection.send(&ping));
+        assert!(futures_util::poll!(&mut parked).is_pending());
+        let answer = async {
+            loop {
+                serve(&mut server, "", "+PONG\r\n", || {}).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = connection.end_when_silent_for(LIMIT) => panic!("the server has replied"),
+            () = answer => unreachable!(),
+            () = tokio::time::sleep(10 * LIMIT) => {}
+        }
+        assert!(connection.link.is_alive());
+        parked.await.unwrap();
+    }
+
+    /// The clean-up uses the next connection, and does not wait until the commands of this one have
+    /// arrived (an abandoned attempt leaves nothing behind). Commands that were already sent may
+    /// still be delivered.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_sent_on_a_connection_after_its_end() {
+        let (connection, mut server) = played_connection();
+        let sent = bb8_redis::redis::cmd("PING");
+        let mut before = Box::pin(connection.send(&sent));
+        assert!(futures_util::poll!(&mut before).is_pending());
+        // The driver, which runs in another task, has sent the command.
+        let mut arrived = vec![0; sent.get_packed_command().len()];
+        server.read_exact(&mut arrived).await.unwrap();
+        connection.link.end("the test ends it");
+        let late = bb8_redis::redis::cmd("SET");
+        for _ in 0..1000 {
+            assert!(connection.send(&late).await.unwrap_err().is_io_error());
+            tokio::task::yield_now().await;
+        }
+        assert!(before.await.unwrap_err().is_io_error());
+        drop(connection);
+        let mut rest = String::new();
+        server.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "");
+    }
+
+    /// If the command stayed pending, a release that is sent at that moment would never be
+    /// repeated.
+    #[tokio::test(start_paused = true)]
+    async fn pending_commands_end_with_their_connection() {
+        let (connection, _server) = played_connection();
+        let connection = Arc::new(connection);
+        let waiting = {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
+        };
+        // The command is sent, and its caller waits for the reply.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        connection.link.end("the server closed the connection");
+        let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+        assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
+    }
+
+    /// After a failover, the name of the server may resolve to the new master. Otherwise each command would be refused.
+    #[tokio::test]
+    async fn the_connection_to_a_demoted_server_ends() {
+        let (connection, mut server) = played_connection();
+        let set = bb8_redis::redis::cmd("SET");
+        let refuse = serve(&mut server, "SET", "-READONLY You can't write.\r\n", || {});
+        let (reply, ()) = tokio::join!(connection.send(&set), refuse);
+        assert!(reply.is_err());
+        assert!(connection.link.ended().await.contains("READONLY"));
+        assert!(connection.send(&set).await.unwrap_err().is_io_error());
+    }
+}

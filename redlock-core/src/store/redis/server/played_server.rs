@@ -1,0 +1,40 @@
+//! Connections whose server is played by the test.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::connection::Connection;
+use super::identity::Identity;
+use crate::store::redis::link::socket::Socket;
+use crate::store::redis::link::{Event, Link};
+use crate::store::redis::script::Script;
+
+/// Returns a connection that reads in slices, and the end of its server, which the test plays. The names of the scripts
+/// serve as their digests.
+pub(crate) fn played_connection() -> (Connection, DuplexStream) {
+    played_connection_with(|_| {})
+}
+
+/// As [`played_connection`], with a function that receives the events.
+pub(crate) fn played_connection_with(
+    on_event: impl Fn(Event) + Send + Sync + 'static,
+) -> (Connection, DuplexStream) {
+    let (client, server) = tokio::io::duplex(4096);
+    let link = Link::start(Socket::played(client), true, on_event);
+    let shas = Script::ALL.map(|script| script.name().to_owned()).into();
+    (Connection { link, shas, identity: Identity::default(), takes_subscriptions: true }, server)
+}
+
+/// Reads the next command, which must contain `word`, then calls `meanwhile` and sends `reply`.
+pub(crate) async fn serve(
+    server: &mut DuplexStream,
+    word: &str,
+    reply: &str,
+    meanwhile: impl Fn(),
+) {
+    let mut buffer = [0; 4096];
+    let count = server.read(&mut buffer).await.unwrap();
+    let command = String::from_utf8_lossy(&buffer[..count]);
+    assert!(command.contains(word), "{command}");
+    meanwhile();
+    server.write_all(reply.as_bytes()).await.unwrap();
+}

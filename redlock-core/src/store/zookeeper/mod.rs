@@ -1,0 +1,160 @@
+//! A node over a ZooKeeper ensemble: the lock recipe of Curator's `InterProcessMutex`, whose locks end with a session.
+//!
+//! ZooKeeper calls its data nodes znodes. A lock is a folder of ephemeral znodes with numbers: the first one holds the lock, and
+//! the others wait.
+//!
+//! * [`url`]: reads the URL of a node.
+//! * [`path`]: the paths of locks, and the names of their znodes.
+//! * [`locks`]: the locks of a node; from an operation to its requests, and from their replies to the vote.
+//! * [`places`]: the places of this process in the queues of the locks that it waits for.
+//! * [`znodes`]: makes, lists and removes znodes.
+//! * [`session`]: keeps the session with the ensemble.
+//! * [`evidence`]: the evidence that a session is alive.
+//! * [`connect`]: makes a connection.
+//! * [`requests`]: the requests, their replies, and the errors of the servers.
+//! * [`jute`]: the encoding of the protocol.
+
+mod connect;
+mod evidence;
+mod frames;
+mod jute;
+mod link;
+#[cfg(test)]
+mod link_tests;
+mod locks;
+mod path;
+mod places;
+#[cfg(test)]
+mod played_server;
+mod requests;
+mod session;
+#[cfg(test)]
+mod session_tests;
+mod url;
+mod znodes;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::error::{NodeError, Vote};
+use crate::lock::LockSpec;
+use crate::node::{
+    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, ReplyFuture,
+    Silence, StatusReceiver, StatusSender, Subscription,
+};
+
+pub(crate) use url::ZookeeperUrl;
+
+use locks::ZookeeperLocks;
+use session::ZookeeperSession;
+use znodes::Znodes;
+
+/// A node over a ZooKeeper ensemble.
+pub(crate) struct ZookeeperNode {
+    name: Arc<str>,
+    url: Mutex<Option<ZookeeperUrl>>,
+    longest_lease: Duration,
+    status: StatusSender,
+    started: OnceLock<Arc<ZookeeperLocks>>,
+}
+
+impl ZookeeperNode {
+    /// Creates a node that is not started yet: every operation fails.
+    pub(crate) fn new(url: ZookeeperUrl) -> Self {
+        Self {
+            name: url.name().into(),
+            longest_lease: url.longest_lease(),
+            url: Mutex::new(Some(url)),
+            status: StatusSender::new(NodeStatus::Connecting),
+            started: OnceLock::new(),
+        }
+    }
+}
+
+impl Node for ZookeeperNode {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            longest_lease: self.longest_lease,
+            fencing: Fencing::Alone,
+            min_hold: false,
+            only_node: true,
+            ordered: false,
+            ..Capabilities::default()
+        }
+    }
+
+    fn product(&self) -> Option<&'static str> {
+        Some("ZooKeeper")
+    }
+
+    fn start(&self, runtime: &Handle, settings: &NodeSettings) {
+        let Some(url) = self.url.lock().take() else { return };
+        let (name, status) = (Arc::clone(&self.name), self.status.clone());
+        let chroot = url.chroot.clone();
+        let session = ZookeeperSession::start(name, url, settings.clone(), status, runtime);
+        self.started.get_or_init(|| ZookeeperLocks::new(Znodes::new(session, &chroot, runtime)));
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        let not_started = || NodeError::NotConnected("the node was not started".into());
+        let locks = self.started.get().ok_or_else(not_started);
+        match locks.and_then(|locks| locks.znodes.session.number().map(|_| Arc::clone(locks))) {
+            Ok(locks) => ReplyFuture::new(locks.execute(op)),
+            Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
+        }
+    }
+
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
+        match self.started.get() {
+            Some(locks) => locks.places.subscribe(spec.name(), notify),
+            None => Subscription::new(|| {}),
+        }
+    }
+
+    fn reconnect(&self, _: &LockSpec) -> Reconnection {
+        let locks = self.started.get().cloned();
+        Box::pin(async move {
+            match locks {
+                Some(locks) => locks.znodes.session.reconnect().await,
+                None => false,
+            }
+        })
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        match self.started.get() {
+            Some(locks) => locks.znodes.session.silence(limit),
+            None => Silence::Silent(waited),
+        }
+    }
+}
+
+/// Ends the session, and with it the locks. Without a connection, they last until the session timeout is over.
+impl Drop for ZookeeperNode {
+    fn drop(&mut self) {
+        if let Some(locks) = self.started.get() {
+            locks.znodes.session.closing.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for ZookeeperNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZookeeperNode")
+            .field("name", &self.name)
+            .field("status", &self.status.subscribe().get())
+            .finish_non_exhaustive()
+    }
+}
