@@ -55,6 +55,7 @@ impl<W: Wrapper> HttpBody for Wrapped<W> {
     }
 }
 
+/// Lets the wrapper take the rest of the body: a request's unread part, or the rest of a refused upload.
 impl<W: Wrapper> Drop for Wrapped<W> {
     fn drop(&mut self) {
         self.wrapper.dropped(&mut self.body);

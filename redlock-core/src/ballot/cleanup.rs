@@ -186,6 +186,7 @@ impl Unconfirmed {
     }
 }
 
+/// Logs that a release was abandoned.
 impl Drop for Unconfirmed {
     fn drop(&mut self) {
         if !self.has_ended {

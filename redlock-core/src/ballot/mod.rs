@@ -5,6 +5,38 @@
 //! nodes are asked at once instead of one after another, the round ends with the vote that decides it, and
 //! every attempt has its own token. This module knows nothing about Redis and nothing about the kinds of
 //! locks.
+//!
+//! # Invariants
+//!
+//! **Only the owner releases.** A release compares the token and deletes, in one step. The release of an expired holder
+//! never removes the lock of the next holder, and reports `Expired`.
+//!
+//! Tests that fail without it, among others: `a_late_release_returns_expired_and_keeps_the_next_holders_lock`,
+//! `a_release_never_removes_the_lock_of_the_next_holder`.
+//!
+//! **A fresh token for every attempt.** A token is never used for a second attempt: a late grant of the first would
+//! count for the second.
+//!
+//! Tests that fail without it, among others: `an_attempt_has_a_token_of_its_own`, `no_two_tokens_are_the_same`,
+//! `fresh_tokens_and_compare_and_delete_are_needed_when_clients_retry`.
+//!
+//! **Decide at quorum.** The quorum counts the configured nodes. A ballot grants at N/2 + 1 grants, and refuses when a
+//! quorum is impossible. Refusals that name different holders do not decide: the votes may be split. A slow node delays
+//! a caller only where its vote decides. There are two cases: no holder has a quorum by the other votes; or only
+//! refusals, failures and foreign keys together prevent the quorum.
+//!
+//! Tests that fail without it, among others: `a_quorum_grants_without_waiting_for_the_others`,
+//! `a_quorum_refuses_without_waiting_for_the_others`, `a_ballot_of_any_size_grants_only_with_a_majority`,
+//! `refusals_because_of_different_holders_wait_for_the_other_votes`, `a_node_that_does_not_reply_counts_as_failed`.
+//!
+//! **An abandoned attempt leaves nothing behind.** Clean-up is armed before the first byte is sent, and covers every
+//! node that was asked. It uses the connection of the acquisition, because a second connection may overtake it.
+//!
+//! Tests that fail without it, among others: `an_attempt_that_is_dropped_at_any_poll_leaves_nothing_behind`,
+//! `a_clean_up_does_not_overtake_the_command_of_a_task_without_budget`,
+//! `a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner`,
+//! `a_set_that_arrives_after_its_attempt_was_abandoned_leaves_no_key`, `tests/cluster/links.rs`,
+//! `tests/locks/cancellation.rs`.
 
 mod acquire;
 pub(crate) mod attempt;

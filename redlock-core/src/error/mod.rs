@@ -1,4 +1,13 @@
 //! The error types, one file per stage, and their text for the operator.
+//!
+//! # Invariants
+//!
+//! **Contended, unavailable, misconfigured, invalid are four different errors.** Each error of a ballot has the vote of
+//! each node. Split votes are a fifth one: nobody has the lock.
+//!
+//! Tests that fail without it, among others: `held_and_unavailable_are_distinguished`,
+//! `silent_nodes_cost_the_timeout_and_no_more`, `a_refusal_reports_the_remaining_lease_and_each_vote`,
+//! `without_a_quorum_the_error_has_the_reason_of_each_node`, `redlock-axum/tests/rejection.rs`.
 
 mod acquire;
 mod config;

@@ -1,4 +1,11 @@
 //! Lock keys ([`LockKey`]), the escaping of values ([`KeyPart`]), and key templates ([`KeyTemplate`]).
+//!
+//! # Invariants
+//!
+//! **Different values, different keys; one resource, one key.** Values in a template are escaped; typed values have one
+//! form.
+//!
+//! Tests that fail without it, among others: `redlock-core/tests/keys`, `a_long_key_keeps_its_head_and_stays_distinct`.
 
 mod builder;
 mod error;

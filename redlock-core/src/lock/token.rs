@@ -1,4 +1,13 @@
 //! The token that proves the ownership of a lock.
+//!
+//! # Invariants
+//!
+//! **Secrets stay in.** No password, token or full key in an HTTP response. No password or token in logs, `Debug` or
+//! errors. The last step of `tests/run.sh` searches all output for them.
+//!
+//! Tests that fail without it, among others: `the_debug_output_does_not_contain_the_token`,
+//! `neither_key_nor_nodes_are_in_a_response`, `a_lock_never_prints_its_token_or_the_password`,
+//! `a_response_contains_no_key_node_or_secret`.
 
 use std::fmt;
 

@@ -53,6 +53,7 @@ impl<N: Node> Ordered<N> {
     }
 }
 
+/// Removes the operation from the list for which later releases wait.
 impl Drop for PendingOp {
     fn drop(&mut self) {
         let mut pending_ops = self.pending_ops.lock();

@@ -10,6 +10,13 @@
 //!
 //! Each caller has a [`Place`], which returns [the next step](Step) until the caller has the lock or gives up. Other callers
 //! read its `Waiter`, in the `KeyQueue` of one key.
+//!
+//! # Invariants
+//!
+//! **Order is not safety.** Fairness decides which caller asks first. The votes decide who holds the lock.
+//!
+//! Tests that fail without it, among others: `a_denied_lock_is_not_handed_over`,
+//! `a_lock_that_the_nodes_deny_during_a_hand_over_has_no_new_holder`, `tests/simulation`, `tests/faults/storm.rs`.
 
 mod backoff;
 mod fair;

@@ -1,6 +1,6 @@
 //! The next step of a waiter, and the choice of its pauses.
 //!
-//! `ARCHITECTURE.md` has a picture of the states of a waiter, and the table of their transitions.
+//! The module `waiter` has a picture of the states of a waiter, and the table of their transitions.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,104 @@
-//! The record of one waiter in the queue of a key.
+//! The record of one waiter in the queue of a key, and the states of a waiter.
+//!
+//! The `Place` of a caller (`place.rs`) has the state that no other caller reads. Its [`Waiter`] is a record in the
+//! `KeyQueue` of one key (`key_queue.rs`), which all callers change under the lock of the `Queues` (one for each dialect).
+//!
+//! * **Where does it sleep, and what wakes it?** `Place::sleep` (`sleep.rs`) logs the pause, and the event that has ended it
+//!   (level `TRACE`, "a waiter wakes"). Other callers wake it by [`Waiter::changed`]: this file, the functions `wake_*` of
+//!   `key_queue.rs`, and `Queues::wake_all` (drain, shutdown).
+//! * **Where is a lock granted?** In `Ballot::acquire`, when a quorum has granted it and validity is left; then `make_guard`
+//!   (`request/grant.rs`) makes the guard. Without the nodes: in `hand_over.rs`, and `take` (`request/grant.rs`) confirms it.
+//! * **What does a dropped future leave behind?** Nothing in this process: `Place::drop` removes what the waiter has
+//!   entered. `CleanupGuard` (`ballot/acquire.rs`), or the `LockGuard` if there is one, releases the lock on the nodes. A node
+//!   that cannot be reached keeps it until its lease ends.
+//!
+//! # States
+//!
+//! ```text
+//!             it is its turn            nothing is in its way            granted
+//!   Queued ───────────────► Called ───────────────────────► Asking ───────────────► guard
+//!                           ▲    │                            │ └─► error
+//!            its pause ends │    │ no fair order              │ refused, or no quorum,
+//!                           │    ▼                            │ and it is the first
+//!                           Refused ◄─────────────────────────┘
+//!                           └─► error: the grace of an outage is over
+//!   Called, Asking, Refused ─── it is not the first any more ───► Queued
+//!   Called, Refused ─── hand-over ───► HandedOver ─── taken ───► guard
+//!                                          └─── lost before ───► Called
+//! ```
+//!
+//! * "First" is the first waiter in the queue of the key.
+//! * A "reader" is a caller for a shared lock without permits that is not fair.
+//! * A reader "leads" while it is Called or Asking, and has met neither a refusal nor a holder of this process.
+//! * A caller that "joins" or "goes on to" a queue is Called there if it is the first, or a reader directly behind one that
+//!   leads. Otherwise it is Queued.
+//!
+//! A new caller asks before it joins a queue in two cases:
+//!
+//! * It wants several keys, and this process neither holds nor waits for any of them.
+//! * Others wait for the lock, no holder of this process has it, and these waiters are in an outage or no quorum is up. If a
+//!   quorum is up, a fair caller looks at the fair queue instead of asking, and joins.
+//!
+//! If it is refused, it joins the queue of the refused key. Without a quorum it fails; without a limit, it joins the queue of
+//! its first key, as Refused. Every other new caller joins a queue at once: of several keys, that of the first busy one.
+//!
+//! | state | event | next state | effect |
+//! |---|---|---|---|
+//! | new, moving | the queue has `max_waiters` waiters | error | `TooManyWaiters` |
+//! | Queued | it becomes the first | Called | notified |
+//! | Queued | a reader of this process was granted the lock; the first is a reader, and only Queued readers stand between | Called | notified |
+//! | Queued | a waiter has left; a leading reader stands before, and only Queued readers between | Called | notified |
+//! | Called | a holder of this process is in its way | Called; a reader that is not the first: Queued | sleeps (`Holder`; Queued: `Queue`) |
+//! | Called | the same, but the holders share the lock, and the waiter is a writer | as without holders | asks, and leaves its mark. After a grant beside a valid holder it sleeps (`Holder`) instead |
+//! | Called | this process holds another key of the waiter | goes on to its queue | keeps the time of its arrival |
+//! | Called | less than 2 ms after a release, without a holder in this process: the turn of other processes | Called | sleeps (`Yield`) |
+//! | Called | several nodes have named two keys within 8 ms | Called | sleeps (`Yield`) |
+//! | Called | the nodes refused several keys because of this one, and no subscription is in effect here | Called | sleeps (`Subscribe`): another refusal is likely |
+//! | Called | the first fair ticket is unknown, or of another process | Called | sleeps (`Fair`). Behind another process it counts as waiting, and an earlier outage ends |
+//! | Called | no node keeps the fair order; or no thread drives the home | as without a quorum | |
+//! | Called, Refused, first | an older caller comes from another queue, or after it has asked; or a waiter whose lock was lost returns | Queued | the older caller is Called. A reader that leads stays Called |
+//! | Called | nothing is in its way | Asking | counts the releases that were published so far |
+//! | Asking | granted | guard | `Queues::admit` ends the outage, and calls the readers behind it |
+//! | Asking | granted beside a valid holder of this process | Called; not the first: Queued | the attempt is released, and the waiter does not listen to that. Sleeps (`Holder`), a writer beside readers for 500 ms at most |
+//! | Asking | refused, not the first | Queued | |
+//! | Asking | refused, the first | Refused | pauses, see below |
+//! | Asking | refused for another of its keys, the first; the votes are not split, or no subscription was in effect | goes on to its queue | holds nothing while it waits. Behind others it withdraws its mark, which would keep out the readers before it. A lock of several keys is never handed over |
+//! | Asking | no quorum, for a reason that may pass; it waited before the outage, or waits without a limit | Refused; not the first: Queued | sleeps (`Outage`). Without a limit, it logs the begin and the end of the outage, and a lease that was too short for the votes is an outage too |
+//! | Asking | no quorum otherwise; or another error | error | |
+//! | Asking | refused, and the `wait_time` is over | error | `Contended` with the votes, or `Split`, which is repeated as without a `wait_time` |
+//! | Refused | its pause ends | Called | |
+//! | Refused | the time of an `Outage` is over | error | a lock that is handed over at that moment goes on. A waiter that is Queued meanwhile waits on |
+//! | Called, Refused, first | a holder of this process releases a lock of one key, `hand_over.rs` allows it, and no drain has begun | `HandedOver` | leaves the queue, so that the next waiter watches the new holder |
+//! | `HandedOver` | it takes the lock | guard | fenced: confirms its number. A short lease is extended in the background |
+//! | `HandedOver` | the lock is lost before | Called, the first | |
+//! | `HandedOver` | no quorum confirms its number | Refused (`Outage`), the first; or error | the attempt is abandoned |
+//! | any | its scope gets the lock | guard, or `AlreadyHeld` | checked in each pass of `Acquisition::wait`, and after a refusal |
+//! | any | shutdown, end of the runtime | error | all waiters are notified |
+//! | all but `HandedOver` | drain, and neither its scope nor its task holds a lock | error | all waiters are notified, and look at `Queues::check_drain` before each step. Asking: after a refusal |
+//! | Queued, Called | the `wait_time` is over while it is Queued, or a holder of this process or a fair ticket is in its way | error | `Unavailable` in an outage, else `Contended`. If nothing is in its way, it asks once more |
+//! | any | its future is dropped | | `Place::drop`: withdraws its mark, leaves all queues and the readers' turn; a lock that was handed over goes on. A question in progress: `CleanupGuard` |
+//!
+//! The pause of a waiter that is Refused:
+//!
+//! 1. `Subscribe`, if no subscription was in effect at the question.
+//! 2. `Split`, if the votes are split, or may be: nodes do not name their holders, and others granted the lock.
+//! 3. `Release`, if the holder's TTL is known, or was not looked up because a release had just woken the waiter.
+//! 4. `Release` with a single node, and `Split` otherwise.
+//!
+//! # Pauses
+//!
+//! Every pause also ends with the `wait_time`. Of the notifications, only a hand-over, a drain and a shutdown end `Yield`,
+//! `Split` and `Subscribe`.
+//!
+//! | pause | ends |
+//! |---|---|
+//! | `Queue` | by a notification of another caller |
+//! | `Holder` | by a notification (also of a release), when the holder's lock is lost, or 2 ms after the end of the validity that it had at first; for a writer behind readers after 250 to 500 ms at most |
+//! | `Yield`, `Split` | after its time |
+//! | `Subscribe` | when a quorum of subscriptions is in effect, or after `node_timeout` |
+//! | `Release` | by a notification, when a quorum of nodes has published a release, or after the poll time: 2 ms after the rest of the holder's TTL, at most 250 to 500 ms; 10 to 20 ms if the TTL was not looked up |
+//! | `Fair` | by a notification, when its fair position changes, or when no thread drives the home |
+//! | `Outage` | by a notification; when a back-off is over and a quorum is up; `outage_grace` after the outage began, unless it waits without a limit. Without a limit, the first pause lets the nodes try to connect |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,7 +147,7 @@ pub(super) struct Waiter {
     pub(super) changed: Notify,
 }
 
-/// The state of a waiter. `ARCHITECTURE.md` has the table of the transitions.
+/// The state of a waiter. The [module](self) has the table of the transitions.
 #[derive(Debug, Clone)]
 pub(super) enum WaiterState {
     /// The waiter stands behind another one.

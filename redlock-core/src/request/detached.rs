@@ -57,6 +57,7 @@ struct Panic {
     payload: Option<Box<dyn Any + Send>>,
 }
 
+/// Logs the panic of work whose caller has left.
 impl Drop for Panic {
     fn drop(&mut self) {
         let Some(payload) = &self.payload else { return };

@@ -8,7 +8,8 @@
 //! | `patterns` | a crate names each item that it exports; a page of documentation is visible whatever the features are; only one file contains the shortest and the longest lease; only a few files name an option of a lock; the programs in the READMEs print an error by `Display` |
 //! | `tables` | the tables of options and of features in the documents have a row for each one; docs.rs documents all stable features of a crate |
 //! | `examples` | each example has a section in examples/README.md, and a test that starts it |
-//! | `papers` | ARCHITECTURE.md names files and tests that exist |
+//! | `drops` | each `Drop` says in a comment what it does |
+//! | `papers` | ARCHITECTURE.md names files and tests that exist; each invariant that it lists is in the docs of a module, with tests that exist |
 //!
 //! Clippy checks that public enums can get more variants, and public structs more fields.
 //!
@@ -22,6 +23,7 @@
 
 mod circles;
 mod code;
+mod drops;
 mod examples;
 mod names;
 mod papers;
@@ -77,6 +79,7 @@ fn check() -> Result<String, Vec<String>> {
         if name == "redlock-core" {
             findings.extend(walls::STORES.check(&graph));
         }
+        findings.extend(drops::check(&format!("{name}/src")));
         files.extend(tree.files);
     }
     findings.extend(patterns::check(&files));

@@ -5,7 +5,7 @@ use crate::code::SourceFile;
 use crate::tables::{differences, feature_rows, features, fields, names, options};
 use crate::tree::Tree;
 use crate::walls::Wall;
-use crate::{papers, patterns, types};
+use crate::{drops, papers, patterns, types};
 
 /// The texts, each with a rule and its findings.
 const ROWS: &str = include_str!("rows.txt");
@@ -41,6 +41,8 @@ fn each_rule_finds_what_breaks_it_and_nothing_else() {
             "feature_tables" => feature_tables(&text),
             "option_tables" => option_tables(&text),
             "papers" => papers(&text),
+            "drops" => drops::silent("a.rs", &text),
+            "invariants" => invariants(&text),
             other => panic!("there is no rule {other}"),
         };
         assert_eq!(found, expected, "{head}");
@@ -105,5 +107,15 @@ fn option_tables(text: &str) -> Vec<String> {
 
 fn papers(text: &str) -> Vec<String> {
     let exists = |path: &str| path == "queue/waiter.rs" || path == "queue/";
-    papers::missing(text, &exists, &|name| name == "a_waiter_leaves_the_queue")
+    papers::missing("a.md", text, &exists, &|name| name == "a_waiter_leaves_the_queue")
+}
+
+/// The differences between the invariants of a page and those of the modules after it.
+fn invariants(text: &str) -> Vec<String> {
+    let mut files = files(text).into_iter();
+    let (_, page) = files.next().unwrap();
+    let modules = files
+        .filter_map(|(path, text)| Some((path.to_owned(), papers::invariants(text)?)))
+        .collect();
+    papers::unlisted(page, &modules)
 }

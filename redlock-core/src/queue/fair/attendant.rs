@@ -260,6 +260,7 @@ impl Attendant {
     }
 }
 
+/// Removes the queue from [`FairQueues`], if no caller waits there.
 impl Drop for Attendant {
     fn drop(&mut self) {
         // The runtime may have ended, and with it all waiting.
