@@ -1,5 +1,5 @@
-//! Distributed locks for axum handlers and tower services, on one Redis server or, with the Redlock
-//! algorithm, on a majority of several.
+//! Distributed locks for axum handlers and tower services on Redis, PostgreSQL or ZooKeeper: on one server or, with the
+//! Redlock algorithm, on a majority of several.
 //!
 //! A service that runs as several copies must not process the same order, coupon or stock item
 //! twice at the same time. This crate acquires a lock before a handler runs and releases it when the
@@ -23,7 +23,7 @@
 //!
 //! # #[cfg(feature = "redis")]
 //! # async fn connect() -> Result<LockManager, Box<dyn std::error::Error>> {
-//! // One URL: locks on one Redis server. Several URLs: a Redlock on their majority.
+//! // One URL: locks on one server. Several URLs: a Redlock on their majority.
 //! let locks = LockManager::connect(["redis://10.0.0.1"]).await?;
 //! # Ok(locks) }
 //! // Without a server, for tests and for services that run as a single copy:

@@ -1,8 +1,8 @@
-//! Distributed locks on one Redis server or, by Redlock, on a majority of several servers.
+//! Distributed locks on Redis, PostgreSQL or ZooKeeper: on one server or, by Redlock, on a majority of several.
 //!
 //! A service that runs as several copies must not work on the same order, coupon or stock item twice at
 //! the same time. This crate is a lock for such work: a key with an owner and a time to live, on one
-//! Redis server or on N independent servers, of which a majority has to grant it. With axum, use
+//! server or on N independent servers, of which a majority has to grant it. With axum, use
 //! `redlock-axum`: it locks handlers and re-exports this crate.
 //!
 //! ```
@@ -44,7 +44,7 @@
 //!   time: the readers of a read-write lock, or at most n holders. [`LockGuard::downgrade`]
 //!   turns an exclusive lock into a shared one.
 //! * [`FencingToken`] is the number of a holder, which a database can check.
-//! * [`node`] is the protocol between a manager and its nodes, for stores other than Redis.
+//! * [`node`] is the protocol between a manager and its nodes, for other stores.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
 //!   keys.
 //! * [`LockError`], [`ReleaseError`], [`HoldError`] and [`ConnectError`] report the cause of a
@@ -114,6 +114,9 @@
 //! describes. Lock libraries of other languages (Jedis, spring-data-redis, redis-py, redsync,
 //! node-redlock, RedLock.net) do the same, so their locks and those of this crate exclude each other.
 //! With [`Dialect::Redisson`] the lock is the `RLock` of Redisson instead.
+//!
+//! In PostgreSQL a lock is a row of a table. In ZooKeeper it is that of Curator's `InterProcessMutex`. The guide of
+//! `redlock-axum` has a page for each.
 //!
 #![doc = include_str!("wire.md")]
 #![warn(clippy::exhaustive_enums)]

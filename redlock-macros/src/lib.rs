@@ -1,4 +1,5 @@
-//! The attribute [`#[redis_lock]`](macro@redis_lock), which `redlock-axum` re-exports.
+//! The attribute [`#[redis_lock]`](macro@redis_lock), which runs an axum handler, or any other async function, under a
+//! distributed lock on Redis, PostgreSQL or ZooKeeper.
 //!
 //! Depend on `redlock-axum`, not on this crate: the generated code calls functions of `redlock-axum`. The
 //! attribute is documented there and [here](macro@redis_lock).
