@@ -56,8 +56,8 @@
 //! [share](LockRequest::shared) it, no exclusive one beside them, as long as
 //!
 //! * the clocks of the nodes and of this process drift apart by no more than 1 % of the lease plus 2 ms,
-//!   and nobody steps a node's wall clock forward: Redis measures the time to live of a key by its wall
-//!   clock. The manager logs a step when it next reads the server's time: within about half a second
+//!   and nobody steps a node's wall clock forward: Redis and PostgreSQL measure a lease by their wall
+//!   clocks. The manager logs a step when it next reads the server's time: within about half a second
 //!   of the next acquisition, renewal or release. With a [`restart_guard`](LockManagerBuilder::restart_guard),
 //!   the server then grants no locks for the longest lease;
 //! * no node forgets a lock before its lease ends. A server that is restarted without its data, or that

@@ -30,8 +30,8 @@
 //! * "First" is the first waiter in the queue of the key.
 //! * A "reader" is a caller for a shared lock without permits that is not fair.
 //! * A reader "leads" while it is Called or Asking, and has met neither a refusal nor a holder of this process.
-//! * A caller that "joins" or "goes on to" a queue is Called there if it is the first, or a reader directly behind one that
-//!   leads. Otherwise it is Queued.
+//! * To "join" or "go on to" a queue means: to be Called there if the caller is the first, or a reader directly behind a
+//!   leading reader, and otherwise to be Queued.
 //!
 //! A new caller asks before it joins a queue in two cases:
 //!
