@@ -92,7 +92,7 @@ async fn a_refused_request_has_the_body_of_the_service() {
     let test = TestLocks::new(1);
     let app = app(test.manager(), &Stock::new());
     let other_copy = test.builder().connect().await.unwrap();
-    let guard = other_copy.lock("stock:shoe").acquire().await.unwrap();
+    let guard = other_copy.lock("stock:shoe").try_acquire().await.unwrap();
     for (method, path) in LOCKED {
         // `SHOE` is the same article.
         for path in [path, &path.replace("shoe", "SHOE")] {
@@ -169,7 +169,7 @@ async fn an_article_is_free_when_the_lease_of_a_crashed_copy_is_over() {
     let test = TestLocks::new(1);
     let app = app(test.manager(), &Stock::new());
     let other_copy = test.builder().connect().await.unwrap();
-    other_copy.lock("stock:shoe").acquire().await.unwrap().keep_until_expiry();
+    other_copy.lock("stock:shoe").try_acquire().await.unwrap().keep_until_expiry();
 
     test.clock().advance(Duration::from_secs(27)).await;
     let response = send(&app, "POST", "/articles/shoe/orders").await;
@@ -256,7 +256,7 @@ async fn an_error_of_the_shop_has_the_same_form_and_releases_the_lock() {
 #[tokio::test]
 async fn a_change_by_hand_sets_the_stock() {
     let (locks, stock) = (LockManager::in_memory(), Stock::new());
-    let guard = locks.lock("stock:shoe").acquire().await.unwrap();
+    let guard = locks.lock("stock:shoe").try_acquire().await.unwrap();
     let change = |sku: &str| {
         let (lock, sku) = (HeldLock::from_guard(&guard), Path(sku.to_owned()));
         routes::change(lock, State(stock.clone()), sku, Query(Count { left: 3 }))

@@ -82,7 +82,7 @@
 //! ```
 //!
 //! [`LockRequest::run`] acquires the lock, runs the closure and releases the lock. With
-//! [`LockRequest::acquire`] the handler has the lock as a [`LockGuard`].
+//! [`LockRequest::acquire`] the handler waits for the lock, and has it as a [`LockGuard`].
 //!
 //! All of them can be combined. The same key is the same lock, however it is acquired and in every
 //! service that uses the same servers and prefix. A handler that must not run unlocked can demand its

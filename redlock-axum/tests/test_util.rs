@@ -58,7 +58,7 @@ async fn slow(lock: HeldLock) -> String {
 }
 
 async fn locked_by_hand(State(locks): State<LockManager>) -> String {
-    match locks.lock("by-hand").acquire().await {
+    match locks.lock("by-hand").try_acquire().await {
         Ok(_) => "acquired".to_owned(),
         Err(LockError::Contended { .. }) => "contended".to_owned(),
         Err(LockError::Unavailable { .. }) => "unavailable".to_owned(),
@@ -101,7 +101,7 @@ async fn a_lock_of_another_copy_of_the_service_is_a_409() {
     let test = TestLocks::new(1);
     let app = app(&test);
     let other_copy = test.builder().connect().await.unwrap();
-    let guard = other_copy.lock("order:42").expire(LEASE).acquire().await.unwrap();
+    let guard = other_copy.lock("order:42").expire(LEASE).try_acquire().await.unwrap();
 
     let response = send(&app, "/orders/42/pay").await;
     assert_eq!(response.status(), 409);
@@ -167,7 +167,7 @@ async fn a_node_that_is_too_slow_is_a_503() {
 async fn a_handler_that_locks_by_hand_gets_the_errors_of_an_outage() {
     let test = TestLocks::new(1);
     let app = app(&test);
-    let guard = test.manager().lock("by-hand").acquire().await.unwrap();
+    let guard = test.manager().lock("by-hand").try_acquire().await.unwrap();
     assert_eq!(text(send(&app, "/by-hand").await).await, "contended");
     guard.release().await.unwrap();
     test.nodes()[0].fail();
@@ -190,7 +190,7 @@ async fn a_request_that_waits_forever_waits_through_an_outage_for_as_long_as_its
             };
             let app = Router::new().route("/{id}", handler).with_state(test.manager());
             let other_copy = test.builder().connect().await.unwrap();
-            let guard = other_copy.lock("order:42").expire(LEASE).acquire().await.unwrap();
+            let guard = other_copy.lock("order:42").expire(LEASE).try_acquire().await.unwrap();
             let mut waiting = None;
             for fails in [begins_before, !begins_before] {
                 if fails {
@@ -221,7 +221,7 @@ async fn a_request_waits_until_the_lease_of_a_crashed_holder_has_run_out() {
     let test = TestLocks::new(1);
     let app = app(&test);
     let other_copy = test.builder().connect().await.unwrap();
-    let crashed = other_copy.lock("order:42").expire(LEASE).acquire().await.unwrap();
+    let crashed = other_copy.lock("order:42").expire(LEASE).try_acquire().await.unwrap();
     crashed.keep_until_expiry();
 
     let begun = Instant::now();
@@ -235,7 +235,7 @@ async fn a_wait_ends_with_409_when_the_holder_renews_for_longer() {
     let test = TestLocks::new(1);
     let app = app(&test);
     let other_copy = test.builder().connect().await.unwrap();
-    let guard = other_copy.lock("order:42").expire(LEASE).renew(true).acquire().await.unwrap();
+    let guard = other_copy.lock("order:42").expire(LEASE).renew(true).try_acquire().await.unwrap();
     let begun = Instant::now();
     assert_eq!(status(&app, "/orders/42/wait-and-pay").await, 409);
     assert!(begun.elapsed() >= LEASE * 2, "{:?}", begun.elapsed());
@@ -310,7 +310,7 @@ async fn a_handler_is_called_with_a_lock_that_the_test_has_acquired() {
     }
 
     let test = TestLocks::new(1);
-    let guard = test.manager().lock("import").expire(LEASE).acquire().await.unwrap();
+    let guard = test.manager().lock("import").expire(LEASE).try_acquire().await.unwrap();
     let lock = HeldLock::from_guard(&guard);
     assert_eq!(import(lock.clone()).await.unwrap(), "import");
     assert!(guard.remaining() > LEASE, "{:?}", guard.remaining());
@@ -327,7 +327,7 @@ async fn a_handler_is_called_with_a_fenced_lock_that_the_test_has_acquired() {
     }
 
     let test = TestLocks::new(3);
-    let guard = test.manager().lock("transfer").fenced(true).acquire().await.unwrap();
+    let guard = test.manager().lock("transfer").fenced(true).try_acquire().await.unwrap();
     let lock = FencedLock::from_guard(&guard);
     assert!(lock.is_valid());
     assert_eq!(Some(transfer(lock).await.unwrap()), guard.fencing_token());

@@ -32,10 +32,10 @@
 //!
 //! * [`LockManager`] knows the nodes. A service has one manager, configured by a [`LockManagerBuilder`],
 //!   or by a [`LockManagerConfig`] from the configuration of the service or its environment variables.
-//! * [`LockRequest`] has the options of one acquisition. [`acquire`](LockRequest::acquire) and
-//!   [`try_acquire`](LockRequest::try_acquire) run it. [`run`](LockRequest::run) acquires the lock, runs
-//!   a closure, and releases the lock; [`OnLost`] selects whether the closure is stopped when its lock
-//!   is lost.
+//! * [`LockRequest`] has the options of one acquisition. [`acquire`](LockRequest::acquire) waits until no other holder has
+//!   the lock. [`try_acquire`](LockRequest::try_acquire) asks once. [`run`](LockRequest::run) asks once too, unless a
+//!   `wait_time` is set, runs a closure, and releases the lock. [`OnLost`] selects whether the closure is stopped when its
+//!   lock is lost.
 //! * [`scope()`] makes a future one holder, so that the acquisitions inside do not wait for each other.
 //! * [`LockGuard`] is a held lock. It reports how long the lock is valid and when it is lost, extends
 //!   the lease, and releases the lock when it is dropped. [`LockHandle`] is a view of a held lock that

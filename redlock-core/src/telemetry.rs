@@ -172,7 +172,7 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             runtime.unwrap().block_on(async {
                 let (locks, node) = over_fake();
-                let guard = locks.lock("a").expire(5 * SECOND).acquire().await.unwrap();
+                let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
                 guard.extend(5 * SECOND).await.unwrap();
                 locks.lock("a").try_acquire().await.unwrap_err();
                 locks.lock("a").wait_time(SECOND).acquire().await.unwrap_err();
@@ -180,7 +180,7 @@ mod tests {
                 guard.lost().await;
                 guard.extend(5 * SECOND).await.unwrap_err();
                 drop(guard);
-                let guard = locks.lock("b").expire(5 * SECOND).acquire().await.unwrap();
+                let guard = locks.lock("b").expire(5 * SECOND).try_acquire().await.unwrap();
                 node.set(FakeMode::Down);
                 guard.extend(5 * SECOND).await.unwrap_err();
                 locks.lock("c").try_acquire().await.unwrap_err();
@@ -190,7 +190,7 @@ mod tests {
                 guard.extend(5 * SECOND).await.unwrap_err();
                 // A release that finds its lock gone is a loss too, but only one of each lock.
                 guard.release().await.unwrap_err();
-                let guard = locks.lock("d").expire(5 * SECOND).acquire().await.unwrap();
+                let guard = locks.lock("d").expire(5 * SECOND).try_acquire().await.unwrap();
                 node.forget();
                 guard.release().await.unwrap_err();
                 locks.shutdown().await;

@@ -155,7 +155,7 @@ async fn a_failover_concerns_only_the_locks_of_its_master() {
         let builder = builder(&cluster).cluster_refresh(Duration::from_millis(500));
         let locks = builder.node_timeout(Duration::from_secs(3)).connect().await.unwrap();
         for key in &keys {
-            locks.lock(key).acquire().await.unwrap().release().await.unwrap();
+            locks.lock(key).try_acquire().await.unwrap().release().await.unwrap();
         }
         // The other masters refuse commands while they wait for the vote on the new master, which takes less than a second.
         let busy = tokio::spawn({
@@ -163,7 +163,7 @@ async fn a_failover_concerns_only_the_locks_of_its_master() {
             async move {
                 let mut is_released = true;
                 loop {
-                    match locks.lock(&key).acquire().await {
+                    match locks.lock(&key).try_acquire().await {
                         Ok(guard) => is_released = guard.release().await.is_ok(),
                         // The master refused the release, which is repeated.
                         Err(LockError::Contended { .. } | LockError::Split { .. })

@@ -36,7 +36,7 @@ async fn fair_callers_get_the_lock_in_their_order_while_the_slot_moves() {
     let (locks, other) = (connect(&cluster).await, connect(&cluster).await);
     let key = cluster.key_on(0, "door").await;
     let slot = cluster.slot(&key).await;
-    let holder = locks.lock(&key).fair(true).acquire().await.unwrap();
+    let holder = locks.lock(&key).fair(true).try_acquire().await.unwrap();
     let mut waiting = Vec::new();
     for (number, manager) in [&other, &locks, &other].into_iter().enumerate() {
         let request = manager.lock(&key).fair(true).wait_forever();
@@ -77,7 +77,7 @@ async fn a_waiter_is_woken_after_the_slot_has_moved() {
             cluster.probe(master).await.command(["PUBSUB", "NUMSUB", &key]).await;
         count
     };
-    let holder = locks.lock(&key).acquire().await.unwrap();
+    let holder = locks.lock(&key).try_acquire().await.unwrap();
     let waiting = tokio::spawn(other.lock(&key).wait_forever().acquire());
     eventually("the waiter has subscribed at the owner", SOON, async || {
         (subscribers(0).await == 1).then_some(())
@@ -131,7 +131,7 @@ async fn forgotten_scripts_are_loaded_again_on_each_master() {
     let locks = connect(&cluster).await;
     for master in 0..3 {
         let key = cluster.key_on(master, "order").await;
-        let guard = locks.lock(&key).fenced(true).acquire().await.unwrap();
+        let guard = locks.lock(&key).fenced(true).try_acquire().await.unwrap();
         cluster.probe(master).await.command::<()>(["SCRIPT", "FLUSH"]).await;
         guard.extend(Duration::from_secs(60)).await.unwrap();
         cluster.probe(master).await.command::<()>(["SCRIPT", "FLUSH"]).await;

@@ -12,12 +12,12 @@ async fn a_lock_is_set_on_the_master_of_its_slot() {
     assert_eq!(locks.nodes().count(), 1);
     for master in 0..3 {
         let key = cluster.key_on(master, "order").await;
-        let guard = locks.lock(&key).acquire().await.unwrap();
+        let guard = locks.lock(&key).try_acquire().await.unwrap();
         assert!(cluster.probe(master).await.time_to_live(&key).await.is_some());
         assert!(locks.lock(&key).try_acquire().await.unwrap_err().is_contended());
         guard.extend(SOON).await.unwrap();
         guard.release().await.unwrap();
-        let fenced = locks.lock(&key).fenced(true).acquire().await.unwrap();
+        let fenced = locks.lock(&key).fenced(true).try_acquire().await.unwrap();
         fenced.release().await.unwrap();
     }
     assert!(cluster.keys().await.iter().all(|key| key.contains("redlock:fencing")));
@@ -48,7 +48,7 @@ async fn a_lock_follows_its_slot() {
     let locks = connect(&cluster).await;
     let key = cluster.key_on(0, "order").await;
     let slot = cluster.slot(&key).await;
-    let guard = locks.lock(&key).acquire().await.unwrap();
+    let guard = locks.lock(&key).try_acquire().await.unwrap();
     cluster.begin_move(slot, 0, 1).await;
     // The key is still on the source.
     assert!(locks.lock(&key).try_acquire().await.unwrap_err().is_contended());
@@ -57,7 +57,7 @@ async fn a_lock_follows_its_slot() {
     guard.extend(SOON).await.unwrap();
     assert!(locks.lock(&key).try_acquire().await.unwrap_err().is_contended());
     guard.release().await.unwrap();
-    let guard = locks.lock(&key).acquire().await.unwrap();
+    let guard = locks.lock(&key).try_acquire().await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(cluster.keys().await, Vec::<String>::new());
 }
@@ -73,9 +73,9 @@ async fn a_free_lock_of_a_moving_slot_is_set_on_the_target() {
     for shared in [false, true] {
         let request = || locks.lock(&key);
         let guard = if shared {
-            request().shared(true).acquire().await.unwrap()
+            request().shared(true).try_acquire().await.unwrap()
         } else {
-            request().acquire().await.unwrap()
+            request().try_acquire().await.unwrap()
         };
         assert!(
             cluster

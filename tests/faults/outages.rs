@@ -146,7 +146,7 @@ async fn only_callers_that_already_wait_outlast_an_outage() {
     let once = async |key: &str| {
         // This request finds out that the server is down. Before that, a request would queue behind the
         // waiter.
-        let not_waiting = here.lock(key).acquire().await;
+        let not_waiting = here.lock(key).try_acquire().await;
         let waiting = here.lock(key).wait_time(WAIT).acquire().await;
         [not_waiting, waiting, here.lock(key).wait_forever().try_acquire().await]
     };

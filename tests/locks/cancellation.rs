@@ -413,7 +413,7 @@ fn acquire_with_split_votes(scene: &Scene, cut: Cut) -> Done<'_> {
             probe.command::<()>(["SET", KEY, &holder, "PX", "300000"]).await;
             others.push(probe);
         }
-        let acquired = cut.off(request.expire(LONG).acquire()).await;
+        let acquired = cut.off(request.expire(LONG).try_acquire()).await;
         for probe in &mut others {
             probe.command::<()>(["DEL", KEY]).await;
         }
@@ -870,7 +870,7 @@ fn a_scope_with_several_locks(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let work = scope(async {
             let one = request(&scene.locks, cut.variant).acquire().await.unwrap();
-            let two = scene.locks.lock("other").fenced(true).acquire().await.unwrap();
+            let two = scene.locks.lock("other").fenced(true).try_acquire().await.unwrap();
             let shared = request(&scene.locks, 3).acquire().await.unwrap();
             one.extend(LONG).await.unwrap();
             one.release().await.unwrap();

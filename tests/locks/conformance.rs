@@ -225,7 +225,7 @@ async fn a_lost_lock_reports_its_loss(nodes: Nodes) {
 
 async fn a_drain_refuses_waiters_and_lets_the_holder_finish(nodes: Nodes) {
     let (here, there) = (nodes.manager().await, nodes.manager().await);
-    let holder = here.lock(KEY).expire(LONG).acquire().await.unwrap();
+    let holder = here.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let wait =
         |locks: &LockManager| tokio::spawn(locks.lock(KEY).expire(LONG).wait_forever().acquire());
     let (waiter, elsewhere) = (wait(&here), wait(&there));
@@ -233,7 +233,7 @@ async fn a_drain_refuses_waiters_and_lets_the_holder_finish(nodes: Nodes) {
     let drained = here.drain();
     let refused = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap();
     assert!(matches!(refused, Err(LockError::Draining)), "{refused:?}");
-    let refused = tokio::spawn(here.lock("other").acquire()).await.unwrap();
+    let refused = tokio::spawn(here.lock("other").try_acquire()).await.unwrap();
     assert!(matches!(refused, Err(LockError::Draining)), "{refused:?}");
     // The task that holds a lock gets another one.
     let inner = here.lock("other").expire(LONG).wait_forever().acquire().await.unwrap();
@@ -335,7 +335,7 @@ async fn every_node_names_the_same_holder(nodes: Nodes) {
 async fn acquire_without_wait_time_and_try_acquire_do_not_wait(nodes: Nodes) {
     let locks = nodes.manager().await;
     let _guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    let acquired = tokio::time::timeout(SOON, locks.lock(KEY).acquire());
+    let acquired = tokio::time::timeout(SOON, locks.lock(KEY).try_acquire());
     assert!(acquired.await.unwrap().unwrap_err().is_contended());
     let tried = tokio::time::timeout(SOON, locks.lock(KEY).wait_time(LONG).try_acquire());
     assert!(tried.await.unwrap().unwrap_err().is_contended());
@@ -367,15 +367,15 @@ async fn invalid_options_and_keys_are_errors(nodes: Nodes) {
     let locks = nodes.manager().await;
     let day = Duration::from_secs(24 * 60 * 60);
     for expire in [Duration::ZERO, Duration::from_millis(1), day * 8, Duration::MAX] {
-        let error = locks.lock(KEY).expire(expire).acquire().await.unwrap_err();
+        let error = locks.lock(KEY).expire(expire).try_acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption(_)), "{expire:?}: {error}");
         nodes.builder().expire(expire).connect().await.unwrap_err();
     }
     for key in ["", "with\nline", "with\0nothing"] {
-        let error = locks.lock(key).acquire().await.unwrap_err();
+        let error = locks.lock(key).try_acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidKey(_)), "{key:?}: {error}");
     }
-    let unrenewed = locks.lock(KEY).expire(LONG).max_hold(LONG).acquire().await.unwrap_err();
+    let unrenewed = locks.lock(KEY).expire(LONG).max_hold(LONG).try_acquire().await.unwrap_err();
     assert!(unrenewed.to_string().contains("max_hold requires renew"), "{unrenewed}");
     nodes.builder().node_timeout(Duration::ZERO).connect().await.unwrap_err();
     nodes.builder().connect_timeout(Duration::ZERO).connect().await.unwrap_err();

@@ -158,7 +158,7 @@ async fn locks_of_one_slot_share_a_counter() {
             let builder = builder(servers.urls()).prefix(prefix).dialect(dialect);
             let locks = builder.connect().await.unwrap();
             for number in 0..10 {
-                let guard = locks.lock(key(number)).fenced(true).acquire().await.unwrap();
+                let guard = locks.lock(key(number)).fenced(true).try_acquire().await.unwrap();
                 guard.release().await.unwrap();
             }
             let counters = servers[0].probe().await.keys().await;

@@ -91,7 +91,7 @@ fn locking_distinct_keys_at_once_leaks_nothing() {
         let mut floods = 0;
         leaves_nothing(&runtime, 5, async || {
             floods += 1;
-            let acquire = |number| locks.lock(key(floods, number)).renew(true).acquire();
+            let acquire = |number| locks.lock(key(floods, number)).renew(true).try_acquire();
             let guards = join_all((0..MANY).map(acquire)).await;
             assert!(guards.iter().all(Result::is_ok));
             assert_eq!(nodes.locks().await, MANY);
@@ -127,7 +127,7 @@ fn at_most_max_waiters_callers_wait_for_one_key() {
         let locks = nodes.builder().max_waiters(MAX_WAITERS);
         let locks = runtime.block_on(locks.connect()).unwrap();
         leaves_nothing(&runtime, 5, async || {
-            let guard = holder.lock("hot").expire(LONG).acquire().await.unwrap();
+            let guard = holder.lock("hot").expire(LONG).try_acquire().await.unwrap();
             let request = locks.lock("hot").expire(LONG).wait_time(LONG);
             let callers: Vec<_> = (0..MANY)
                 .map(|_| {
@@ -173,7 +173,7 @@ fn waiters_for_many_keys_leave_nothing(runtime: &Runtime, nodes: &Nodes, keys: u
     let mut floods = 0;
     leaves_nothing(runtime, 15, async || {
         floods += 1;
-        let hold = |number| holder.lock(key(floods, number)).expire(LONG).acquire();
+        let hold = |number| holder.lock(key(floods, number)).expire(LONG).try_acquire();
         let guards = join_all((0..keys).map(hold)).await;
         let wait = |number| {
             let acquire = locks.lock(key(floods, number)).expire(LONG).wait_time(LONG).acquire();
@@ -225,7 +225,7 @@ fn a_flood_of_requests_is_served_or_refused_and_leaks_nothing() {
         let served = stream::iter(distinct).buffer_unordered(500);
         assert!(served.all(|response| async move { response.status() == 200 }).await);
 
-        let guard = locks.lock("order:hot").expire(LONG).acquire().await.unwrap();
+        let guard = locks.lock("order:hot").expire(LONG).try_acquire().await.unwrap();
         let release = async {
             tokio::task::yield_now().await;
             guard.release().await.unwrap();

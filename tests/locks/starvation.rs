@@ -258,7 +258,8 @@ async fn a_thousand_readers_of_a_process_cost_two_commands_each() {
         let tasks: Vec<_> = (0..READERS)
             .map(|_| {
                 let request = locks.lock(KEY).shared(true).expire(LEASE);
-                let request = if waits { request.wait_forever() } else { request };
+                let request =
+                    if waits { request.wait_forever() } else { request.wait_time(Duration::ZERO) };
                 tokio::spawn(async move {
                     let guard = request.acquire().await.unwrap();
                     if !holds.is_zero() {

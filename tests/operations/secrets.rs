@@ -70,7 +70,7 @@ impl Output {
             self.result(guard.extend(Duration::ZERO).await);
             self.result(guard.release().await);
         }
-        if let Some(guard) = self.result(request().fenced(true).acquire().await) {
+        if let Some(guard) = self.result(request().fenced(true).try_acquire().await) {
             self.debug(&(&guard, guard.fencing_token().unwrap()));
             self.0.push(guard.fencing_token().unwrap().to_string());
             self.result(guard.release().await);
@@ -103,8 +103,8 @@ async fn exercise_lock(
     output.try_operations(locks, dialect).await;
     let request = || -> LockRequest { locks.lock(KEY).expire(LONG).dialect(dialect) };
     scope(async {
-        let guard = request().acquire().await.unwrap();
-        output.result(request().acquire().await);
+        let guard = request().try_acquire().await.unwrap();
+        output.result(request().try_acquire().await);
         set(servers, None).await;
         output.result(guard.extend(LONG).await);
         output.debug(&guard);
@@ -112,7 +112,7 @@ async fn exercise_lock(
     })
     .await;
     set(servers, Some("foreign")).await;
-    output.result(request().acquire().await);
+    output.result(request().try_acquire().await);
     set(servers, None).await;
 }
 
@@ -130,10 +130,10 @@ async fn a_lock_never_prints_its_token_or_the_password() {
         exercise_lock(&mut output, &servers, &locks, dialect).await;
     }
     for key in ["", "a\nb"] {
-        output.result(locks.lock(key).acquire().await);
+        output.result(locks.lock(key).try_acquire().await);
     }
-    output.result(locks.lock(KEY).expire(Duration::ZERO).acquire().await);
-    let guard = locks.lock(KEY).expire(LONG).renew(true).acquire().await.unwrap();
+    output.result(locks.lock(KEY).expire(Duration::ZERO).try_acquire().await);
+    let guard = locks.lock(KEY).expire(LONG).renew(true).try_acquire().await.unwrap();
     // Otherwise the texts could not contain what the check searches for.
     let token = servers[0].probe().await.get(KEY).await.unwrap();
     assert!(find_secret(&String::from_utf8(token).unwrap()).is_some());
@@ -148,14 +148,14 @@ async fn a_lock_never_prints_its_token_or_the_password() {
     }
     eventually("the nodes are reported down", SOON, async || {
         output.result(guard.extend(LONG).await);
-        output.result(locks.lock("other").acquire().await);
+        output.result(locks.lock("other").try_acquire().await);
         (logs.count("WARN", "a node is down") == 3).then_some(())
     })
     .await;
     output.debug(&(&guard, guard.state()));
     output.result(guard.release().await);
     locks.shutdown().await;
-    output.result(locks.lock(KEY).acquire().await);
+    output.result(locks.lock(KEY).try_acquire().await);
     output.check(&logs);
 }
 
@@ -203,7 +203,7 @@ async fn errors_of_refusing_servers_contain_no_secret() {
         output.result(LockManager::connect(&urls[1..2]).await);
         let locks = builder(&urls).connect().await.unwrap();
         output.debug(&locks);
-        output.result(locks.lock(KEY).acquire().await);
+        output.result(locks.lock(KEY).try_acquire().await);
         output.result(LockManager::connect([&urls[0], &urls[1], &urls[1]]).await);
     }
     output.check(&logs);
@@ -297,7 +297,7 @@ async fn a_response_contains_no_key_node_or_secret() {
     let app = app(&locks);
     let paths = ["/attribute/42", "/layer/42"];
     output.answers(&app, &paths, 200).await;
-    let guard = locks.lock(KEY).expire(LONG).acquire().await.unwrap();
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     output.answers(&app, &paths, 409).await;
     guard.release().await.unwrap();
 

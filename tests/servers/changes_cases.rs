@@ -19,7 +19,7 @@ async fn deploy(servers: &Servers, list: &[usize]) -> LockManager {
 }
 
 async fn hold(locks: &LockManager) -> LockGuard {
-    locks.lock(KEY).expire(LEASE).renew(true).acquire().await.unwrap()
+    locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap()
 }
 
 /// Starts a caller that waits without a limit, and has subscribed on all servers of its list.

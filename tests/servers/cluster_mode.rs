@@ -45,13 +45,13 @@ async fn fenced_locks_work_in_cluster_mode() {
                 let mut last = 0;
                 for _ in 0..3 {
                     let guard =
-                        locks.lock(key).dialect(dialect).fenced(true).acquire().await.unwrap();
+                        locks.lock(key).dialect(dialect).fenced(true).try_acquire().await.unwrap();
                     assert!(guard.fencing_token().unwrap().number() > last, "{prefix}{key}");
                     last = guard.fencing_token().unwrap().number();
                     guard.release().await.unwrap();
                 }
             }
-            locks.lock("order:42").acquire().await.unwrap().release().await.unwrap();
+            locks.lock("order:42").try_acquire().await.unwrap().release().await.unwrap();
         }
     }
 }
@@ -62,7 +62,7 @@ async fn a_prefix_with_a_brace_and_no_hash_tag_is_refused_for_fenced_locks() {
     let server = RedisServer::start().await;
     for prefix in ["{locks:", "{}:", "{}{locks}:"] {
         let locks = connect(&server, prefix).await;
-        let refused = locks.lock("order:42").fenced(true).acquire().await.unwrap_err();
+        let refused = locks.lock("order:42").fenced(true).try_acquire().await.unwrap_err();
         let LockError::InvalidOption(error) = &refused else { panic!("{prefix}: {refused}") };
         assert_eq!(error.option(), "prefix");
         assert!(error.to_string().contains("{locks}:"), "{error}");
@@ -70,7 +70,7 @@ async fn a_prefix_with_a_brace_and_no_hash_tag_is_refused_for_fenced_locks() {
             locks.lock("order:42").wait_time(SOON).fenced(true).acquire().await.unwrap_err();
         assert!(matches!(waiting, LockError::InvalidOption(_)), "{waiting}");
         // A lock without a fencing number is a single key.
-        locks.lock("order:42").acquire().await.unwrap().release().await.unwrap();
+        locks.lock("order:42").try_acquire().await.unwrap().release().await.unwrap();
     }
 }
 

@@ -157,7 +157,7 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
         let next = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap().unwrap();
         next.release().await.unwrap();
 
-        let fenced = request(&one).fenced(true).acquire().await.unwrap();
+        let fenced = request(&one).fenced(true).try_acquire().await.unwrap();
         fenced.extend(LONG * 2).await.unwrap();
         assert!(request(&other).fenced(true).try_acquire().await.unwrap_err().is_contended());
         fenced.release().await.unwrap();
@@ -193,7 +193,7 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
             server.probe().await.reset_calls().await;
         }
         let renewed = request(&one).expire(Duration::from_secs(3)).renew(true);
-        let renewed = renewed.acquire().await.unwrap();
+        let renewed = renewed.try_acquire().await.unwrap();
         on_each(servers, "the lease is renewed", async |probe| {
             // The dialect of Redisson sets the first lease by this command, too.
             let calls = probe.calls().await.get("pexpire").copied().unwrap_or_default();
@@ -205,7 +205,7 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
         let staying: [fn(LockRequest) -> LockRequest; 2] =
             [|request| request.min_hold(LONG / 2), |request| request.keep(true)];
         for stays in staying {
-            let guard = stays(request(&one)).acquire().await.unwrap();
+            let guard = stays(request(&one)).try_acquire().await.unwrap();
             on_each(servers, "each node has the lock", async |probe| {
                 let keys = probe.keys().await;
                 keys.iter().filter(|key| !key.contains("redlock:fencing")).count() as u64
@@ -240,7 +240,7 @@ async fn share(servers: &Servers, prefix: &str, key: &str, one: &LockManager, ot
 
     writer.release().await.unwrap();
     if servers.iter().count() == 1 {
-        let permit = request(one).permits(2).acquire().await.unwrap();
+        let permit = request(one).permits(2).try_acquire().await.unwrap();
         permit.release().await.unwrap();
     }
 }
@@ -314,7 +314,7 @@ async fn values_and_times_to_live_are_those_of_the_table() {
         // A lock that is released before its minimum hold time stays for it, and wakes the waiters too.
         for min_hold in [Duration::ZERO, LONG / 2] {
             let request = locks.lock(KEY).expire(LONG).min_hold(min_hold).dialect(dialect);
-            let guard = request.fenced(true).acquire().await.unwrap();
+            let guard = request.fenced(true).try_acquire().await.unwrap();
             let held = owner(&mut probe, name, dialect).await;
             let left = probe.time_to_live(name).await.unwrap();
             assert!(left <= LONG && left + SOON > LONG, "{left:?}");

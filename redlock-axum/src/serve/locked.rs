@@ -46,7 +46,7 @@ pub(crate) fn locked<W: Future, O>(
     finish: fn(Response) -> O,
     work: impl FnOnce() -> W,
 ) -> impl Future<Output = O> {
-    serve(lock, LockRequest::acquire, refuse, respond, finish, work)
+    serve(lock, LockRequest::acquire_for_work, refuse, respond, finish, work)
 }
 
 /// As [`locked`], but from the acquired lock to its release, the request is served in a task of its own. If the caller
@@ -64,7 +64,7 @@ where
     O: Send + 'static,
 {
     async move {
-        let guard = match lock.request.clone().acquire().await {
+        let guard = match lock.request.clone().acquire_for_work().await {
             Ok(guard) => guard,
             Err(error) => return finish(refuse(lock.http.rejection(error, &lock.log_limit))),
         };

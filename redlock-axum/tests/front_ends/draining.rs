@@ -64,7 +64,7 @@ async fn a_handler_waits_for_its_second_lock_during_a_drain(front_end: FrontEnd)
             Extension(stage): Extension<Stage>,
         ) -> String {
             stage.enter().await;
-            let child = tokio::spawn(locks.lock("child").acquire()).await.unwrap();
+            let child = tokio::spawn(locks.lock("child").try_acquire()).await.unwrap();
             let second = locks.lock("second").wait_forever().acquire().await;
             format!("{} {}", matches!(child, Err(LockError::Draining)), second.is_ok())
         }
@@ -121,7 +121,7 @@ async fn a_handler_whose_client_has_left_gets_its_second_lock_during_a_drain(fro
             Extension(seconds): Extension<watch::Sender<usize>>,
         ) {
             stage.enter().await;
-            let _second = locks.lock("second").acquire().await.unwrap();
+            let _second = locks.lock("second").try_acquire().await.unwrap();
             seconds.send_modify(|seconds| *seconds += 1);
         }
     );

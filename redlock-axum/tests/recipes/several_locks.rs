@@ -57,7 +57,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_article_releases_the_others() {
         let test = TestLocks::new(1);
-        let _held = test.manager().lock("stock:shoe").acquire().await.unwrap();
+        let _held = test.manager().lock("stock:shoe").try_acquire().await.unwrap();
         let cart = Json(["boot", "shoe"].map(ToOwned::to_owned).into());
         let refused = reserve(State(test.manager()), cart).await.unwrap_err();
         assert_eq!(refused.status(), 409);

@@ -54,7 +54,7 @@ mod tests {
             let request = Request::post(path).body(Body::empty()).unwrap();
             app.clone().oneshot(request).await.unwrap().status()
         };
-        let _payment = test.manager().lock("order:42").acquire().await.unwrap();
+        let _payment = test.manager().lock("order:42").try_acquire().await.unwrap();
         assert_eq!(status("/orders/42/pay").await, 409);
         assert_eq!(status("/orders/43/pay").await, 200);
 

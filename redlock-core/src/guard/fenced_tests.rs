@@ -178,7 +178,7 @@ async fn a_lock_without_a_number_is_not_handed_to_a_waiter_that_needs_one() {
 async fn an_extension_and_a_joined_lock_keep_the_number() {
     let locks = over(&[MemoryNode::new()]).await;
     scope(async {
-        let guard = locks.lock("a").fenced(true).acquire().await.unwrap();
+        let guard = locks.lock("a").fenced(true).try_acquire().await.unwrap();
         let token = guard.fencing_token().unwrap();
         guard.extend(WAIT).await.unwrap();
         let joined = locks.lock("a").reentrant(true).fenced(true).try_acquire().await.unwrap();
@@ -187,7 +187,8 @@ async fn an_extension_and_a_joined_lock_keep_the_number() {
         assert_eq!(joined.fencing_token().unwrap(), token);
         joined.release().await.unwrap();
         assert!(
-            locks.lock("a").fenced(true).acquire().await.unwrap().fencing_token().unwrap() > token
+            locks.lock("a").fenced(true).try_acquire().await.unwrap().fencing_token().unwrap()
+                > token
         );
     })
     .await;
@@ -199,8 +200,8 @@ async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
     let node = MemoryNode::new();
     let locks = over(std::slice::from_ref(&node)).await;
     scope(async {
-        let guard = locks.lock("a").acquire().await.unwrap();
-        let refused = locks.lock("a").reentrant(true).fenced(true).acquire().await;
+        let guard = locks.lock("a").try_acquire().await.unwrap();
+        let refused = locks.lock("a").reentrant(true).fenced(true).try_acquire().await;
         assert!(matches!(refused, Err(LockError::AlreadyHeld { .. })), "{refused:?}");
         assert!(guard.is_valid() && node.len() == 1);
         guard.release().await.unwrap();
@@ -213,7 +214,7 @@ async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
 #[tokio::test]
 async fn the_number_is_not_below_the_time() {
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let guard = LockManager::in_memory().lock("a").fenced(true).acquire().await.unwrap();
+    let guard = LockManager::in_memory().lock("a").fenced(true).try_acquire().await.unwrap();
     assert!(
         i128::from(guard.fencing_token().unwrap().number())
             > i128::try_from(before.as_micros()).unwrap()

@@ -310,7 +310,7 @@ mod tests {
         let locks = builder.memory_node(&third).connect().await.unwrap();
         let names = [&first, &second, &third].map(|node| node.name().to_string());
         assert_eq!(locks.nodes().collect::<Vec<_>>(), names);
-        let guard = locks.lock("order:42").acquire().await.unwrap();
+        let guard = locks.lock("order:42").try_acquire().await.unwrap();
         assert_eq!([&first, &second, &third].map(MemoryNode::len), [1; 3]);
         guard.release().await.unwrap();
     }

@@ -43,7 +43,7 @@ async fn a_flood_of_keys_and_callers_leaves_no_entry() {
     assert!(is_clean());
 
     // The same keys, held by another process, and waiters in scopes.
-    let guards = join_all((0..500).map(|number| other.lock(format!("key:{number}")).acquire()));
+    let guards = join_all((0..500).map(|number| other.lock(format!("key:{number}")).try_acquire()));
     let guards = guards.await;
     let waiters: Vec<_> = (0..500)
         .map(|number| {

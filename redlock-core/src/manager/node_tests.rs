@@ -493,7 +493,7 @@ async fn an_acquisition_says_whether_its_caller_waits() {
     for expected in [false, true] {
         let (node, mut sent) = DeferringNode::new();
         let locks = LockManager::builder().node(node).connect().await.unwrap();
-        let request = locks.lock("order:42").wait_forever();
+        let request = locks.lock("order:42");
         let caller =
             async { if expected { request.acquire().await } else { request.try_acquire().await } };
         let execute = async {

@@ -17,8 +17,13 @@ macro_rules! lock_options {
         expire: ::core::time::Duration,
         /// Sets the longest time for which a caller waits while another holder has the lock.
         ///
-        /// At most 7 days. Zero makes one attempt, which is the default. An outage of the nodes may end the wait
+        /// At most 7 days. Zero makes one attempt. An outage of the nodes may end the wait
         /// earlier, see [`outage_grace`](crate::LockManagerBuilder::outage_grace).
+        ///
+        /// The default depends on the caller. [`LockRequest::acquire`](crate::LockRequest::acquire) waits without a limit.
+        /// Everything else makes one attempt: [`run`](crate::LockRequest::run),
+        /// [`run_detached`](crate::LockRequest::run_detached), the attribute, the layers and the policies.
+        /// [`try_acquire`](crate::LockRequest::try_acquire) ignores this option.
         wait_time: $crate::WaitTime,
         /// Sets whether the lease is renewed while the lock is held: after every third of the lease it is extended to
         /// its full length.
@@ -75,7 +80,7 @@ macro_rules! lock_options {
         permits: u32,
         /// Sets whether the caller waits in a fair queue: in order of arrival between processes.
         ///
-        /// A fair caller without a [`wait_time`](method@Self::wait_time) is refused if a fair caller of any process
+        /// A fair caller that does not [wait](method@Self::wait_time) is refused if a fair caller of any process
         /// waits. A caller that is not fair may overtake the queue. All nodes must support [fair
         /// queues](crate::node::Capabilities::fair). [`LockRequest::acquire`](crate::LockRequest::acquire) describes the
         /// order. Defaults to `false`: an order in each process only.

@@ -152,7 +152,7 @@ async fn the_default_of_renew_depends_on_expire() {
         (NONE.expire(SECOND), false),
         (NONE.expire(SECOND).renew(true), true),
     ] {
-        let guard = locks.lock("a").options(options.clone()).try_acquire().await.unwrap();
+        let guard = locks.lock("a").options(options.clone()).acquire().await.unwrap();
         tokio::time::sleep(60 * SECOND).await;
         assert_eq!(guard.is_valid(), is_renewed, "{options:?}");
         let _ = guard.release().await;

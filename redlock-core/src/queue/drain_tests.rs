@@ -35,7 +35,7 @@ async fn a_drain_refuses_new_and_waiting_requests_and_lets_the_holder_finish() {
             let test = TestLocks::new(1);
             let (locks, others) = (test.manager(), test.builder().connect().await.unwrap());
             let holder = if is_held_here { &locks } else { &others };
-            let held = tokio::spawn(holder.lock("a").expire(LEASE).renew(true).acquire());
+            let held = tokio::spawn(holder.lock("a").expire(LEASE).renew(true).try_acquire());
             let held = held.await.unwrap().unwrap();
             let waiters: Vec<_> =
                 (0..3).map(|_| tokio::spawn(request(&locks).wait_forever().acquire())).collect();
@@ -127,22 +127,22 @@ async fn another_task_or_scope_than_that_of_the_holder_is_refused() {
     let (of_task, ends) = (locks.clone(), Arc::clone(&end));
     let has_lock = Arc::clone(&may_end);
     let holder = tokio::spawn(scope(async move {
-        let guard = of_task.lock("a").acquire().await.unwrap();
+        let guard = of_task.lock("a").try_acquire().await.unwrap();
         has_lock.notify_one();
         ends.notified().await;
         // Work that it spawns is another caller.
-        let other = tokio::spawn(of_task.lock("c").acquire()).await.unwrap();
+        let other = tokio::spawn(of_task.lock("c").try_acquire()).await.unwrap();
         assert!(is_draining(&other), "{other:?}");
         let lost = guard.lost();
         guard.release().await.unwrap();
         drop(lost);
         // It holds nothing any more.
-        let refused = of_task.lock("c").acquire().await;
+        let refused = of_task.lock("c").try_acquire().await;
         assert!(is_draining(&refused), "{refused:?}");
     }));
     may_end.notified().await;
     drop(locks.drain());
-    let refused = tokio::spawn(scope(locks.lock("b").acquire())).await.unwrap();
+    let refused = tokio::spawn(scope(locks.lock("b").try_acquire())).await.unwrap();
     assert!(is_draining(&refused), "{refused:?}");
     end.notify_one();
     holder.await.unwrap();
@@ -152,13 +152,13 @@ async fn another_task_or_scope_than_that_of_the_holder_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_has_outlived_its_scope_serves_no_later_scope_of_its_task() {
     let (locks, _, _) = two_processes(1);
-    let moved = scope(locks.lock("a").acquire()).await.unwrap();
+    let moved = scope(locks.lock("a").try_acquire()).await.unwrap();
     drop(locks.drain());
     for _ in 0..10 {
-        let refused = scope(locks.lock("b").acquire()).await;
+        let refused = scope(locks.lock("b").try_acquire()).await;
         assert!(is_draining(&refused), "{refused:?}");
     }
-    drop(locks.lock("b").acquire().await.expect("outside of a scope, the task counts"));
+    drop(locks.lock("b").try_acquire().await.expect("outside of a scope, the task counts"));
     drop(moved);
 }
 
@@ -168,11 +168,11 @@ async fn a_lock_that_has_outlived_its_scope_serves_no_later_scope_of_its_task() 
 async fn a_lock_is_not_handed_over_during_a_drain_and_its_release_is_published() {
     for (count, drains) in [(1, true), (3, true), (1, false), (3, false)] {
         let (here, there, _) = two_processes(count);
-        let held = here.lock("a").expire(LEASE).acquire().await.unwrap();
+        let held = here.lock("a").expire(LEASE).try_acquire().await.unwrap();
         let waiter = tokio::spawn({
             let here = here.clone();
             async move {
-                let _other = here.lock("b").acquire().await.unwrap();
+                let _other = here.lock("b").try_acquire().await.unwrap();
                 here.lock("a").expire(LEASE).wait_forever().acquire().await
             }
         });

@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use redlock_logs::Logs;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{SECOND, acquisitions, nodes, settle};
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::test_util::TestLocks;
-use crate::{LockError, LockGuard, LockManager, LockRequest};
+use crate::{LockError, LockGuard, LockManager, LockRequest, RunError};
 
 const UP: FakeMode = FakeMode::Up(Duration::ZERO);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -26,6 +26,34 @@ fn set(nodes: &[Arc<FakeNode>], mode: FakeMode) {
 
 fn start(locks: &LockManager) -> JoinHandle<Result<LockGuard, LockError>> {
     tokio::spawn(locks.lock("a").expire(SECOND).wait_forever().acquire())
+}
+
+/// As a lock of `tokio` or `std`. Everything else asks once.
+#[tokio::test(start_paused = true)]
+async fn acquire_waits_until_the_lock_is_free_unless_a_waiting_time_is_set() {
+    for fair in [false, true] {
+        let (locks, nodes) = nodes(3);
+        let request = || locks.lock("a").expire(SECOND).fair(fair);
+        for node in &nodes {
+            node.occupy(3 * HOUR);
+        }
+        let waiter = tokio::spawn(request().acquire());
+        sleep(2 * HOUR).await;
+        assert!(!waiter.is_finished(), "{:?}", waiter.now_or_never());
+        let begun = Instant::now();
+        let none = request().wait_time(Duration::ZERO);
+        for refused in [none.acquire().await, request().try_acquire().await] {
+            assert!(refused.as_ref().is_err_and(LockError::is_contended), "{refused:?}");
+        }
+        let run = request().run(async |_| ()).await;
+        assert!(matches!(run, Err(RunError::Acquire(LockError::Contended { .. }))), "{run:?}");
+        let run = request().run_detached(async |_| ()).await;
+        assert!(matches!(run, Err(RunError::Acquire(LockError::Contended { .. }))), "{run:?}");
+        assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+        let short = request().wait_time(SECOND).acquire().await.unwrap_err();
+        assert!(short.is_contended(), "{short:?}");
+        timeout(2 * HOUR, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
+    }
 }
 
 /// A leader's standby that gives up never leads again.
@@ -85,7 +113,7 @@ async fn every_kind_of_lock_is_waited_for_through_an_outage_and_in_the_order_of_
         for (count, failed) in [(1, 1), (3, 2)] {
             let test = TestLocks::new(count);
             let (locks, others) = (test.manager(), test.builder().connect().await.unwrap());
-            let held = others.lock("a").acquire().await.unwrap();
+            let held = others.lock("a").try_acquire().await.unwrap();
             let early = tokio::spawn(request(&locks).wait_forever().acquire());
             settle().await;
             for node in &test.nodes()[..failed] {

@@ -593,7 +593,7 @@ async fn a_lock_that_is_granted_beside_a_valid_one_of_its_process_is_given_back(
             |keys: &[&str]| locks.lock_all(keys).expire(30 * SECOND).min_hold(20 * SECOND);
         let first = tokio::spawn(request(&["b"]).try_acquire());
         let second = request(&["b", "a"][..keys]);
-        let second = if waits { second.wait_forever() } else { second };
+        let second = if waits { second.wait_forever() } else { second.wait_time(Duration::ZERO) };
         let second = tokio::spawn(second.acquire());
         let first = first.await.unwrap().unwrap();
         node.forget();

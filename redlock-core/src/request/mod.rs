@@ -21,15 +21,19 @@ pub(crate) mod scope;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::context::Context;
 use crate::error::{LockError, RunError};
 use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
 use crate::lock::Keys;
-use crate::options::{LockOptions, OnLost};
+use crate::options::{LockOptions, OnLost, WaitTime};
 use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
+
+/// The waiting time of [`LockRequest::acquire`]: no limit, but not [through outages](WaitTime::Forever).
+const UNTIL_ACQUIRED: WaitTime = WaitTime::UpTo(Duration::MAX);
 
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
 /// [options](LockOptions), and used by [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire),
@@ -127,12 +131,13 @@ impl LockRequest {
     #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn try_acquire(mut self) -> Result<LockGuard, LockError> {
         self.options.wait_time = None;
-        self.acquire().await
+        self.acquire_for_work().await
     }
 
-    /// Acquires the lock, waiting up to [`wait_time`](Self::wait_time) while another holds it.
+    /// Waits until no other holder has the lock, and acquires it.
     ///
-    /// Without a [`wait_time`](Self::wait_time), makes one attempt, as [`try_acquire`](Self::try_acquire) does.
+    /// The caller waits without a limit, or up to [`wait_time`](Self::wait_time) if it is set.
+    /// [`try_acquire`](Self::try_acquire) does not wait.
     ///
     /// # Outages
     ///
@@ -154,7 +159,7 @@ impl LockRequest {
     /// # Fairness
     ///
     /// Callers that wait for one key with the same manager, or with its clones, get the lock in order of
-    /// arrival. A caller without a `wait_time` does not queue: it makes its one attempt at once, and may
+    /// arrival. A caller of `try_acquire` does not queue: it makes its one attempt at once, and may
     /// overtake the waiters unless this manager holds the lock. During an outage of the nodes, a new
     /// caller may overtake them too.
     ///
@@ -175,7 +180,7 @@ impl LockRequest {
     /// Callers with [`fair`](Self::fair) wait in order of arrival between processes, too: in a queue on the first
     /// node that answers. They do not overtake each other, but a caller without `fair` may overtake them. A process
     /// that is killed loses its places after 3 s. The lock is handed over in this process only if its next waiter
-    /// is the next of all processes. While a fair caller waits, a fair caller without a `wait_time` is refused.
+    /// is the next of all processes. While a fair caller waits, `try_acquire` of a fair caller is refused.
     /// The votes of the nodes decide who holds the lock, with or without `fair`.
     ///
     /// [Shared](Self::shared) locks have further rules. Readers that stand next to each other in the queue of a
@@ -193,21 +198,37 @@ impl LockRequest {
     /// acquired is released in the background.
     #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        let (acquisition, timer) = self.begin(Some(UNTIL_ACQUIRED))?;
+        acquisition.complete(timer).await
+    }
+
+    /// Acquires the lock as [`run`](Self::run) does: without a [`wait_time`](Self::wait_time), by one attempt. For front ends.
+    /// No public API.
+    #[doc(hidden)]
+    pub async fn acquire_for_work(self) -> Result<LockGuard, LockError> {
+        let (acquisition, timer) = self.begin(None)?;
+        acquisition.complete(timer).await
+    }
+
+    /// Checks the request. `wait_time` is for a request that does not say how long it waits.
+    fn begin(
+        self,
+        wait_time: Option<WaitTime>,
+    ) -> Result<(Acquisition, AcquisitionTimer), LockError> {
         let mut timer = AcquisitionTimer::start();
-        let acquisition =
+        let is_set = self.options.wait_time.is_some();
+        let mut acquisition =
             Acquisition::new(self).inspect_err(|error| timer.set_outcome(Some(error)))?;
-        let result = match acquisition.options.min_hold {
-            None => acquisition.run().await,
-            Some(min_hold) => acquisition.run_and_keep(min_hold).await,
-        };
-        timer.set_outcome(result.as_ref().err());
-        result
+        if !is_set {
+            acquisition.options.wait_time = wait_time;
+        }
+        Ok((acquisition, timer))
     }
 
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
     ///
-    /// The lock is acquired as by [`acquire`](Self::acquire): without a [`wait_time`](Self::wait_time), `run`
-    /// makes one attempt. If the lock is not acquired, the closure is not called. The closure gets a
+    /// Without a [`wait_time`](Self::wait_time), `run` makes one attempt, as [`try_acquire`](Self::try_acquire). With it, `run`
+    /// waits as [`acquire`](Self::acquire). If the lock is not acquired, the closure is not called. The closure gets a
     /// [`LockHandle`], with which the work checks the lock and extends its lease.
     ///
     /// `run` awaits the release before it returns, even if the work returns an error, so that the caller's
@@ -296,7 +317,8 @@ impl LockRequest {
     {
         let on_lost = self.options.on_lost.unwrap_or_default();
         // Boxed, because the work may run other work, and each level would enlarge the future.
-        let run = Box::pin(async { run_under(self.acquire().await?, on_lost, work).await });
+        let run =
+            Box::pin(async { run_under(self.acquire_for_work().await?, on_lost, work).await });
         scope::scope(run).await
     }
 
@@ -350,7 +372,7 @@ impl LockRequest {
     {
         let on_lost = self.options.on_lost.unwrap_or_default();
         let run = async {
-            let guard = self.acquire().await?;
+            let guard = self.acquire_for_work().await?;
             let run = async move |guard: Result<LockGuard, LockError>| {
                 run_under(guard?, on_lost, work).await
             };
@@ -499,8 +521,8 @@ mod tests {
     async fn the_error_of_a_waiter_has_the_rest_of_the_lease_of_a_local_holder() {
         let (locks, minute) = (LockManager::in_memory(), Duration::from_secs(60));
         let _held = locks.lock("a").expire(minute).try_acquire().await.unwrap();
-        for request in [locks.lock("a").wait_time(Duration::from_millis(5)), locks.lock("a")] {
-            let error = request.acquire().await.unwrap_err();
+        for wait_time in [Duration::from_millis(5), Duration::ZERO] {
+            let error = locks.lock("a").wait_time(wait_time).acquire().await.unwrap_err();
             let LockError::Contended { remaining: Some(remaining), votes, .. } = &error else {
                 panic!("{error:?}");
             };

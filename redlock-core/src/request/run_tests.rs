@@ -101,7 +101,7 @@ async fn work_is_not_run_without_its_lock() {
     let (locks, nodes) = over(3);
     let work = async |_| unreachable!("the work ran without its lock");
 
-    let holder = request(&locks).acquire().await.unwrap();
+    let holder = request(&locks).try_acquire().await.unwrap();
     let error = refusal(request(&locks).run(work).await);
     assert!(error.is_contended(), "{error:?}");
     let error = refusal(request(&locks).fenced(true).run(work).await);
@@ -121,7 +121,7 @@ async fn work_is_not_run_without_its_lock() {
 #[tokio::test(start_paused = true)]
 async fn work_waits_for_its_lock_up_to_the_wait_time() {
     let (locks, _nodes) = over(1);
-    let holder = request(&locks).acquire().await.unwrap();
+    let holder = request(&locks).try_acquire().await.unwrap();
     let release = async {
         sleep(Duration::from_secs(1)).await;
         holder.release().await.unwrap();
@@ -315,7 +315,7 @@ async fn a_second_lock_of_the_same_key_is_refused_or_shared_inside_of_the_work()
     request(&locks).fenced(true).run(work).await.unwrap();
     // Inside of another scope, the work belongs to that scope.
     scope(async {
-        let guard = request(&locks).acquire().await.unwrap();
+        let guard = request(&locks).try_acquire().await.unwrap();
         let error = refusal(again().run(async |_| ()).await);
         assert!(matches!(error, LockError::AlreadyHeld { .. }), "{error:?}");
         guard.release().await.unwrap();

@@ -218,7 +218,7 @@ mod tests {
         scope(async {
             let one = locks.lock("a").try_acquire().await.unwrap();
             let short = Duration::from_secs(1);
-            let two = locks.lock("a").expire(short).reentrant(true).acquire().await.unwrap();
+            let two = locks.lock("a").expire(short).reentrant(true).try_acquire().await.unwrap();
             assert!(node.time_to_live("a").unwrap() > short, "the lease was shortened");
             one.release().await.unwrap();
             assert!(two.is_valid() && node.len() == 1);

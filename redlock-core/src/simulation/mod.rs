@@ -61,7 +61,7 @@ mod tests {
     async fn a_manager_is_idle_without_holders_and_waiters() {
         let locks = LockManager::in_memory();
         assert!(is_idle(&locks));
-        let guard = locks.lock("order:42").acquire().await.unwrap();
+        let guard = locks.lock("order:42").try_acquire().await.unwrap();
         assert!(!is_idle(&locks));
         guard.release().await.unwrap();
         assert!(is_idle(&locks));

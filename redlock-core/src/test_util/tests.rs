@@ -43,7 +43,7 @@ fn failure(error: &LockError) -> NodeError {
 async fn leases_run_out_when_the_clock_advances() {
     let test = TestLocks::new(1);
     for locks in [test.manager(), test.builder().connect().await.unwrap()] {
-        let guard = locks.lock("a").expire(LEASE).acquire().await.unwrap();
+        let guard = locks.lock("a").expire(LEASE).try_acquire().await.unwrap();
         test.clock().advance(LEASE / 2).await;
         assert!(guard.is_valid());
         let left = test.nodes()[0].time_to_live("a").unwrap();
@@ -58,7 +58,7 @@ async fn leases_run_out_when_the_clock_advances() {
 #[tokio::test]
 async fn a_lease_is_renewed_while_the_clock_advances() {
     let test = TestLocks::new(3);
-    let guard = test.manager().lock("a").expire(LEASE).renew(true).acquire().await.unwrap();
+    let guard = test.manager().lock("a").expire(LEASE).renew(true).try_acquire().await.unwrap();
     test.clock().advance(LEASE * 100).await;
     assert!(guard.is_valid());
     assert!(test.nodes().iter().all(|node| node.len() == 1));
@@ -72,12 +72,12 @@ async fn a_failed_node_refuses_at_once_and_votes_again_when_it_has_recovered() {
     let (locks, node) = (test.manager(), &test.nodes()[0]);
     node.fail();
     let begun = Instant::now();
-    let error = locks.lock("a").acquire().await.unwrap_err();
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
     assert!(matches!(failure(&error), NodeError::NotConnected(_)), "{error}");
     assert_eq!(begun.elapsed(), Duration::ZERO);
     node.recover();
-    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_frozen_node_is_silent_for_the_node_timeout() {
     let locks = test.builder().node_timeout(timeout).connect().await.unwrap();
     test.nodes()[0].freeze();
     let begun = Instant::now();
-    let error = locks.lock("a").acquire().await.unwrap_err();
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
     assert!(matches!(failure(&error), NodeError::NoReply(_)), "{error}");
     assert!((timeout..timeout * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
@@ -98,12 +98,12 @@ async fn one_of_three_nodes_may_fail_or_freeze() {
     for disturb in [TestNode::fail, TestNode::freeze] {
         disturb(&test.nodes()[1]);
         assert!(test.manager().is_available());
-        let guard = test.manager().lock("a").acquire().await.unwrap();
+        let guard = test.manager().lock("a").try_acquire().await.unwrap();
         guard.release().await.unwrap();
     }
     test.nodes()[2].fail();
     assert!(!test.manager().is_available());
-    test.manager().lock("a").acquire().await.unwrap_err();
+    test.manager().lock("a").try_acquire().await.unwrap_err();
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn a_slow_node_delays_its_answers_and_not_its_locks() {
     let delay = Duration::from_millis(300);
     test.nodes()[0].delay(delay);
     let begun = Instant::now();
-    let requests = ["a", "b", "c"].map(|key| test.manager().lock(key).acquire());
+    let requests = ["a", "b", "c"].map(|key| test.manager().lock(key).try_acquire());
     let guards = futures_util::future::join_all(requests);
     tokio::pin!(guards);
     assert!(guards.as_mut().now_or_never().is_none());
@@ -172,14 +172,14 @@ async fn a_slow_node_delays_its_answers_and_not_its_locks() {
     assert!((delay..delay * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 
     test.nodes()[0].delay(Duration::from_secs(60));
-    let error = test.manager().lock("d").acquire().await.unwrap_err();
+    let error = test.manager().lock("d").try_acquire().await.unwrap_err();
     assert!(matches!(failure(&error), NodeError::NoReply(_)), "{error}");
 }
 
 #[tokio::test]
 async fn a_node_that_forgets_ends_a_lock_at_its_next_extension() {
     let test = TestLocks::new(1);
-    let guard = test.manager().lock("a").acquire().await.unwrap();
+    let guard = test.manager().lock("a").try_acquire().await.unwrap();
     test.nodes()[0].forget();
     assert!(test.nodes()[0].is_empty());
     assert!(guard.is_valid(), "the holder does not know yet");
@@ -314,7 +314,7 @@ async fn the_status_follows_the_behaviour() {
 #[tokio::test]
 async fn a_slow_node_is_asked_outside_of_the_runtime() {
     let test = TestLocks::new(1);
-    let guard = test.manager().lock("a").acquire().await.unwrap();
+    let guard = test.manager().lock("a").try_acquire().await.unwrap();
     test.nodes()[0].delay(Duration::from_millis(100));
     std::thread::spawn(move || drop(guard)).join().unwrap();
     assert!(test.nodes()[0].is_empty());
@@ -325,11 +325,11 @@ async fn a_slow_node_is_asked_outside_of_the_runtime() {
 async fn managers_over_the_same_nodes_exclude_each_other() {
     let test = TestLocks::new(3);
     let other_copy = test.builder().connect().await.unwrap();
-    let guard = other_copy.lock("a").acquire().await.unwrap();
-    let error = test.manager().lock("a").acquire().await.unwrap_err();
+    let guard = other_copy.lock("a").try_acquire().await.unwrap();
+    let error = test.manager().lock("a").try_acquire().await.unwrap_err();
     assert!(error.is_contended(), "{error}");
     guard.release().await.unwrap();
-    test.manager().lock("a").acquire().await.unwrap().release().await.unwrap();
+    test.manager().lock("a").try_acquire().await.unwrap().release().await.unwrap();
 }
 
 /// The guide says so. Waits follow tokio's time in any case.
@@ -338,7 +338,7 @@ async fn paused_time_alone_does_not_move_the_leases_of_a_memory_node() {
     let second = Duration::from_secs(1);
     for (locks, ends) in [(LockManager::in_memory(), false), (TestLocks::new(1).manager(), true)] {
         let request = || locks.lock("order:42").expire(second * 60);
-        request().acquire().await.unwrap().keep_until_expiry();
+        request().try_acquire().await.unwrap().keep_until_expiry();
         tokio::time::advance(second * 61).await;
         let begun = Instant::now();
         let acquired = request().wait_time(second * 5).acquire().await;

@@ -34,10 +34,10 @@ const _: fn(&LockManager, LockGuard) = |locks, guard| {
     fn is_send<F: Future + Send>(_: F) {}
 
     is_send(LockManager::builder().connect());
-    is_send(locks.lock("a").acquire());
+    is_send(locks.lock("a").try_acquire());
     is_send(locks.lock("a").try_acquire());
     is_send(locks.lock("a").run(async |lock| lock.lost().await));
-    is_send(scope(locks.lock("a").acquire()));
+    is_send(scope(locks.lock("a").try_acquire()));
     is_send(locks.wait_available());
     is_send(locks.shutdown());
     is_send(guard.extend(Duration::ZERO));

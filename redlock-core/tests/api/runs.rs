@@ -96,7 +96,7 @@ async fn the_errors_of_the_lock_and_of_the_work_are_told_apart() {
 #[tokio::test]
 async fn fenced_work_gets_the_number_of_its_holder() {
     let locks = LockManager::in_memory();
-    let before = locks.lock("a").fenced(true).acquire().await.unwrap();
+    let before = locks.lock("a").fenced(true).try_acquire().await.unwrap();
     let token = before.fencing_token();
     before.release().await.unwrap();
     let work = async |lock: LockHandle| {

@@ -28,7 +28,7 @@ async fn attribute(Path(id): Path<u64>) -> &'static str {
 }
 
 async fn by_hand(locks: LockManager, id: u64) -> &'static str {
-    let guard = locks.lock(format!("order:{id}")).expire(LEASE).acquire().await;
+    let guard = locks.lock(format!("order:{id}")).expire(LEASE).try_acquire().await;
     let guard = guard.expect("the lock is free");
     std::hint::black_box(id);
     guard.release().await.expect("the lock is held");

@@ -1,6 +1,7 @@
 //! The compared libraries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redlock_core::{LockGuard, LockManager, LockRequest};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -50,7 +51,8 @@ impl Locker for Ours {
 
     async fn lock(&self, key: &str, waits: bool) -> Result<LockGuard, String> {
         let request = (self.1)(self.0.lock(key).expire(LEASE));
-        let request = if waits { request.wait_forever() } else { request };
+        let request =
+            if waits { request.wait_forever() } else { request.wait_time(Duration::ZERO) };
         request.acquire().await.map_err(|error| error.diagnostics().to_string())
     }
 
@@ -75,7 +77,7 @@ impl Locker for AtOnce {
 
     async fn lock(&self, key: &str, _: bool) -> Result<LockGuard, String> {
         let request = self.0.0.lock_all(names(key)).expire(LEASE);
-        request.acquire().await.map_err(|error| error.diagnostics().to_string())
+        request.try_acquire().await.map_err(|error| error.diagnostics().to_string())
     }
 
     async fn unlock(&self, _: &str, guard: LockGuard) -> Result<(), String> {

@@ -44,7 +44,7 @@ async fn acquire(
         "ring" => locks.lock_all([copy, copy + 1].map(|one| format!("{key}:{}", one % 3))),
         _ => locks.lock(key),
     };
-    request.expire(LEASE).fenced(job == "fenced").keep(true).acquire().await
+    request.expire(LEASE).fenced(job == "fenced").keep(true).try_acquire().await
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -41,7 +41,7 @@ async fn ours(nodes: usize, pairs: u64) {
     let locks =
         simulation::connect(builder, move || begun.elapsed(), dial).await.expect("a manager");
     for _ in 0..pairs {
-        let guard = locks.lock(KEY).expire(LEASE).acquire().await.expect("a lock");
+        let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.expect("a lock");
         guard.release().await.expect("a release");
     }
 }

@@ -45,7 +45,7 @@ impl Services {
         let requests = self.managers.iter().enumerate();
         let asked = join_all(requests.map(|(service, locks)| {
             let request = request(service, locks).expire(LEASE).keep(true);
-            async { request.acquire().await.map(drop) }
+            async { request.try_acquire().await.map(drop) }
         }));
         let outcomes = asked.await;
         let refused = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
@@ -64,14 +64,14 @@ async fn webhooks_are_refused_beside_a_reader_and_one_of_them_runs_without_it() 
     let reading = connect(servers.urls()).await;
     for delivery in 0..TICKS {
         let key = format!("webhook:{delivery}");
-        let reader = reading.lock(&key).shared(true).expire(LEASE).acquire().await.unwrap();
+        let reader = reading.lock(&key).shared(true).expire(LEASE).try_acquire().await.unwrap();
         let ran = services.ask(|_, locks| locks.lock(&key)).await;
         assert_eq!(ran, 0, "a reader has the lock of {key}");
         assert!(reader.is_valid());
         reader.release().await.unwrap();
         let ran = services.ask(|_, locks| locks.lock(&key)).await;
         assert_eq!(ran, 1, "{key}");
-        let late = reading.lock(&key).shared(true).acquire().await.unwrap_err();
+        let late = reading.lock(&key).shared(true).try_acquire().await.unwrap_err();
         assert!(late.is_contended(), "{late:?}");
     }
 }

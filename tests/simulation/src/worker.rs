@@ -113,10 +113,9 @@ impl Worker {
         if renewed {
             request = request.renew(true);
         }
+        // Zero makes one attempt.
         let wait = self.choose_wait();
-        if !wait.is_zero() {
-            request = request.wait_time(wait);
-        }
+        request = request.wait_time(wait);
         // A lock of several keys cannot be fair.
         let fair = count == 1 && self.random.random_ratio(1, 3);
         if fair {

@@ -87,7 +87,8 @@ async fn fair_callers_of_several_processes_get_the_lock_in_the_order_of_their_ar
     for count in [1, 3] {
         let nodes = memory_nodes(count);
         let processes: Vec<_> = (0..4).map(|_| process(&nodes)).collect();
-        let (order, holder) = (Order::default(), processes[0].lock("a").acquire().await.unwrap());
+        let (order, holder) =
+            (Order::default(), processes[0].lock("a").try_acquire().await.unwrap());
         let mut callers = Vec::new();
         for number in 0..40 {
             callers.push(caller(&processes[(number * 7 + number / 3) % 4], number, &order));
@@ -160,7 +161,7 @@ async fn a_killed_process_delays_the_others_once_by_its_presence() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_gives_up_leaves_at_once() {
     let (here, there, nodes) = two_processes(1);
-    let holder = here.lock("a").acquire().await.unwrap();
+    let holder = here.lock("a").try_acquire().await.unwrap();
     let first = caller(&here, 0, &Order::default());
     sleep(MILLI).await;
     let order = Order::default();
@@ -184,7 +185,7 @@ async fn a_waiter_that_gives_up_leaves_at_once() {
 async fn a_dropped_waiter_has_left_the_queue_before_another_task_runs() {
     let nodes = memory_nodes(1);
     let locks = process(&nodes);
-    let _holder = locks.lock("a").acquire().await.unwrap();
+    let _holder = locks.lock("a").try_acquire().await.unwrap();
     let mut waiting = Box::pin(fair(&locks).acquire());
     assert!(timeout(100 * MILLI, &mut waiting).await.is_err());
     assert!(!nodes[0].has_empty_queues());
@@ -238,7 +239,7 @@ async fn a_shutdown_during_a_removal_removes_the_other_tickets_too() {
 #[tokio::test(start_paused = true)]
 async fn a_first_waiter_whose_future_is_not_polled_keeps_no_other_process_out() {
     let (here, there, _) = two_processes(1);
-    let holder = there.lock("a").expire(60 * SECOND).acquire().await.unwrap();
+    let holder = there.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
     let mut stalled = Box::pin(fair(&here).acquire());
     assert!(timeout(100 * MILLI, &mut stalled).await.is_err());
     let begun = Instant::now();
@@ -280,7 +281,7 @@ async fn the_presence_of_a_process_is_refreshed_as_long_as_it_waits() {
     let (here, there, nodes) = two_processes(1);
     // The keeper has nothing to do at first.
     sleep(10 * SECOND).await;
-    let holder = there.lock("a").expire(60 * SECOND).acquire().await.unwrap();
+    let holder = there.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
     let order = Order::default();
     let first = caller(&here, 0, &order);
     sleep(MILLI).await;
@@ -300,7 +301,7 @@ async fn the_presence_of_a_process_is_refreshed_as_long_as_it_waits() {
 async fn waiters_of_a_process_use_its_tickets_in_the_order_of_the_tickets() {
     let nodes = memory_nodes(1);
     let [here, there, holding] = [(); 3].map(|()| process(&nodes));
-    let holder = holding.lock("a").acquire().await.unwrap();
+    let holder = holding.lock("a").try_acquire().await.unwrap();
     let order = Order::default();
     let mut callers = Vec::new();
     for (number, locks) in [&here, &here, &there].into_iter().enumerate() {
@@ -349,7 +350,7 @@ async fn a_ticket_that_was_not_removed_in_an_outage_does_not_block_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_back() {
     let (here, there, _) = two_processes(1);
-    let holder = there.lock("a").expire(SECOND).acquire().await.unwrap();
+    let holder = there.lock("a").expire(SECOND).try_acquire().await.unwrap();
     let mut stalled = Box::pin(fair(&here).acquire());
     // It has the first ticket, and has seen that the lock is held.
     assert!(timeout(100 * MILLI, &mut stalled).await.is_err());
@@ -362,7 +363,7 @@ async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_b
     assert!((3 * SECOND..7 * SECOND).contains(&took), "{took:?}");
 
     // Its ticket is as old as before, so it comes before this caller.
-    let holder = there.lock("a").acquire().await.unwrap();
+    let holder = there.lock("a").try_acquire().await.unwrap();
     let third = caller(&there, 3, &order);
     sleep(3 * SECOND / 2).await;
     let order_of_stalled = Arc::clone(&order);
@@ -381,7 +382,7 @@ async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_b
 #[tokio::test(start_paused = true)]
 async fn waiters_enter_a_forgotten_queue_again_in_their_order() {
     let (here, there, nodes) = two_processes(1);
-    let holder = here.lock("a").acquire().await.unwrap();
+    let holder = here.lock("a").try_acquire().await.unwrap();
     let order = Order::default();
     let mut callers = Vec::new();
     for (number, locks) in [&there, &here, &there, &here].into_iter().enumerate() {
@@ -567,7 +568,7 @@ async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
     let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
     let locks = fake_process(&nodes);
     nodes[0].set(FakeMode::Down);
-    for request in [fair(&locks), locks.lock("a").fair(true)] {
+    for request in [fair(&locks), locks.lock("a").fair(true).wait_time(Duration::ZERO)] {
         let begun = Instant::now();
         let error = request.acquire().await.unwrap_err();
         assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
@@ -692,7 +693,7 @@ async fn a_waiter_that_gives_up_after_an_outage_leaves_no_ticket() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_removes_all_tickets_and_ends_all_waiting() {
     let (here, there, nodes) = two_processes(1);
-    let _holder = there.lock("a").acquire().await.unwrap();
+    let _holder = there.lock("a").try_acquire().await.unwrap();
     enter_other(&nodes[0], 1).await;
     let mut polled = Box::pin(fair(&here).acquire());
     let mut behind = Box::pin(fair(&here).acquire());
@@ -734,7 +735,7 @@ fn a_waiter_behind_another_process_ends_with_the_runtime_of_its_manager() {
 #[tokio::test(start_paused = true)]
 async fn a_fair_caller_does_not_wait_for_a_lock_of_its_own_scope() {
     let (here, there, nodes) = two_processes(1);
-    let blocker = there.lock("a").acquire().await.unwrap();
+    let blocker = there.lock("a").try_acquire().await.unwrap();
     enter_other(&nodes[0], 1).await;
     let both = crate::scope(async {
         let waiting = fair(&here).reentrant(true).acquire();

@@ -44,6 +44,6 @@ impl Contender {
 
     fn own_request(&mut self, key: &str) -> LockRequest {
         let request = self.locks.lock(key).expire(LONG);
-        if self.one_in(2) { request.wait_time(LONGEST_LEASE) } else { request }
+        request.wait_time(if self.one_in(2) { LONGEST_LEASE } else { Duration::ZERO })
     }
 }
