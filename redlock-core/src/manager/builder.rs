@@ -203,7 +203,7 @@ impl LockManagerBuilder {
     /// `wait_time` first waits for one attempt of the nodes to connect, for at most the
     /// [`connect_timeout`](Self::connect_timeout). All
     /// waiters of a key share the grace of an outage. The grace never extends a `wait_time`. A caller that
-    /// [waits without a limit](crate::LockRequest::wait_forever) needs no grace: it waits for the end of the outage. A missing
+    /// [waits for ever](crate::LockRequest::wait_forever) needs no grace: it waits for the end of the outage. A missing
     /// right on the servers is not an outage.
     ///
     /// From 0, which disables the grace, to 60 s. Defaults to 2 s.

@@ -119,7 +119,7 @@
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
 //!
 //! A wrong password is `Credentials`, or `Server` with the words of the store. Waiters then keep their place for the
-//! [`outage_grace`](crate::LockManagerBuilder::outage_grace), or without a limit if they wait without one, and outlast a
+//! [`outage_grace`](crate::LockManagerBuilder::outage_grace), or for ever if they wait for ever, and outlast a
 //! change of the password. If too many nodes for a quorum vote `NotPermitted` or `SameServer`, all waiters fail at once.
 //!
 //! A caller waits for a reply no longer than the [`node_timeout`](crate::LockManagerBuilder::node_timeout). But the manager

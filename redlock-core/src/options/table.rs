@@ -131,7 +131,7 @@ macro_rules! lock_option_setters {
             $end
         }
 
-        /// Lets the caller wait without a limit: while another holder has the lock, and while no quorum of nodes answers,
+        /// Lets the caller wait for ever: while another holder has the lock, and while no quorum of nodes answers,
         /// also if that is so when the wait begins, or because the nodes refuse the password. The log has a line when the
         /// wait meets an outage, and when the outage is over. The caller, or its client, may give up long before the lock
         /// is free.

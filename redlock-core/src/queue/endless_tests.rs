@@ -16,7 +16,7 @@ use crate::{LockError, LockGuard, LockManager, LockRequest, RunError};
 const UP: FakeMode = FakeMode::Up(Duration::ZERO);
 const HOUR: Duration = Duration::from_secs(3600);
 const BEGIN: &str = "goes on to wait until a quorum of nodes answers";
-const END: &str = "a quorum of nodes has answered a caller that waits for a lock without a limit";
+const END: &str = "a quorum of nodes has answered a caller that waits for ever for a lock";
 
 fn set(nodes: &[Arc<FakeNode>], mode: FakeMode) {
     for node in nodes {

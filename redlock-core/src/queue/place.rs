@@ -33,7 +33,7 @@ pub(crate) struct Place<'a> {
     pub(super) patience: Patience,
     /// Since when the caller has waited for a holder, and not only for the nodes. `None` for a new caller.
     pub(super) waiting_since: Option<Instant>,
-    /// Since when a waiter without a limit has waited for the nodes in the present outage.
+    /// Since when a waiter that waits for ever has waited for the nodes in the present outage.
     pub(super) outage_since: Option<Instant>,
     /// The pauses in the present outage.
     pub(super) outage_backoff: Option<Backoff>,

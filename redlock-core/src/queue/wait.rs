@@ -182,7 +182,7 @@ impl Place<'_> {
         error: LockError,
         deadline: Option<Instant>,
     ) -> Result<Option<Pause>, LockError> {
-        // Slow nodes do not end a wait without a limit either.
+        // Slow nodes do not end a wait for ever either.
         let is_too_slow = matches!(error, LockError::TimedOut { .. });
         if is_outage(&error) || is_too_slow && self.waiter.options.is_endless {
             return self.no_quorum(error, deadline);
@@ -263,7 +263,7 @@ impl Place<'_> {
     /// Records that no quorum of nodes has answered, and chooses the pause.
     ///
     /// Only a caller that waited before the outage began keeps its place for the grace. A new caller fails within one
-    /// round. A caller without a limit waits for the end of the outage, whenever it has begun.
+    /// round. A caller that waits for ever waits for the end of the outage, whenever it has begun.
     pub(super) fn no_quorum(
         &mut self,
         error: LockError,
@@ -297,14 +297,14 @@ impl Place<'_> {
         Ok(Some(Pause::Outage(Box::new(error), until)))
     }
 
-    /// Records, and logs once for each outage, that a waiter without a limit waits for the nodes.
+    /// Records, and logs once for each outage, that a waiter that waits for ever waits for the nodes.
     fn begin_outage(&mut self, error: &LockError, votes: &Votes) {
         if self.outage_since.is_none() {
             self.outage_since = Some(Instant::now());
             log_limited!(
                 self.queues.log_limit, "waits in an outage", LogLimit::failed_node(votes), warn,
                 error = %error.diagnostics(),
-                "a caller waits for a lock without a limit, and goes on to wait until a quorum of nodes answers"
+                "a caller waits for ever for a lock, and goes on to wait until a quorum of nodes answers"
             );
         }
     }
@@ -316,7 +316,7 @@ impl Place<'_> {
             log_limited!(
                 self.queues.log_limit, "waited in an outage", "", info,
                 lock = %self.key(), outage = ?since.elapsed(),
-                "a quorum of nodes has answered a caller that waits for a lock without a limit"
+                "a quorum of nodes has answered a caller that waits for ever for a lock"
             );
         }
     }

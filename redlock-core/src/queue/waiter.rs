@@ -39,7 +39,7 @@
 //! * Others wait for the lock, no holder of this process has it, and these waiters are in an outage or no quorum is up. If a
 //!   quorum is up, a fair caller looks at the fair queue instead of asking, and joins.
 //!
-//! If it is refused, it joins the queue of the refused key. Without a quorum it fails; without a limit, it joins the queue of
+//! If it is refused, it joins the queue of the refused key. Without a quorum it fails; a caller that waits for ever joins the queue of
 //! its first key, as Refused. Every other new caller joins a queue at once: of several keys, that of the first busy one.
 //!
 //! | state | event | next state | effect |
@@ -63,7 +63,7 @@
 //! | Asking | refused, not the first | Queued | |
 //! | Asking | refused, the first | Refused | pauses, see below |
 //! | Asking | refused for another of its keys, the first; the votes are not split, or no subscription was in effect | goes on to its queue | holds nothing while it waits. Behind others it withdraws its mark, which would keep out the readers before it. A lock of several keys is never handed over |
-//! | Asking | no quorum, for a reason that may pass; it waited before the outage, or waits without a limit | Refused; not the first: Queued | sleeps (`Outage`). Without a limit, it logs the begin and the end of the outage, and a lease that was too short for the votes is an outage too |
+//! | Asking | no quorum, for a reason that may pass; it waited before the outage, or waits for ever | Refused; not the first: Queued | sleeps (`Outage`). A caller that waits for ever logs the begin and the end of the outage, and a lease that was too short for the votes is an outage too |
 //! | Asking | no quorum otherwise; or another error | error | |
 //! | Asking | refused, and the `wait_time` is over | error | `Contended` with the votes, or `Split`, which is repeated as without a `wait_time` |
 //! | Refused | its pause ends | Called | |
@@ -98,7 +98,7 @@
 //! | `Subscribe` | when a quorum of subscriptions is in effect, or after `node_timeout` |
 //! | `Release` | by a notification, when a quorum of nodes has published a release, or after the poll time: 2 ms after the rest of the holder's TTL, at most 250 to 500 ms; 10 to 20 ms if the TTL was not looked up |
 //! | `Fair` | by a notification, when its fair position changes, or when no thread drives the home |
-//! | `Outage` | by a notification; when a back-off is over and a quorum is up; `outage_grace` after the outage began, unless it waits without a limit. Without a limit, the first pause lets the nodes try to connect |
+//! | `Outage` | by a notification; when a back-off is over and a quorum is up; `outage_grace` after the outage began, unless it waits for ever. If it does, the first pause lets the nodes try to connect |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -122,7 +122,7 @@ pub(crate) struct WaiterOptions {
     pub(crate) accepts_hand_over: bool,
     /// Whether the waiter needs a fencing token.
     pub(crate) fenced: bool,
-    /// Whether the waiter waits without a limit, also while no quorum of nodes answers.
+    /// Whether the waiter waits for ever, also while no quorum of nodes answers.
     pub(crate) is_endless: bool,
     pub(crate) caller: CallerId,
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.

@@ -207,7 +207,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns whether the caller waits without a limit, also through outages.
+    /// Returns whether the caller waits for ever, also through outages.
     fn is_endless(&self) -> bool {
         matches!(self.options.wait_time, Some(WaitTime::Forever))
     }

@@ -53,7 +53,7 @@ impl LeadRequest {
     /// Waits until this process leads, runs the work, and returns its result. If the lock is lost, stops the work, and
     /// begins again: waits, and runs the work anew.
     ///
-    /// One caller of all processes leads at a time. The others wait without a limit, as by
+    /// One caller of all processes leads at a time. The others wait for ever, as by
     /// [`wait_forever`](LockRequest::wait_forever): also while no quorum of nodes answers.
     ///
     /// * The work is dropped at its current `await` when the lock is lost, and when a [drain](crate::LockManager::drain)
@@ -106,7 +106,7 @@ impl LeadRequest {
     /// * [`LockError::Draining`], [`LockError::ShutDown`] or [`LockError::RuntimeEnded`] when the process stops;
     /// * [`LockError::InvalidKey`] or [`LockError::InvalidOption`] at once, also if a [node](crate::node) has no fencing
     ///   tokens;
-    /// * the other errors that end a wait [without a limit](LockRequest::wait_forever).
+    /// * the other errors that end a wait [for ever](LockRequest::wait_forever).
     ///
     /// # Cancel safety
     ///

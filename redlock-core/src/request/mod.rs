@@ -147,7 +147,7 @@ impl LockRequest {
     /// for up to the manager's [`outage_grace`](crate::LockManagerBuilder::outage_grace). After that it
     /// fails with [`LockError::Unavailable`].
     ///
-    /// A caller that [waits without a limit](Self::wait_forever) waits through outages, whenever they begin.
+    /// A caller that [waits for ever](Self::wait_forever) waits through outages, whenever they begin.
     ///
     /// The last attempt may end after the `wait_time`, because the caller waits for the nodes' replies
     /// to it. If nodes are silent, that takes up to the manager's
