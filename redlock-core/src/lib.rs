@@ -187,6 +187,7 @@ pub mod __private {
     pub use crate::options::{ConfigValue, read_option};
     pub use crate::options::{TimeText, assert_valid, is_same, read_time};
     pub use crate::request::detached::detach;
+    pub use crate::request::prepared::PreparedRequest;
     pub use crate::request::scope::is_in_scope;
 }
 

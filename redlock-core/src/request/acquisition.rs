@@ -25,6 +25,7 @@ use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
 use crate::queue::{FairPlace, Place, Step, WaiterOptions};
+use crate::telemetry::AcquisitionTimer;
 
 /// One acquisition of a lock, with checked options.
 pub(super) struct Acquisition {
@@ -48,9 +49,20 @@ impl Acquisition {
         Ok(Self { context, spec, options })
     }
 
+    /// Acquires the lock, as the options say.
+    pub(super) async fn acquire(&self) -> Result<LockGuard, LockError> {
+        let mut timer = AcquisitionTimer::start();
+        let result = match self.options.min_hold {
+            None => self.run().await,
+            Some(min_hold) => self.run_and_keep(min_hold).await,
+        };
+        timer.set_outcome(result.as_ref().err());
+        result
+    }
+
     /// Acquires the lock, or shares a lock of the same scope, and keeps it for the minimum hold time. Makes sure that its
     /// lease covers that time.
-    pub(super) async fn run_and_keep(&self, min_hold: MinHold) -> Result<LockGuard, LockError> {
+    async fn run_and_keep(&self, min_hold: MinHold) -> Result<LockGuard, LockError> {
         let clock = &self.context.ballot.clock;
         let since = clock.now();
         let guard = self.run().await?;
@@ -74,7 +86,7 @@ impl Acquisition {
     }
 
     /// Acquires the lock, or shares a lock of the same scope without extending it.
-    pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
+    async fn run(&self) -> Result<LockGuard, LockError> {
         self.context.ballot.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         self.context.enter();

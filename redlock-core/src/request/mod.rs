@@ -11,6 +11,7 @@ mod lead_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod mark_tests;
+pub(crate) mod prepared;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod reader_tests;
@@ -28,8 +29,8 @@ use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
 use crate::lock::Keys;
 use crate::options::{LockOptions, OnLost};
-use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
+use prepared::PreparedRequest;
 
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
 /// [options](LockOptions), and used by [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire),
@@ -90,28 +91,16 @@ impl LockRequest {
         Acquisition::new(self.clone()).map(drop)
     }
 
-    /// Returns the error with which [`acquire`](Self::acquire) would fail now, without asking the nodes and without waiting:
-    /// the manager drains or is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
-    /// For front ends that prepare an acquisition. No public API.
+    /// Returns what happens to the work if the lock is lost, for front ends that run the work. No public API.
     #[doc(hidden)]
-    pub fn refusal_at_once(&self) -> Option<LockError> {
-        let mut timer = AcquisitionTimer::start();
-        let refusal =
-            Acquisition::new(self.clone()).and_then(|acquisition| acquisition.look()).err();
-        match &refusal {
-            Some(error) => timer.set_outcome(Some(error)),
-            None => timer.cancel(),
-        }
-        refusal
+    pub fn get_on_lost(&self) -> OnLost {
+        self.options.on_lost.unwrap_or_default()
     }
 
-    /// Resolves when a [drain](crate::LockManager::drain) refuses the request, with its error. For front ends that wait for
-    /// their client before they acquire the lock. No public API.
+    /// Checks the key and the options, for front ends that do something else before they acquire the lock. No public API.
     #[doc(hidden)]
-    pub async fn refused_by_drain(&self) -> LockError {
-        let Context { ballot, queues, .. } = &*self.context;
-        ballot.home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
-        self.refusal_at_once().unwrap_or(LockError::Draining)
+    pub fn prepare(self) -> Result<PreparedRequest, LockError> {
+        PreparedRequest::new(self)
     }
 
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time). If the votes are
@@ -193,15 +182,8 @@ impl LockRequest {
     /// acquired is released in the background.
     #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let mut timer = AcquisitionTimer::start();
-        let acquisition =
-            Acquisition::new(self).inspect_err(|error| timer.set_outcome(Some(error)))?;
-        let result = match acquisition.options.min_hold {
-            None => acquisition.run().await,
-            Some(min_hold) => acquisition.run_and_keep(min_hold).await,
-        };
-        timer.set_outcome(result.as_ref().err());
-        result
+        let PreparedRequest(acquisition) = self.prepare()?;
+        acquisition.acquire().await
     }
 
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
@@ -350,11 +332,11 @@ impl LockRequest {
     {
         let on_lost = self.options.on_lost.unwrap_or_default();
         let run = async {
-            let guard = self.acquire().await?;
-            let run = async move |guard: Result<LockGuard, LockError>| {
-                run_under(guard?, on_lost, work).await
+            let acquired = self.acquire().await;
+            let run = async move |acquired: Result<LockGuard, LockError>| {
+                run_under(acquired?, on_lost, work).await
             };
-            detached::detach(guard, run).await
+            detached::detach(acquired, run).await
         };
         scope::scope(run).await
     }
@@ -462,7 +444,10 @@ mod tests {
     #[tokio::test]
     async fn a_request_knows_without_the_nodes_whether_it_would_be_refused_now() {
         let locks = LockManager::in_memory();
-        let look = |request: LockRequest| request.refusal_at_once();
+        let look = |request: LockRequest| match request.prepare() {
+            Ok(prepared) => prepared.refusal_at_once(),
+            Err(invalid) => Some(invalid),
+        };
         assert!(look(locks.lock("a")).is_none());
         let guard = locks.lock("a").try_acquire().await.unwrap();
         assert!(look(locks.lock("a")).is_some_and(|refusal| refusal.is_contended()));
