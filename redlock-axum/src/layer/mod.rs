@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use redlock_core::__private::PreparedRequest;
+use redlock_core::__private::Acquisition;
 use redlock_core::LockManager;
 use tower_layer::Layer;
 
@@ -158,7 +158,7 @@ pub struct LockLayer {
 
 /// The lock of a request that has a policy.
 struct Matched {
-    request: PreparedRequest,
+    acquisition: Acquisition,
     lock: RequestLock,
     place: LockPlace,
     body: BodyOptions,
@@ -293,7 +293,7 @@ impl LockLayer {
         let Some(checked) = self.table.select(parts)? else { return Ok(None) };
         let (place, body) = (checked.place(parts), checked.policy.body);
         match checked.request(&self.locks, parts) {
-            Ok((request, lock)) => Ok(Some(Matched { request, lock, place, body })),
+            Ok((acquisition, lock)) => Ok(Some(Matched { acquisition, lock, place, body })),
             Err(refusal) => Err(refusal.at(place)),
         }
     }

@@ -136,14 +136,14 @@ async fn receive_and_lock<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    if let Some(refusal) = matched.request.refusal_at_once() {
+    if let Some(refusal) = matched.acquisition.refusal_at_once() {
         return Ok(matched.refuse(&layer, refusal.into(), &unread));
     }
     let received = {
         let space = layer.locks.body_buffers();
         let mut read = pin!(buffered::read(request, matched.body.limit, space));
         // A slow client does not delay the stop of the service.
-        let mut refused = pin!(matched.request.refused_by_drain());
+        let mut refused = pin!(matched.acquisition.refused_by_drain());
         poll_fn(|cx| match read.as_mut().poll(cx) {
             Poll::Ready(received) => Poll::Ready(received.map_err(LockRejection::from)),
             Poll::Pending => refused.as_mut().poll(cx).map(|refusal| Err(refusal.into())),
@@ -167,7 +167,7 @@ fn lock<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    let Matched { request: prepared, lock, place, body } = matched;
+    let Matched { acquisition, lock, place, body } = matched;
     let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
     let (is_detached, slot) = (lock.http.detached, lock.parts.slot.clone());
     let refuse = move |rejection: LockRejection| {
@@ -176,9 +176,9 @@ where
     };
     let work = move || call_under_lock(inner, request, slot, streamed);
     if is_detached {
-        Box::pin(locked_detached(prepared.acquire(), lock, refuse, work))
+        Box::pin(locked_detached(acquisition.acquire(), lock, refuse, work))
     } else {
-        Box::pin(locked(prepared.acquire(), lock, refuse, work))
+        Box::pin(locked(acquisition.acquire(), lock, refuse, work))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::extract::{MatchedPath, OriginalUri};
 use http::Method;
 use http::request::Parts;
-use redlock_core::__private::{Keys, PreparedRequest, request_of};
+use redlock_core::__private::{Acquisition, Keys, request_of};
 use redlock_core::LockManager;
 
 use super::key::PolicyKey;
@@ -179,7 +179,7 @@ impl CheckedPolicy {
         &self,
         locks: &LockManager,
         parts: &mut Parts,
-    ) -> Result<(PreparedRequest, RequestLock), LockRejection> {
+    ) -> Result<(Acquisition, RequestLock), LockRejection> {
         self.has_matched.store(true, Ordering::Relaxed);
         let keys = Keys::from(self.key.of(parts)?);
         let options = self.policy.options_for(&parts.method);

@@ -1,6 +1,6 @@
 //! A request: the key and the options of one acquisition.
 
-mod acquisition;
+pub(crate) mod acquisition;
 pub(crate) mod detached;
 #[cfg(test)]
 mod detached_tests;
@@ -11,7 +11,6 @@ mod lead_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod mark_tests;
-pub(crate) mod prepared;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod reader_tests;
@@ -29,8 +28,8 @@ use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
 use crate::lock::Keys;
 use crate::options::{LockOptions, OnLost};
+use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
-use prepared::PreparedRequest;
 
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
 /// [options](LockOptions), and used by [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire),
@@ -99,8 +98,9 @@ impl LockRequest {
 
     /// Checks the key and the options, for front ends that do something else before they acquire the lock. No public API.
     #[doc(hidden)]
-    pub fn prepare(self) -> Result<PreparedRequest, LockError> {
-        PreparedRequest::new(self)
+    pub fn prepare(self) -> Result<Acquisition, LockError> {
+        let invalid = |error: &LockError| AcquisitionTimer::start().set_outcome(Some(error));
+        Acquisition::new(self).inspect_err(invalid)
     }
 
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time). If the votes are
@@ -182,8 +182,7 @@ impl LockRequest {
     /// acquired is released in the background.
     #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let PreparedRequest(acquisition) = self.prepare()?;
-        acquisition.acquire().await
+        self.prepare()?.acquire().await
     }
 
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
