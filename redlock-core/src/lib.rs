@@ -189,6 +189,7 @@ pub mod __private {
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};
     pub use crate::options::{TimeText, assert_valid, is_same, read_time};
+    pub use crate::request::acquisition::Acquisition;
     pub use crate::request::detached::detach;
     pub use crate::request::scope::is_in_scope;
 }

@@ -85,11 +85,6 @@ impl AcquisitionTimer {
         Self { started: cfg!(feature = "metrics").then(Instant::now), outcome: "dropped" }
     }
 
-    /// Reports nothing: the acquisition has not begun.
-    pub(crate) fn cancel(&mut self) {
-        self.started = None;
-    }
-
     /// Sets the outcome of the acquisition: acquired, or this error.
     pub(crate) fn set_outcome(&mut self, error: Option<&LockError>) {
         self.outcome = match error {

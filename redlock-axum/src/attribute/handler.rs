@@ -1,9 +1,7 @@
 //! The lock of a handler with the attribute.
 
-use std::convert::identity;
-use std::ops::ControlFlow;
+use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::extract::{FromRef, FromRequestParts};
@@ -15,12 +13,9 @@ use redlock_core::{KeyError, LockManager, scope};
 
 use super::deferred::{Deferred, Extracted};
 use super::options::Options;
-use crate::extract::lock_slot::LockSlot;
 use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
-use crate::serve::body::Exchange;
-use crate::serve::extraction::Extractions;
-use crate::serve::locked::{RequestLock, Responded, locked, locked_detached};
+use crate::serve::locked::{RequestLock, RequestParts, Served, locked, locked_detached};
 use crate::serve::unread::{ReadBeside, Unread};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
@@ -30,9 +25,7 @@ use crate::serve::unread::{ReadBeside, Unread};
 #[derive(Debug)]
 pub struct HandlerLock<const FENCED: bool, const INSTALLED: bool = false> {
     manager: LockManager,
-    slot: LockSlot,
-    extractions: Extractions,
-    exchange: Exchange,
+    parts: RequestParts,
 }
 
 impl<S, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED>
@@ -58,16 +51,13 @@ impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED, tr
 
 impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
     fn new(parts: &mut Parts, manager: LockManager) -> Self {
-        let slot = LockSlot::pending(FENCED);
-        parts.extensions.insert(slot.clone());
-        let extractions = Extractions::default();
-        Self { manager, slot, extractions, exchange: Exchange::new(parts) }
+        Self { manager, parts: RequestParts::of(parts, FENCED) }
     }
 
     /// Extracts a parameter when the lock is held, after the parameters before it.
     pub fn extract_later<T>(&mut self, parameter: Deferred<T>) -> Extracted<T> {
         let (extraction, extracted) = parameter.into_parts();
-        self.extractions.push(extraction);
+        self.parts.extract_later(extraction);
         extracted
     }
 
@@ -82,10 +72,11 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         respond: fn(W::Output) -> Response,
         work: impl FnOnce() -> Option<W>,
     ) -> impl Future<Output = Response> {
-        let refuse = self.refusing(&unread, refuse);
-        let lock = self.lock(keys.map(Into::into), options);
-        let work = move || HandlerWork { begun: work() };
-        ReadBeside::new(unread, scope(locked(lock, refuse, respond_by(respond), identity, work)))
+        let request = request_of(&self.manager, keys.map(Into::into)).options(options.lock);
+        let lock = RequestLock::new(&request, options.http, self.parts);
+        let refuse = refusing(self.manager, unread.clone(), refuse);
+        let work = move || HandlerWork { begun: work(), respond };
+        ReadBeside::new(unread, scope(locked(request.acquire_for_work(), lock, refuse, work)))
     }
 
     /// As [`serve`](Self::serve), but from the acquired lock to its release, the handler runs in a task of its own.
@@ -98,65 +89,49 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         respond: fn(W::Output) -> Response,
         work: impl FnOnce() -> Option<W> + Send + 'static,
     ) -> impl Future<Output = Response> {
-        let refuse = self.refusing(&unread, refuse);
-        let lock = self.lock(keys.map(Into::into), options);
-        let work = move || HandlerWork { begun: work() };
-        let locked = locked_detached(lock, refuse, respond_by(respond), identity, work);
-        ReadBeside::new(unread, scope(locked))
-    }
-
-    /// Reads the rest of the body after a refusal.
-    fn refusing<R: FnOnce(LockRejection) -> Response>(
-        &self,
-        unread: &Unread,
-        refuse: R,
-    ) -> impl FnOnce(LockRejection) -> Response + use<R, FENCED, INSTALLED> {
-        let (unread, locks) = (unread.clone(), self.manager.clone());
-        move |rejection| unread.read_after(refuse(rejection), &locks)
-    }
-
-    fn lock(self, keys: Result<Keys, KeyError>, options: Options) -> RequestLock {
-        let Self { manager, slot, extractions, exchange } = self;
-        RequestLock {
-            on_lost: options.lock.on_lost.unwrap_or_default(),
-            log_limit: Arc::clone(manager.log_limit()),
-            request: request_of(&manager, keys).options(options.lock),
-            http: options.http,
-            exchange,
-            slot,
-            extractions,
-        }
+        let request = request_of(&self.manager, keys.map(Into::into)).options(options.lock);
+        let lock = RequestLock::new(&request, options.http, self.parts);
+        let refuse = refusing(self.manager, unread.clone(), refuse);
+        let work = move || HandlerWork { begun: work(), respond };
+        ReadBeside::new(
+            unread,
+            scope(locked_detached(request.acquire_for_work(), lock, refuse, work)),
+        )
     }
 }
 
-/// Returns the function that makes the response of a [`HandlerWork`].
-fn respond_by<T>(respond: fn(T) -> Response) -> impl FnOnce(Option<T>) -> Responded<Response> {
-    move |output| {
-        let output = output.ok_or_else(|| {
-            LockRejection::misconfigured(
-                "a parameter `UnderLock` has no value when the lock is held, so the handler has not begun; read the value in \
-                 the body of the handler instead, and report this mistake of redlock-axum",
-            )
-        })?;
-        Ok(ControlFlow::Continue(respond(output)))
+/// Logs a refusal within the limit of the manager, and reads the rest of the body after the response.
+fn refusing(
+    manager: LockManager,
+    unread: Unread,
+    refuse: impl FnOnce(LockRejection) -> Response,
+) -> impl FnOnce(LockRejection) -> Response {
+    move |rejection| {
+        let response = refuse(rejection.with_log_limit(manager.log_limit()));
+        unread.read_after(response, &manager)
     }
 }
 
 pin_project! {
-    /// The future of a handler's code. Its output is `None` if the code does not run.
-    struct HandlerWork<W> {
+    /// The future of a handler's code. `begun` is `None` if the code does not run.
+    struct HandlerWork<W: Future> {
         #[pin]
         begun: Option<W>,
+        respond: fn(W::Output) -> Response,
     }
 }
 
 impl<W: Future> Future for HandlerWork<W> {
-    type Output = Option<W::Output>;
+    type Output = Served<Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().begun.as_pin_mut() {
-            Some(work) => work.poll(cx).map(Some),
-            None => Poll::Ready(None),
+        let this = self.project();
+        match this.begun.as_pin_mut() {
+            Some(work) => work.poll(cx).map(this.respond).map(|response| Ok(Ok(response))),
+            None => Poll::Ready(Err(LockRejection::misconfigured(
+                "a parameter `UnderLock` has no value when the lock is held, so the handler has not begun; read the value in \
+                 the body of the handler instead, and report this mistake of redlock-axum",
+            ))),
         }
     }
 }

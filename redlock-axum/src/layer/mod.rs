@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
+use redlock_core::__private::Acquisition;
 use redlock_core::LockManager;
 use tower_layer::Layer;
 
@@ -157,6 +158,7 @@ pub struct LockLayer {
 
 /// The lock of a request that has a policy.
 struct Matched {
+    acquisition: Acquisition,
     lock: RequestLock,
     place: LockPlace,
     body: BodyOptions,
@@ -291,7 +293,7 @@ impl LockLayer {
         let Some(checked) = self.table.select(parts)? else { return Ok(None) };
         let (place, body) = (checked.place(parts), checked.policy.body);
         match checked.request(&self.locks, parts) {
-            Ok(lock) => Ok(Some(Matched { lock, place, body })),
+            Ok((acquisition, lock)) => Ok(Some(Matched { acquisition, lock, place, body })),
             Err(refusal) => Err(refusal.at(place)),
         }
     }

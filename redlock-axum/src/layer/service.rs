@@ -1,5 +1,4 @@
 use std::future::poll_fn;
-use std::ops::ControlFlow;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
@@ -15,7 +14,7 @@ use super::{LockLayer, Matched};
 use crate::extract::lock_slot::LockSlot;
 use crate::options::BodyMode;
 use crate::rejection::LockRejection;
-use crate::serve::locked::{locked, locked_detached};
+use crate::serve::locked::{Served, locked, locked_detached};
 use crate::serve::unread::Unread;
 use crate::serve::{BoxedResponse, ResponseFuture, buffered, streamed};
 
@@ -137,17 +136,17 @@ async fn receive_and_lock<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    if let Some(refusal) = matched.lock.request.refusal_at_once() {
+    if let Some(refusal) = matched.acquisition.refusal_at_once() {
         return Ok(matched.refuse(&layer, refusal.into(), &unread));
     }
     let received = {
         let space = layer.locks.body_buffers();
         let mut read = pin!(buffered::read(request, matched.body.limit, space));
         // A slow client does not delay the stop of the service.
-        let mut refused = pin!(matched.lock.request.refused_by_drain());
-        poll_fn(|cx| match refused.as_mut().poll(cx) {
-            Poll::Ready(refusal) => Poll::Ready(Err(refusal.into())),
-            Poll::Pending => read.as_mut().poll(cx).map_err(LockRejection::from),
+        let mut refused = pin!(matched.acquisition.refused_by_drain());
+        poll_fn(|cx| match read.as_mut().poll(cx) {
+            Poll::Ready(received) => Poll::Ready(received.map_err(LockRejection::from)),
+            Poll::Pending => refused.as_mut().poll(cx).map(|refusal| Err(refusal.into())),
         })
         .await
     };
@@ -168,38 +167,30 @@ fn lock<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    let Matched { lock, place, body } = matched;
+    let Matched { acquisition, lock, place, body } = matched;
     let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
-    let (is_detached, slot) = (lock.http.detached, lock.slot.clone());
+    let (is_detached, slot) = (lock.http.detached, lock.parts.slot.clone());
     let refuse = move |rejection: LockRejection| {
         let response = layer.reject(rejection.at(place));
         unread.read_after(response, &layer.locks)
     };
-    let respond = |served: Served<S::Response, S::Error>| {
-        Ok(match served? {
-            Ok(response) => ControlFlow::Continue(response.into_response()),
-            Err(error) => ControlFlow::Break(Err(error)),
-        })
-    };
     let work = move || call_under_lock(inner, request, slot, streamed);
     if is_detached {
-        Box::pin(locked_detached(lock, refuse, respond, Ok, work))
+        Box::pin(locked_detached(acquisition.acquire(), lock, refuse, work))
     } else {
-        Box::pin(locked(lock, refuse, respond, Ok, work))
+        Box::pin(locked(acquisition.acquire(), lock, refuse, work))
     }
 }
 
-/// The result of a service, or the rejection of a request that the service does not get, or not as a whole.
-type Served<R, E> = Result<Result<R, E>, LockRejection>;
-
-/// Waits until the service is ready, and calls it. `streamed` limits the time for the request's body.
+/// Waits until the service is ready, and calls it. Rejects a request that the service does not get, or not as a whole.
+/// `streamed` limits the time for the request's body.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
-fn call_under_lock<S: Service<Request<Body>>>(
+fn call_under_lock<S: Service<Request<Body>, Response: IntoResponse>>(
     mut inner: S,
     mut request: Request<Body>,
     slot: LockSlot,
     streamed: bool,
-) -> impl Future<Output = Served<S::Response, S::Error>> {
+) -> impl Future<Output = Served<S::Error>> {
     async move {
         let handle = slot.handle();
         let mut cut = None;
@@ -226,7 +217,7 @@ fn call_under_lock<S: Service<Request<Body>>>(
         let result = inner.call(request).await;
         match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {
             Some(rejection) => Err(rejection),
-            None => Ok(result),
+            None => Ok(result.map(IntoResponse::into_response)),
         }
     }
 }

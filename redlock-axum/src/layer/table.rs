@@ -6,16 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::extract::{MatchedPath, OriginalUri};
 use http::Method;
 use http::request::Parts;
+use redlock_core::__private::{Acquisition, Keys, request_of};
 use redlock_core::LockManager;
 
 use super::key::PolicyKey;
 use super::policy::LockPolicy;
 use crate::error::{PolicyMistake, SetupError};
-use crate::extract::lock_slot::LockSlot;
 use crate::rejection::{LockPlace, LockRejection};
-use crate::serve::body::Exchange;
-use crate::serve::extraction::Extractions;
-use crate::serve::locked::RequestLock;
+use crate::serve::locked::{RequestLock, RequestParts};
 
 /// The policies of a layer.
 pub(super) struct Table {
@@ -181,22 +179,14 @@ impl CheckedPolicy {
         &self,
         locks: &LockManager,
         parts: &mut Parts,
-    ) -> Result<RequestLock, LockRejection> {
+    ) -> Result<(Acquisition, RequestLock), LockRejection> {
         self.has_matched.store(true, Ordering::Relaxed);
-        let key = self.key.of(parts)?;
-        let LockPolicy { lock, http, .. } = &self.policy;
-        let slot = LockSlot::pending(lock.fenced.unwrap_or_default());
-        parts.extensions.insert(slot.clone());
-        Ok(RequestLock {
-            request: locks.lock(key).options(self.policy.options_for(&parts.method)),
-            on_lost: lock.on_lost.unwrap_or_default(),
-            http: *http,
-            exchange: Exchange::new(parts),
-            slot,
-            // Behind a layer, every extractor runs under the lock.
-            extractions: Extractions::default(),
-            log_limit: Arc::clone(locks.log_limit()),
-        })
+        let keys = Keys::from(self.key.of(parts)?);
+        let options = self.policy.options_for(&parts.method);
+        let parts = RequestParts::of(parts, options.fenced.unwrap_or_default());
+        let request = request_of(locks, Ok(keys)).options(options);
+        let lock = RequestLock::new(&request, self.policy.http, parts);
+        Ok((request.prepare()?, lock))
     }
 
     /// Returns the place of the lock, for the log.

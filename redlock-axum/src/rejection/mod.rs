@@ -316,17 +316,6 @@ impl LockRejection {
     }
 }
 
-impl HttpOptions {
-    /// Returns the rejection of a request with these options and this manager's limit.
-    pub(crate) fn rejection(
-        self,
-        cause: impl Into<LockRejection>,
-        log_limit: &Arc<LogLimit>,
-    ) -> LockRejection {
-        cause.into().with_http_options(self).with_log_limit(log_limit)
-    }
-}
-
 impl Clone for LockRejection {
     fn clone(&self) -> Self {
         Self {

@@ -74,33 +74,25 @@ impl Exchange {
     }
 }
 
-/// A response whose lock was to be held until the end of its body.
-pub(crate) enum HeldResponse {
-    /// The body holds the lock.
-    UntilEnd(Response),
-    /// The body has ended already, or is not sent.
-    Ended(Response, LockGuard),
-}
-
 /// Lets the body of a response hold the lock until it has ended. If `on_lost` stops the work, a loss of the lock
-/// ends the body with an error.
+/// ends the body with an error. Returns the guard if the body has ended already, or is not sent.
 pub(crate) fn hold(
     response: Response,
     guard: LockGuard,
     on_lost: OnLost,
     exchange: Exchange,
-) -> HeldResponse {
+) -> (Response, Option<LockGuard>) {
     // Dropping a body may end its work, so it is dropped before the release.
     if response.body().is_end_stream() {
-        return HeldResponse::Ended(response.map(|_| Body::empty()), guard);
+        return (response.map(|_| Body::empty()), Some(guard));
     }
     if exchange.is_unread(&response) {
         let head_only = |body: Body| wrap(Body::empty(), HeadOnly(body.size_hint()));
-        return HeldResponse::Ended(response.map(head_only), guard);
+        return (response.map(head_only), Some(guard));
     }
     let left = exchange.announced_length(&response);
     let locked = LockedBody::Held { watch: LossWatcher::new(&guard, on_lost), guard, left };
-    HeldResponse::UntilEnd(response.map(|body| wrap(body, locked)))
+    (response.map(|body| wrap(body, locked)), None)
 }
 
 impl Wrapper for LockedBody {

@@ -3,6 +3,7 @@
 //! hyper closes a connection of HTTP/1 whose request was not read to its end, and looks only at a request that is read
 //! for the end of its connection. HTTP/2 needs none of this.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -145,20 +146,20 @@ struct UnreadReader {
     left: u64,
 }
 
-impl<F: Future<Output = Response>> ReadBeside<F> {
+impl<F: Future<Output = Result<Response, Infallible>>> ReadBeside<F> {
     pub(crate) fn new(unread: Unread, work: F) -> Self {
         let reading = unread.0.map(|place| UnreadReader { place, left: READ_BESIDE_WORK });
         Self { reading, work }
     }
 }
 
-impl<F: Future<Output = Response>> Future for ReadBeside<F> {
+impl<F: Future<Output = Result<Response, Infallible>>> Future for ReadBeside<F> {
     type Output = Response;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
         let this = self.project();
         // First, because a client that expects `100 Continue` and is refused at once keeps its body.
-        if let Poll::Ready(response) = this.work.poll(cx) {
+        if let Poll::Ready(Ok(response)) = this.work.poll(cx) {
             return Poll::Ready(response);
         }
         let Some(reading) = this.reading else { return Poll::Pending };

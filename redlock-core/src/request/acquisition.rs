@@ -11,6 +11,7 @@
 //!                └─ Place::sleep    everything else
 //! ```
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ use crate::options::{ResolvedOptions, WaitTime};
 use crate::queue::{FairPlace, Place, Step, WaiterOptions};
 use crate::telemetry::AcquisitionTimer;
 
-/// One acquisition of a lock, with checked options.
-pub(super) struct Acquisition {
+/// One acquisition of a lock, with checked options. No public API.
+pub struct Acquisition {
     pub(super) context: Arc<Context>,
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
@@ -49,11 +50,17 @@ impl Acquisition {
         Ok(Self { context, spec, options })
     }
 
-    /// Acquires the lock, or shares a lock of the same scope, as its options say.
-    pub(super) async fn complete(
-        &self,
-        mut timer: AcquisitionTimer,
-    ) -> Result<LockGuard, LockError> {
+    /// Acquires the lock, or shares a lock of the same scope, as the options say: without a `wait_time`, by one attempt.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockRequest::acquire`], except that the key and the options are valid.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockRequest::acquire`].
+    pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        let mut timer = AcquisitionTimer::start();
         let result = match self.options.min_hold {
             None => self.run().await,
             Some(min_hold) => self.run_and_keep(min_hold).await,
@@ -135,8 +142,25 @@ impl Acquisition {
         }
     }
 
-    /// Fails if the acquisition would fail now, without asking the nodes and without waiting.
-    pub(super) fn look(&self) -> Result<(), LockError> {
+    /// Returns the error with which [`acquire`](Self::acquire) would fail now, without asking the nodes and without waiting:
+    /// the manager drains or is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
+    pub fn refusal_at_once(&self) -> Option<LockError> {
+        let refusal = self.look().err();
+        if refusal.is_some() {
+            AcquisitionTimer::start().set_outcome(refusal.as_ref());
+        }
+        refusal
+    }
+
+    /// Resolves when a [drain](crate::LockManager::drain) refuses the request, with its error. For front ends that wait for
+    /// their client before they acquire the lock.
+    pub async fn refused_by_drain(&self) -> LockError {
+        let Context { ballot, queues, .. } = &*self.context;
+        ballot.home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
+        self.refusal_at_once().unwrap_or(LockError::Draining)
+    }
+
+    fn look(&self) -> Result<(), LockError> {
         self.context.ballot.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         let may_wait = self.options.wait_time.is_some();
@@ -281,5 +305,11 @@ impl Acquisition {
             // A holder that shares the lock would wait for itself.
             _ => false,
         }
+    }
+}
+
+impl fmt::Debug for Acquisition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquisition").field("spec", &self.spec).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
 use futures_util::FutureExt;
+use futures_util::future::Either;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
@@ -13,7 +14,8 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 
 /// Spawns work that owns the guard. The returned future resolves to the output of the work. If it is dropped, the
-/// work goes on, and its output is dropped in its task.
+/// work goes on, and its output is dropped in its task. If the lock was not acquired, the returned future runs the work
+/// itself.
 ///
 /// The work stays in the scope and in the span of the caller. A shutdown waits for it. Its panic resumes in the
 /// returned future. If a shutdown began after the lock was acquired, nothing waits for the work: it then gets an
@@ -22,7 +24,21 @@ use crate::key::LockKey;
 /// # Panics
 ///
 /// If the caller is not in a Tokio runtime.
-pub fn detach<W, F>(guard: LockGuard, work: F) -> impl Future<Output = W::Output> + Send + use<W, F>
+pub fn detach<W, F>(
+    acquired: Result<LockGuard, LockError>,
+    work: F,
+) -> impl Future<Output = W::Output> + Send + use<W, F>
+where
+    W: Future<Output: Send + 'static> + Send + 'static,
+    F: FnOnce(Result<LockGuard, LockError>) -> W,
+{
+    match acquired {
+        Ok(guard) => Either::Left(spawn(guard, work)),
+        Err(refusal) => Either::Right(work(Err(refusal))),
+    }
+}
+
+fn spawn<W, F>(guard: LockGuard, work: F) -> impl Future<Output = W::Output> + Send + use<W, F>
 where
     W: Future<Output: Send + 'static> + Send + 'static,
     F: FnOnce(Result<LockGuard, LockError>) -> W,

@@ -283,7 +283,7 @@ async fn work_does_not_begin_after_a_shutdown() {
     let (locks, nodes) = over(3);
     let guard = request(&locks).try_acquire().await.unwrap();
     locks.shutdown().await;
-    let refused = detach(guard, async |guard| guard.err()).await;
+    let refused = detach(Ok(guard), async |guard| guard.err()).await;
     assert!(matches!(refused, Some(LockError::ShutDown)), "{refused:?}");
     assert!(!is_held(&nodes));
 }

@@ -1,6 +1,6 @@
 //! A request: the key and the options of one acquisition.
 
-mod acquisition;
+pub(crate) mod acquisition;
 pub(crate) mod detached;
 #[cfg(test)]
 mod detached_tests;
@@ -94,28 +94,17 @@ impl LockRequest {
         Acquisition::new(self.clone()).map(drop)
     }
 
-    /// Returns the error with which [`acquire`](Self::acquire) would fail now, without asking the nodes and without waiting:
-    /// the manager drains or is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
-    /// For front ends that prepare an acquisition. No public API.
+    /// Returns what happens to the work if the lock is lost, for front ends that run the work. No public API.
     #[doc(hidden)]
-    pub fn refusal_at_once(&self) -> Option<LockError> {
-        let mut timer = AcquisitionTimer::start();
-        let refusal =
-            Acquisition::new(self.clone()).and_then(|acquisition| acquisition.look()).err();
-        match &refusal {
-            Some(error) => timer.set_outcome(Some(error)),
-            None => timer.cancel(),
-        }
-        refusal
+    pub fn get_on_lost(&self) -> OnLost {
+        self.options.on_lost.unwrap_or_default()
     }
 
-    /// Resolves when a [drain](crate::LockManager::drain) refuses the request, with its error. For front ends that wait for
-    /// their client before they acquire the lock. No public API.
+    /// Checks the key and the options, for front ends that do something else before they acquire the lock. No public API.
     #[doc(hidden)]
-    pub async fn refused_by_drain(&self) -> LockError {
-        let Context { ballot, queues, .. } = &*self.context;
-        ballot.home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
-        self.refusal_at_once().unwrap_or(LockError::Draining)
+    pub fn prepare(self) -> Result<Acquisition, LockError> {
+        let invalid = |error: &LockError| AcquisitionTimer::start().set_outcome(Some(error));
+        Acquisition::new(self).inspect_err(invalid)
     }
 
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time). If the votes are
@@ -198,31 +187,19 @@ impl LockRequest {
     /// acquired is released in the background.
     #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let (acquisition, timer) = self.begin(Some(UNTIL_ACQUIRED))?;
-        acquisition.complete(timer).await
+        let is_set = self.options.wait_time.is_some();
+        let mut acquisition = self.prepare()?;
+        if !is_set {
+            acquisition.options.wait_time = Some(UNTIL_ACQUIRED);
+        }
+        acquisition.acquire().await
     }
 
     /// Acquires the lock as [`run`](Self::run) does: without a [`wait_time`](Self::wait_time), by one attempt. For front ends.
     /// No public API.
     #[doc(hidden)]
     pub async fn acquire_for_work(self) -> Result<LockGuard, LockError> {
-        let (acquisition, timer) = self.begin(None)?;
-        acquisition.complete(timer).await
-    }
-
-    /// Checks the request. `wait_time` is for a request that does not say how long it waits.
-    fn begin(
-        self,
-        wait_time: Option<WaitTime>,
-    ) -> Result<(Acquisition, AcquisitionTimer), LockError> {
-        let mut timer = AcquisitionTimer::start();
-        let is_set = self.options.wait_time.is_some();
-        let mut acquisition =
-            Acquisition::new(self).inspect_err(|error| timer.set_outcome(Some(error)))?;
-        if !is_set {
-            acquisition.options.wait_time = wait_time;
-        }
-        Ok((acquisition, timer))
+        self.prepare()?.acquire().await
     }
 
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
@@ -372,11 +349,11 @@ impl LockRequest {
     {
         let on_lost = self.options.on_lost.unwrap_or_default();
         let run = async {
-            let guard = self.acquire_for_work().await?;
-            let run = async move |guard: Result<LockGuard, LockError>| {
-                run_under(guard?, on_lost, work).await
+            let acquired = self.acquire_for_work().await;
+            let run = async move |acquired: Result<LockGuard, LockError>| {
+                run_under(acquired?, on_lost, work).await
             };
-            detached::detach(guard, run).await
+            detached::detach(acquired, run).await
         };
         scope::scope(run).await
     }
@@ -484,7 +461,10 @@ mod tests {
     #[tokio::test]
     async fn a_request_knows_without_the_nodes_whether_it_would_be_refused_now() {
         let locks = LockManager::in_memory();
-        let look = |request: LockRequest| request.refusal_at_once();
+        let look = |request: LockRequest| match request.prepare() {
+            Ok(prepared) => prepared.refusal_at_once(),
+            Err(invalid) => Some(invalid),
+        };
         assert!(look(locks.lock("a")).is_none());
         let guard = locks.lock("a").try_acquire().await.unwrap();
         assert!(look(locks.lock("a")).is_some_and(|refusal| refusal.is_contended()));

@@ -20,7 +20,7 @@ mod variants;
 use std::time::Instant;
 
 use tokio::runtime::Builder;
-use variants::{Variant, variants};
+use variants::{Variant, uploads, variants};
 
 const ROUNDS: usize = 31;
 const REQUESTS: u32 = 2000;
@@ -41,8 +41,16 @@ impl Times {
 }
 
 fn main() {
+    println!(
+        "{ROUNDS} rounds. In each round, every variant serves {REQUESTS} requests. Figures: median of the rounds \
+         (smallest-largest).\n"
+    );
+    print(&measure(variants()));
+    print_uploads(&measure(uploads()));
+}
+
+fn measure<const N: usize>(mut variants: [Variant; N]) -> [Times; N] {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let mut variants = variants();
     let mut times =
         variants.each_ref().map(|Variant { name, .. }| Times { name, nanos: Vec::new() });
     for round in 0..ROUNDS {
@@ -54,14 +62,10 @@ fn main() {
             times[index].nanos.push(nanos);
         }
     }
-    print(&times);
+    times
 }
 
 fn print([bare, hand, with_lock @ .., empty]: &[Times; 6]) {
-    println!(
-        "{ROUNDS} rounds. In each round, every variant serves {REQUESTS} requests. Figures: median of the rounds \
-         (smallest-largest).\n"
-    );
     let head = [
         "variant",
         "ns",
@@ -87,6 +91,17 @@ fn print([bare, hand, with_lock @ .., empty]: &[Times; 6]) {
             cells(times)
         );
     }
+}
+
+/// Prints the times of requests whose body the layer keeps in memory until it has the lock.
+fn print_uploads([bare, hand, layer]: &[Times; 3]) {
+    println!(
+        "\n| variant | ns | ns beyond the bare route | ns beyond the lock in the handler |\n|---|---|---|---|"
+    );
+    println!("| {} |  |  |", cells(bare));
+    println!("| {} | {} |  |", cells(hand), summary(hand.slower_than(bare)).1);
+    let beyond = [bare, hand].map(|other| summary(layer.slower_than(other)).1);
+    println!("| {} | {} |", cells(layer), beyond.join(" | "));
 }
 
 /// Returns the first cells of a variant.

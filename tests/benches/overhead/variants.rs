@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Path;
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
@@ -35,22 +35,39 @@ async fn by_hand(locks: LockManager, id: u64) -> &'static str {
     "paid"
 }
 
+/// Reads the body of its request.
+async fn bare_upload(Path(id): Path<u64>, body: Bytes) -> &'static str {
+    std::hint::black_box((id, body));
+    "paid"
+}
+
+async fn upload_by_hand(locks: LockManager, id: u64, body: Bytes) -> &'static str {
+    std::hint::black_box(body);
+    by_hand(locks, id).await
+}
+
 /// One variant of the route.
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
     app: Router,
+    /// The body of each request.
+    body: &'static [u8],
 }
 
 impl Variant {
     fn new(name: &'static str, app: Router) -> Self {
-        Self { name, app }
+        Self { name, app, body: b"" }
+    }
+
+    fn with_body(name: &'static str, app: Router) -> Self {
+        Self { name, app, body: b"a body that arrives as a whole" }
     }
 
     pub(crate) fn serve(&mut self, runtime: &Runtime, requests: u32) {
-        let app = &mut self.app;
+        let Self { app, body, .. } = self;
         runtime.block_on(async {
             for _ in 0..requests {
-                let request = Request::post("/orders/42/pay").body(Body::empty());
+                let request = Request::post("/orders/42/pay").body(Body::from(*body));
                 let ready = ServiceExt::<Request<Body>>::ready(app).await;
                 let app = ready.expect("a router is always ready");
                 let response = app.call(request.expect("a request")).await;
@@ -79,5 +96,20 @@ pub(crate) fn variants() -> [Variant; 6] {
         Variant::new("layer", route(post(bare).route_layer(layer))),
         Variant::new("table", route(post(bare)).layer(table)),
         Variant::new("empty middleware", route(post(bare).route_layer(empty))),
+    ]
+}
+
+/// Returns the variants whose handlers read the bodies of their requests: without a lock, with the lock in the handler, and
+/// with a layer, which reads the body before it asks for the lock.
+pub(crate) fn uploads() -> [Variant; 3] {
+    let locks = LockManager::in_memory();
+    let route = |handler| Router::new().route(ROUTE, handler);
+    let policy = LockPolicy::new("order:{id:u64}").expire(LEASE);
+    let layer = LockLayer::new(&locks, policy).expect("a policy");
+    let hand = move |Path(id): Path<u64>, body: Bytes| upload_by_hand(locks.clone(), id, body);
+    [
+        Variant::with_body("bare route, a body", route(post(bare_upload))),
+        Variant::with_body("lock in the handler, a body", route(post(hand))),
+        Variant::with_body("layer, a body", route(post(bare_upload).route_layer(layer))),
     ]
 }

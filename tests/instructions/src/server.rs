@@ -67,6 +67,7 @@ impl Connection {
         match words {
             [b"SET" | b"CLIENT", _] => self.replies.extend(b"+OK\r\n"),
             [b"EVALSHA", _] => self.replies.extend(b":1\r\n"),
+            [command @ (b"SUBSCRIBE" | b"UNSUBSCRIBE"), channel] => self.confirm(command, channel),
             [b"HELLO", _] => self.replies.extend(b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n"),
             [b"SCRIPT", _] => {
                 let number = self.scripts.fetch_add(1, Ordering::Relaxed);
@@ -88,6 +89,17 @@ impl Connection {
             [command, _] => panic!("unknown command {}", String::from_utf8_lossy(command)),
         }
         Some(rest)
+    }
+
+    /// Confirms a change of a subscription, as a server does in RESP3.
+    fn confirm(&mut self, command: &[u8], channel: &[u8]) {
+        let kind = command.to_ascii_lowercase();
+        self.replies.extend(b">3\r\n");
+        for text in [&kind, channel] {
+            self.replies.extend(format!("${}\r\n", text.len()).bytes().chain(text.iter().copied()));
+            self.replies.extend(b"\r\n");
+        }
+        self.replies.extend(b":0\r\n");
     }
 }
 

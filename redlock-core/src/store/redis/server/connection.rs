@@ -17,8 +17,7 @@ use crate::store::redis::script::Script;
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) link: Link,
-    /// The SHA-1 sums by which the server knows the scripts.
-    pub(super) shas: Vec<String>,
+    pub(super) shas: Shas,
     pub(super) identity: Identity,
     /// Whether other commands may follow a subscription, see [`Link::takes_subscriptions`].
     pub(crate) takes_subscriptions: bool,
@@ -40,17 +39,35 @@ impl Connection {
 
     /// Returns the SHA-1 sum by which the server knows a script.
     pub(crate) fn sha(&self, script: Script) -> &str {
-        // `load_scripts` has loaded all scripts in this order.
-        &self.shas[script as usize]
+        self.shas.of(script)
     }
 }
 
-/// Loads all scripts over a new link, and returns their SHA-1 sums.
-pub(super) async fn load_scripts(link: &Link) -> Result<Vec<String>, RedisError> {
-    let loads = Script::ALL.map(|script| async move {
-        Ok(String::from_redis_value(link.send(&encode::load(script)).await?)?)
-    });
-    try_join_all(loads).await
+/// The SHA-1 sums by which a server knows the scripts.
+#[derive(Debug)]
+pub(super) struct Shas([String; Script::ALL.len()]);
+
+impl Shas {
+    /// Loads all scripts over a new link.
+    pub(super) async fn load(link: &Link) -> Result<Self, RedisError> {
+        let loads = Script::ALL.map(|script| async move {
+            let sha = String::from_redis_value(link.send(&encode::load(script)).await?)?;
+            Ok::<_, RedisError>(sha)
+        });
+        let mut shas = try_join_all(loads).await?.into_iter();
+        Ok(Self(Script::ALL.map(|_| shas.next().unwrap_or_default())))
+    }
+
+    pub(super) fn of(&self, script: Script) -> &str {
+        // Each script is at its index in `Script::ALL`, which is as long as this array.
+        &self.0[script as usize]
+    }
+
+    /// Returns names in place of the sums.
+    #[cfg(test)]
+    pub(super) fn played() -> Self {
+        Self(Script::ALL.map(|script| script.name().to_owned()))
+    }
 }
 
 #[cfg(test)]

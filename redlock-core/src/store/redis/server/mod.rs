@@ -57,7 +57,7 @@ pub(crate) use admission::{Promoted, Role};
 pub(crate) use registry::ServerRegistry;
 pub(crate) use settings::ServerSettings;
 
-use connection::Connection;
+use connection::{Connection, Shas};
 use history::History;
 use identity::Identity;
 
@@ -367,9 +367,9 @@ impl bb8::ManageConnection for Connector {
             let load = encode::load(Script::Rights);
             let takes_subscriptions = link.takes_subscriptions(&settings.locks.channel(), &load);
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
-            let prepared = try_join(identity, connection::load_scripts(&link)).await;
+            let prepared = try_join(identity, Shas::load(&link)).await;
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
-            self.0.check_rights(&link, &shas[Script::Rights as usize]).await?;
+            self.0.check_rights(&link, shas.of(Script::Rights)).await?;
             let takes_subscriptions = takes_subscriptions.await;
             Ok(Arc::new(Connection { link, shas, identity, takes_subscriptions }))
         };

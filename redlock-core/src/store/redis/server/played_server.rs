@@ -2,11 +2,10 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use super::connection::Connection;
+use super::connection::{Connection, Shas};
 use super::identity::Identity;
 use crate::store::redis::link::socket::Socket;
 use crate::store::redis::link::{Event, Link};
-use crate::store::redis::script::Script;
 
 /// Returns a connection that reads in slices, and the end of its server, which the test plays. The names of the scripts
 /// serve as their digests.
@@ -20,7 +19,7 @@ pub(crate) fn played_connection_with(
 ) -> (Connection, DuplexStream) {
     let (client, server) = tokio::io::duplex(4096);
     let link = Link::start(Socket::played(client), true, on_event);
-    let shas = Script::ALL.map(|script| script.name().to_owned()).into();
+    let shas = Shas::played();
     (Connection { link, shas, identity: Identity::default(), takes_subscriptions: true }, server)
 }
 
