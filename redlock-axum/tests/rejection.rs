@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post as on_post;
 use http::{Method, StatusCode, header};
 use redlock_axum::{
-    ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockManager, LockRejection, LocksLayer,
-    LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
+    ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockManager, LockRejection, LostError,
+    MemoryNode, NodeError, RejectionKind, ScopeLayer, Vote, Votes, scope,
 };
 use redlock_logs::Logs;
 use serde_json::{Value, json};
@@ -304,7 +304,7 @@ async fn a_middleware_around_the_router_finds_the_rejection_in_the_response() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/", on_post(|| async { "served" }).route_layer(layer(&locks, "k")))
-        .layer(LocksLayer::new(&locks))
+        .layer(ScopeLayer::new(&locks))
         .layer(axum::middleware::map_response(in_our_words));
     assert_eq!(text(send(&app, Method::POST, "/").await).await, "served");
     let _guard = hold(&locks, "k").await;

@@ -16,8 +16,8 @@ use redlock_core::{KeyError, LockManager, scope};
 use super::deferred::{Deferred, Extracted};
 use super::options::Options;
 use crate::extract::lock_slot::LockSlot;
-use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
+use crate::scope_layer::Installed;
 use crate::serve::body::Exchange;
 use crate::serve::extraction::Extractions;
 use crate::serve::locked::{RequestLock, Responded, locked, locked_detached};
@@ -25,7 +25,7 @@ use crate::serve::unread::{ReadBeside, Unread};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
-/// It takes the manager from the router's state or, if it is `INSTALLED`, from the [`LocksLayer`](crate::LocksLayer), and
+/// It takes the manager from the router's state or, if it is `INSTALLED`, from the [`ScopeLayer`](crate::ScopeLayer), and
 /// inserts an empty slot of the lock for the other extractors.
 #[derive(Debug)]
 pub struct HandlerLock<const FENCED: bool, const INSTALLED: bool = false> {

@@ -153,7 +153,7 @@ impl LockRejection {
     /// Creates the rejection for an application that has not installed a [`LockManager`](crate::LockManager).
     pub fn missing_manager() -> Self {
         Self::misconfigured(
-            "no LockManager is installed; add `.layer(LocksLayer::new(&locks))`, with \
+            "no LockManager is installed; add `.layer(ScopeLayer::new(&locks))`, with \
              `locks: LockManager`, as the last layer of the router",
         )
     }
@@ -530,7 +530,7 @@ mod tests {
             let mut chain: Option<&dyn Error> = Some(&rejection);
             while let Some(error) = chain {
                 let text = error.to_string();
-                for secret in ["order", "4711", "10.0.0", "6379", "LocksLayer"] {
+                for secret in ["order", "4711", "10.0.0", "6379", "ScopeLayer"] {
                     assert!(!text.contains(secret), "{text:?} contains {secret}");
                 }
                 chain = error.source();
