@@ -8,6 +8,7 @@
 mod arguments;
 mod expand;
 mod function;
+mod held_lock;
 mod hygiene;
 mod key;
 mod parameters;

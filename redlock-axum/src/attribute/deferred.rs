@@ -21,9 +21,10 @@ pub struct Deferred<T> {
 #[derive(Debug)]
 pub struct Extracted<T>(Arc<Mutex<Option<T>>>);
 
-/// Stands for an [`UnderLock`] in the code of the key, which is made before the lock is acquired.
+/// Stands in the code of the key, which is made before the lock is acquired, for a parameter that has its value only
+/// under the lock.
 #[derive(Debug)]
-pub struct ExtractedUnderTheLock;
+pub struct KnownUnderTheLock;
 
 impl<S, T> FromRequestParts<S> for Deferred<T>
 where

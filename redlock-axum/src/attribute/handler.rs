@@ -134,8 +134,8 @@ fn respond_by<T>(respond: fn(T) -> Response) -> impl FnOnce(Option<T>) -> Respon
     move |output| {
         let output = output.ok_or_else(|| {
             LockRejection::misconfigured(
-                "a parameter `UnderLock` has no value when the lock is held, so the handler has not begun; read the value in \
-                 the body of the handler instead, and report this mistake of redlock-axum",
+                "a parameter that depends on the lock has no value when the lock is held, so the handler has not begun; \
+                 leave out the parameter, and report this mistake of redlock-axum",
             )
         })?;
         Ok(ControlFlow::Continue(respond(output)))
