@@ -228,8 +228,8 @@ pub use redlock_core::{
     ConfigError, ConnectError, Credentials, Dialect, Drained, FencingToken, ForeignKind, HoldError,
     HolderId, HolderIdError, InvalidOption, KeyError, KeyPart, KeyTemplate, LeadRequest, Leader,
     LockError, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
-    LockOptions, LockRequest, LockState, Lost, LostError, MemoryNode, NodeError, NodeUrl, OnLost,
-    ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
+    LockOptions, LockRequest, LockState, LossCause, Lost, LostError, MemoryNode, NodeError,
+    NodeUrl, OnLost, ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

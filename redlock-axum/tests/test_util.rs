@@ -315,7 +315,7 @@ async fn a_handler_is_called_with_a_lock_that_the_test_has_acquired() {
     assert_eq!(import(lock.clone()).await.unwrap(), "import");
     assert!(guard.remaining() > LEASE, "{:?}", guard.remaining());
     test.nodes()[0].forget();
-    assert!(matches!(import(lock.clone()).await, Err(HoldError::Lost { .. })));
+    assert!(matches!(import(lock.clone()).await, Err(HoldError::Lost(_))));
     assert!(!lock.is_valid());
 }
 

@@ -221,7 +221,7 @@ fn call_under_lock<S: Service<Request<Body>>>(
             && let Some(handle) = handle
             && !handle.is_valid()
         {
-            return Err(LockError::lost(handle.keys()[0].clone()).into());
+            return Err(LockError::Lost(handle.loss()).into());
         }
         let result = inner.call(request).await;
         match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {

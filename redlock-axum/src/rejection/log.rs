@@ -106,7 +106,7 @@ impl LockRejection {
             RejectionCause::Lock(LockError::TimedOut { votes, .. }) => {
                 ("timed out", LogLimit::failed_node(votes))
             }
-            RejectionCause::Lock(LockError::Lost { .. }) => ("lost before work", ""),
+            RejectionCause::Lock(LockError::Lost(_)) => ("lost before work", ""),
             RejectionCause::Body(_) => ("body buffers", ""),
             RejectionCause::Lock(LockError::TooManyWaiters { .. }) => ("too many waiters", ""),
             _ => ("shut down", ""),

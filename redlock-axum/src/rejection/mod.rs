@@ -215,7 +215,7 @@ impl LockRejection {
                 LockError::Contended { .. } | LockError::Split { .. } => RejectionKind::Contended,
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
-                | LockError::Lost { .. }
+                | LockError::Lost(_)
                 | LockError::TooManyWaiters { .. }
                 | LockError::Draining
                 | LockError::ShutDown
@@ -453,7 +453,7 @@ impl Error for LockRejection {
 
 #[cfg(test)]
 mod tests {
-    use redlock_core::{InvalidOption, KeyTemplate, LockKey, Vote, Votes};
+    use redlock_core::{InvalidOption, KeyTemplate, LockKey, LossCause, Vote, Votes};
 
     use super::*;
 
@@ -492,7 +492,7 @@ mod tests {
             LockError::contended(key.clone(), Some(second), votes.clone()),
             LockError::unavailable(key.clone(), votes.clone()),
             LockError::timed_out(key.clone(), second, second, votes.clone()),
-            LockError::lost(key.clone()),
+            LockError::Lost(LostError::new(key.clone(), LossCause::LeaseEnded, votes.clone())),
             LockError::foreign_key(key.clone(), votes.clone()),
             LockError::already_held(key.clone()),
             LockError::too_many_waiters(key.clone(), 9),
@@ -508,7 +508,7 @@ mod tests {
         .map(RejectionCause::Lock)
         .into();
         causes.extend([
-            RejectionCause::Lost(LostError::new(key, votes)),
+            RejectionCause::Lost(LostError::new(key, LossCause::NotOnNodes, votes)),
             RejectionCause::Body(BodyFault::TooLarge { limit: 4711 }),
             RejectionCause::Body(BodyFault::Unreadable("order:4711".to_owned())),
             RejectionCause::Body(BodyFault::NoSpace { limit: 4711 }),

@@ -23,7 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{HoldError, NodeError, ReleaseError, Vote, Votes};
+use crate::error::{HoldError, LossCause, LostError, NodeError, ReleaseError, Vote, Votes};
 use crate::home::Home;
 use crate::lock::{LockSpec, Mark, Token};
 use crate::log_limit::LogLimit;
@@ -84,7 +84,7 @@ impl Ballot {
                 Err(_) if attempt.spec().mode() != op.spec.mode() && !attempt.is_abandoned() => {
                     continue;
                 }
-                Err(lost @ HoldError::Lost { .. }) => ("lost", Err(lost)),
+                Err(lost @ HoldError::Lost(_)) => ("lost", Err(lost)),
                 Err(error) => ("unavailable", Err(error)),
             };
             telemetry::extension(outcome);
@@ -125,7 +125,7 @@ impl Ballot {
         }
         let (key, votes) = (attempt.key().clone(), round.votes());
         Err(if decision == Decision::Denied && round.tally.is_refused() {
-            ReleaseError::Expired { key, votes }
+            ReleaseError::Lost(LostError::new(key, LossCause::NotOnNodes, votes))
         } else {
             ReleaseError::Unavailable { key, votes }
         })
@@ -244,7 +244,7 @@ impl Round<'_> {
         }
         let (key, votes) = (attempt.key().clone(), self.votes());
         Err(if decision == Decision::Denied && self.tally.is_refused() {
-            HoldError::Lost { key, votes }
+            LostError::new(key, LossCause::NotOnNodes, votes).into()
         } else {
             HoldError::Unavailable { key, votes }
         })

@@ -10,7 +10,7 @@ use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, ReleaseError};
-use crate::lease::{Held, Renewal};
+use crate::lease::{Held, HoldState, Renewal};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
@@ -116,7 +116,7 @@ impl LockGuard {
         context.check_lock(&attempt.spec().with_mode(Mode::SHARED), false, false)?;
         let remaining = held.remaining();
         if remaining.is_zero() {
-            return Err(self.lost_error(self.last_votes()));
+            return Err(self.loss().into());
         }
         let _wake_readers = WakeReaders(&context.queues, held);
         let downgrade = held.begin_downgrade()?;
@@ -131,7 +131,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// * [`ReleaseError::Expired`] if the lock was no longer held: another holder may have worked at the
+    /// * [`ReleaseError::Lost`] if the lock was no longer held: another holder may have worked at the
     ///   same time.
     /// * [`ReleaseError::Unavailable`] if no quorum of nodes confirmed the release in time.
     ///
@@ -152,17 +152,23 @@ impl LockGuard {
         let latest_expiry = held.latest_expiry();
         let attempt = Arc::clone(held.attempt());
         let result = context.ballot.release(attempt, ended, latest_expiry).await;
-        if let Err(ReleaseError::Expired { votes, .. }) = &result {
-            held.report_gone_at_release(votes);
-        }
-        permit.released(result?);
+        permit.released(result.map_err(|error| match error {
+            ReleaseError::Lost(lost) => {
+                held.report_gone_at_release(&lost.votes);
+                ReleaseError::Lost(match held.state() {
+                    HoldState::Lost(cause) => lost.with_cause(cause),
+                    _ => lost,
+                })
+            }
+            error => error,
+        })?);
         Ok(())
     }
 
     /// Returns the error of work that must not begin, because its lock is lost. No public API.
     #[doc(hidden)]
     pub fn check_before_work(&self) -> Result<(), LockError> {
-        if self.is_valid() { Ok(()) } else { Err(LockError::Lost { key: self.keys()[0].clone() }) }
+        if self.is_valid() { Ok(()) } else { Err(LockError::Lost(self.loss())) }
     }
 
     /// Releases the lock, and logs a failure within the manager's limit. No public API.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::ballot::{Attempt, Ballot, MinHold};
 use crate::caller_id::CallerId;
 use crate::clock::Moment;
-use crate::error::{HoldError, InvalidOption, Votes};
+use crate::error::{HoldError, InvalidOption, LossCause, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::node::Op;
@@ -53,7 +53,7 @@ pub(crate) enum HoldState {
     /// The holder released the lock, and the next holder in this process has it.
     HandedOver,
     /// The lock was lost before the holder released it.
-    Lost,
+    Lost(LossCause),
 }
 
 impl Held {
@@ -82,7 +82,7 @@ impl Held {
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
         let mut state = self.state.lock();
-        if *state == HoldState::Lost || self.attempt.is_abandoned() {
+        if matches!(*state, HoldState::Lost(_)) || self.attempt.is_abandoned() {
             return None;
         }
         *state = HoldState::HandedOver;
@@ -115,8 +115,8 @@ impl Held {
     pub(crate) fn begin_downgrade(&self) -> Result<Op, HoldError> {
         let state = self.state.lock();
         if *state != HoldState::Held {
-            let key = self.attempt.key().clone();
-            return Err(HoldError::Lost { key, votes: Votes::default() });
+            drop(state);
+            return Err(self.loss(Votes::default()).into());
         }
         if !self.attempt.is_downgraded() && self.guards.load(Ordering::Acquire) > 1 {
             let message = "a lock on which another guard of the same scope relies cannot be shared";
@@ -248,7 +248,7 @@ impl Held {
         let now = self.now();
         if self.remaining_at(now).is_zero() {
             before_loss();
-            self.lose("release", RAN_OUT);
+            self.lose("release", LossCause::LeaseEnded, RAN_OUT);
         } else {
             self.end(HoldState::Released);
         }
@@ -257,8 +257,8 @@ impl Held {
 
     /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent). `found` is the event
     /// by which the loss was found.
-    pub(crate) fn lose(&self, found: &'static str, reason: &'static str) {
-        if self.end(HoldState::Lost) {
+    pub(crate) fn lose(&self, found: &'static str, cause: LossCause, reason: &'static str) {
+        if self.end(HoldState::Lost(cause)) {
             if self.lease_remaining().is_zero() {
                 self.attempt.abandon();
             }
@@ -285,10 +285,21 @@ impl Held {
         log_limited!(self.log_limit, "lost", "", warn, lock = %key, found, reason, votes, "a lock was lost");
     }
 
+    /// Returns the loss of a lock that is not valid any more, with the votes that have led to it.
+    pub(crate) fn loss(&self, votes: Votes) -> LostError {
+        let cause = match self.state() {
+            // Only its lease is over.
+            HoldState::Held => LossCause::LeaseEnded,
+            HoldState::Released | HoldState::HandedOver => LossCause::Released,
+            HoldState::Lost(cause) => cause,
+        };
+        LostError::new(self.attempt.key().clone(), cause, votes)
+    }
+
     /// Ends the holding of a lock that was handed over, but could not be taken.
     pub(crate) fn discard(&self) {
         self.attempt.abandon();
-        self.end(HoldState::Lost);
+        self.end(HoldState::Lost(LossCause::LeaseEnded));
     }
 
     /// Ends the holding. Returns whether this call ended it.
@@ -299,7 +310,7 @@ impl Held {
         }
         *present = state;
         drop(present);
-        if state == HoldState::Lost {
+        if matches!(state, HoldState::Lost(_)) {
             self.attempt.changed.notify_waiters();
         }
         true
@@ -334,7 +345,7 @@ impl Held {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.state() {
-                HoldState::Lost => return,
+                HoldState::Lost(_) => return,
                 HoldState::Released | HoldState::HandedOver => std::future::pending().await,
                 HoldState::Held => {}
             }

@@ -64,7 +64,7 @@ impl Acquisition {
         if !is_covered && let Err(error) = Box::pin(guard.extend(self.options.expire)).await {
             self.context.ballot.home.check_open()?;
             return Err(match error {
-                HoldError::Lost { key, .. } => LockError::lost(key),
+                HoldError::Lost(lost) => LockError::Lost(lost),
                 HoldError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
                 HoldError::InvalidOption(error) => error.into(),
             });

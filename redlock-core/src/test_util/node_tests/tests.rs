@@ -198,7 +198,7 @@ mistakes! {
         Action::Extend { .. } => ReplyFuture::ready(Vote::Granted),
         _ => store.call(op),
     };
-    a_release_ignores_the_token: a_late_release_returns_expired_and_keeps_the_next_holders_lock, "is voted NotHeld",
+    a_release_ignores_the_token: a_late_release_reports_the_loss_and_keeps_the_next_holders_lock, "is voted NotHeld",
     |store, op| {
         if !is_release(&op) { return store.call(op) }
         store.remove(op.spec.name());
