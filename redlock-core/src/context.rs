@@ -50,7 +50,7 @@ impl Context {
     pub(crate) fn check_manager(&self, settings: &NodeSettings) -> Result<(), InvalidOption> {
         let guard = "the restart guard";
         if let Some(longest) = settings.restart_guard {
-            let is_safe = |node: Capabilities| node.kept || node.restart_guard;
+            let is_safe = |node: Capabilities| node.durable || node.restart_guard;
             self.require("restart_guard", &format!("{longest:?}"), "unset", guard, is_safe)?;
         }
         let has_guard = |node: Capabilities| node.restart_guard;

@@ -17,7 +17,11 @@ use crate::rejection::LockRejection;
     note = "`redlock_axum` has the extractors `HeldLock` and `FencedLock`; give an extractor of your own another name"
 )]
 pub trait LockParameter: Sized {
-    /// Fails if a lock that is `fenced`, or is not, cannot be such a parameter.
+    /// Checks that a lock that is `fenced`, or is not, can be such a parameter.
+    ///
+    /// # Errors
+    ///
+    /// The rejection of a request whose lock has no fencing token, although the parameter needs one.
     fn check(fenced: bool) -> Result<(), LockRejection>;
 
     /// Returns the parameter for a lock that is held.

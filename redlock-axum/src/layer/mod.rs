@@ -23,7 +23,7 @@ use crate::error::SetupError;
 #[cfg(doc)]
 use crate::options::BodyMode;
 use crate::options::BodyOptions;
-use crate::rejection::{LockPlace, LockRejection};
+use crate::rejection::{LockOrigin, LockRejection};
 use crate::serve::locked::RequestLock;
 use table::Table;
 
@@ -158,7 +158,7 @@ pub struct LockLayer {
 /// The lock of a request that has a policy.
 struct Matched {
     lock: RequestLock,
-    place: LockPlace,
+    origin: LockOrigin,
     body: BodyOptions,
 }
 
@@ -289,10 +289,10 @@ impl LockLayer {
     /// Returns the lock of a request, or `None` if the request has no policy.
     fn lock(&self, parts: &mut Parts) -> Result<Option<Matched>, LockRejection> {
         let Some(checked) = self.table.select(parts)? else { return Ok(None) };
-        let (place, body) = (checked.place(parts), checked.policy.body);
+        let (origin, body) = (checked.origin(parts), checked.policy.body);
         match checked.request(&self.locks, parts) {
-            Ok(lock) => Ok(Some(Matched { lock, place, body })),
-            Err(refusal) => Err(refusal.at(place)),
+            Ok(lock) => Ok(Some(Matched { lock, origin, body })),
+            Err(refusal) => Err(refusal.at(origin)),
         }
     }
 

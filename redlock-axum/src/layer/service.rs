@@ -115,7 +115,7 @@ where
 
 impl Matched {
     fn refuse(self, layer: &LockLayer, rejection: LockRejection, unread: &Unread) -> Response {
-        let response = layer.reject(rejection.with_http_options(self.lock.http).at(self.place));
+        let response = layer.reject(rejection.with_http_options(self.lock.http).at(self.origin));
         unread.read_after(response, &layer.locks)
     }
 
@@ -168,11 +168,11 @@ fn lock<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    let Matched { lock, place, body } = matched;
+    let Matched { lock, origin, body } = matched;
     let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
     let (is_detached, slot) = (lock.http.detached, lock.slot.clone());
     let refuse = move |rejection: LockRejection| {
-        let response = layer.reject(rejection.at(place));
+        let response = layer.reject(rejection.at(origin));
         unread.read_after(response, &layer.locks)
     };
     let respond = |served: Served<S::Response, S::Error>| {

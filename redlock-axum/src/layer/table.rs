@@ -12,7 +12,7 @@ use super::key::PolicyKey;
 use super::policy::LockPolicy;
 use crate::error::{PolicyMistake, SetupError};
 use crate::extract::lock_slot::LockSlot;
-use crate::rejection::{LockPlace, LockRejection};
+use crate::rejection::{LockOrigin, LockRejection};
 use crate::serve::body::Exchange;
 use crate::serve::extraction::Extractions;
 use crate::serve::locked::RequestLock;
@@ -127,7 +127,7 @@ impl Table {
                      to the router that has it",
                     skipped.policy
                 ))
-                .at(skipped.place(parts)))
+                .at(skipped.origin(parts)))
             }
             _ => Ok(None),
         }
@@ -199,10 +199,10 @@ impl CheckedPolicy {
         })
     }
 
-    /// Returns the place of the lock, for the log.
-    pub(super) fn place(&self, parts: &Parts) -> LockPlace {
+    /// Returns where the lock comes from, for the log.
+    pub(super) fn origin(&self, parts: &Parts) -> LockOrigin {
         let lock = Arc::clone(self.policy.key_text());
-        LockPlace { lock, route: parts.extensions.get().cloned() }
+        LockOrigin { lock, route: parts.extensions.get().cloned() }
     }
 
     /// Returns whether a router with the policy's route and the matched route would send the path to the policy's route.

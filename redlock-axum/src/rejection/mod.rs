@@ -77,13 +77,13 @@ pub struct LockRejection {
     logged: bool,
     /// The limit of the manager, if the manager is known.
     log_limit: Option<Arc<LogLimit>>,
-    /// The place of the lock, if it is known.
-    place: Option<Box<LockPlace>>,
+    /// Where the lock comes from, if it is known.
+    origin: Option<Box<LockOrigin>>,
 }
 
-/// The place of a lock in the application, for the log.
+/// Where a lock comes from in the application, for the log.
 #[derive(Debug, Clone)]
-pub(crate) struct LockPlace {
+pub(crate) struct LockOrigin {
     /// The text of the key: a template.
     pub(crate) lock: Arc<str>,
     /// The route that axum has matched.
@@ -179,7 +179,7 @@ impl LockRejection {
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             logged: false,
             log_limit: None,
-            place: None,
+            origin: None,
         }
     }
 
@@ -309,9 +309,9 @@ impl LockRejection {
         self
     }
 
-    /// Sets the place of the lock.
-    pub(crate) fn at(mut self, place: LockPlace) -> Self {
-        self.place = Some(Box::new(place));
+    /// Sets where the lock comes from.
+    pub(crate) fn at(mut self, origin: LockOrigin) -> Self {
+        self.origin = Some(Box::new(origin));
         self
     }
 }
@@ -335,7 +335,7 @@ impl Clone for LockRejection {
             retry_after_max: self.retry_after_max,
             logged: true,
             log_limit: self.log_limit.clone(),
-            place: self.place.clone(),
+            origin: self.origin.clone(),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::{HoldError, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lease::{Held, HoldState};
+use crate::lease::{HoldState, Holding};
 use crate::log_limit::LogLimit;
 
 /// A view of a held lock: it has the lease of the guard, but cannot release the lock.
@@ -19,7 +19,7 @@ use crate::log_limit::LogLimit;
 #[derive(Clone)]
 pub struct LockHandle {
     pub(crate) context: Arc<Context>,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<Holding>,
 }
 
 /// The state of a lock.

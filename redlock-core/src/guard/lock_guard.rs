@@ -10,7 +10,7 @@ use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, ReleaseError};
-use crate::lease::{Held, HoldState, Renewal};
+use crate::lease::{HoldState, Holding, Renewal};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
@@ -40,7 +40,7 @@ impl LockGuard {
     /// Returns the first guard of a lock, which is valid for `remaining` at `now`, or for longer.
     pub(crate) fn new(
         context: Arc<Context>,
-        held: Arc<Held>,
+        held: Arc<Holding>,
         renewal: Option<Renewal>,
         now: Instant,
         remaining: Duration,
@@ -50,7 +50,7 @@ impl LockGuard {
     }
 
     /// Returns one more guard of a lock that the same scope holds; `None` if its last guard has ended.
-    pub(crate) fn share(context: &Arc<Context>, held: Arc<Held>) -> Option<Self> {
+    pub(crate) fn join(context: &Arc<Context>, held: Arc<Holding>) -> Option<Self> {
         let handle = LockHandle { context: Arc::clone(context), held };
         handle.held.add_guard().then_some(Self { handle, released: false })
     }
@@ -66,7 +66,7 @@ impl LockGuard {
         drop(self);
     }
 
-    pub(crate) fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Holding {
         &self.handle.held
     }
 
@@ -208,7 +208,7 @@ impl LockGuard {
 }
 
 /// Wakes the readers of this process when a downgrade ends, or its future is dropped.
-struct WakeReaders<'a>(&'a Queues, &'a Arc<Held>);
+struct WakeReaders<'a>(&'a Queues, &'a Arc<Holding>);
 
 impl Drop for WakeReaders<'_> {
     fn drop(&mut self) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
-use super::Held;
+use super::Holding;
 use super::tests::{SECOND, manager, set, settle};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
@@ -147,7 +147,7 @@ fn a_denied_lock_is_not_handed_over() {
         let attempt = attempt("a");
         let now = attempt.clock.now();
         *attempt.lease() = Lease::new(now, now, 30 * SECOND);
-        let held = Held::new(&attempt, CallerId::default(), &Arc::default());
+        let held = Holding::new(&attempt, CallerId::default(), &Arc::default());
         held.end_by_holder(|| {});
         if denied {
             held.attempt().deny(&Votes::default());

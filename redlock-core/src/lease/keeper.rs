@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::held::{Due, Held, HoldState, RAN_OUT};
+use super::holding::{Due, HoldState, Holding, RAN_OUT};
 use crate::ballot::Ballot;
 use crate::error::{HoldError, LossCause, Votes};
 use crate::jitter::jitter;
@@ -49,7 +49,7 @@ struct ScheduledLocks {
 
 #[derive(Debug, Clone)]
 struct ScheduledLock {
-    held: Arc<Held>,
+    held: Arc<Holding>,
     renewal: Option<Renewal>,
 }
 
@@ -89,7 +89,7 @@ impl LeaseKeeper {
     /// task reports a loss later by this time; the lock itself compares its validity with the clock.
     pub(crate) fn add(
         &self,
-        held: &Arc<Held>,
+        held: &Arc<Holding>,
         renewal: Option<Renewal>,
         now: Instant,
         remaining: Duration,
@@ -130,7 +130,7 @@ impl LeaseKeeper {
     }
 
     /// Removes a lock.
-    pub(crate) fn remove(&self, held: &Held) {
+    pub(crate) fn remove(&self, held: &Holding) {
         let mut entries = self.entries.lock();
         if let Some(due) = held.set_due(None) {
             entries.by_due.remove(&due);
@@ -139,14 +139,14 @@ impl LeaseKeeper {
 
     /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
     /// the present holder is not valid any more either, and its loss is reported when its holder or the task looks at it.
-    pub(crate) fn lose_denied(&self, held: &Held, votes: &Votes) {
+    pub(crate) fn lose_denied(&self, held: &Holding, votes: &Votes) {
         held.attempt().deny(votes);
         self.remove(held);
         held.lose("extension", LossCause::NotOnNodes, "a quorum of nodes no longer holds the lock");
     }
 
     /// Records how late the task is with the renewal of a lock that is lost, if it is.
-    pub(crate) fn record_late(&self, held: &Held) {
+    pub(crate) fn record_late(&self, held: &Holding) {
         let entries = self.entries.lock();
         if let Some(due) = held.due()
             && let Some(entry) = entries.by_due.get(&due)

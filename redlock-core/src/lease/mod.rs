@@ -1,12 +1,12 @@
 //! Held locks and their renewal.
 //!
-//! A guard, its views and the [`LeaseKeeper`] share one [`Held`]. The keeper renews leases and detects leases that
+//! A guard, its views and the [`LeaseKeeper`] share one [`Holding`]. The keeper renews leases and detects leases that
 //! have run out.
 
-mod held;
+mod holding;
 mod keeper;
 
-pub(crate) use held::{Held, HoldState};
+pub(crate) use holding::{HoldState, Holding};
 pub(crate) use keeper::{LeaseKeeper, Renewal};
 
 #[cfg(test)]

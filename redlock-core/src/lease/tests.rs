@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::{Held, LeaseKeeper};
+use super::{Holding, LeaseKeeper};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
 use crate::caller_id::CallerId;
@@ -445,11 +445,11 @@ async fn the_release_is_repeated_until_the_lease_of_a_dropped_extension_is_over(
 }
 
 /// Returns a keeper that has a lock, and the lock.
-fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Held>) {
+fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Holding>) {
     let (keeper, attempt) = (LeaseKeeper::default(), attempt("a"));
     let now = attempt.clock.now();
     *attempt.lease() = Lease::new(now, now, 3 * SECOND);
-    let held = Held::new(&attempt, CallerId::default(), &Arc::default());
+    let held = Holding::new(&attempt, CallerId::default(), &Arc::default());
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     (keeper, held)
 }

@@ -339,7 +339,7 @@ async fn each_node_has_an_id_of_its_own() {
 
 #[tokio::test]
 async fn a_store_forgets_despite_the_claim_to_keep() {
-    let claim = |capabilities: &mut Capabilities| capabilities.kept = true;
+    let claim = |capabilities: &mut Capabilities| capabilities.durable = true;
     let node = Mistaken { claim, ..Mistaken::new(MemoryNode::call) };
-    fails(a_restarted_store_grants_locks_and_has_those_that_it_keeps, node, "::kept").await;
+    fails(a_restarted_store_grants_locks_and_has_those_that_it_keeps, node, "::durable").await;
 }

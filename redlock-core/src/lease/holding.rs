@@ -24,7 +24,7 @@ pub(super) type Due = (Instant, u64);
 
 /// An acquired lock, from its acquisition to its release or loss.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Holding {
     /// The attempt that holds the lock on the nodes, with its lease. A hand-over passes it on.
     attempt: Arc<Attempt>,
     /// The caller that has acquired the lock.
@@ -35,10 +35,10 @@ pub(crate) struct Held {
     state: Mutex<HoldState>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
-    /// The number of guards that share the lock.
+    /// The number of guards that have joined the lock.
     guards: AtomicUsize,
-    /// The place among the holders of the key in this process. It changes only under the lock of the queues.
-    place: AtomicUsize,
+    /// The index among the holders of the key in this process. It changes only under the lock of the queues.
+    index: AtomicUsize,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
 }
@@ -56,7 +56,7 @@ pub(crate) enum HoldState {
     Lost(LossCause),
 }
 
-impl Held {
+impl Holding {
     /// Returns a new holder of an attempt that the nodes have granted. `log_limit` limits how often losses are logged as
     /// warnings.
     pub(crate) fn new(
@@ -71,7 +71,7 @@ impl Held {
             state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
-            place: AtomicUsize::new(0),
+            index: AtomicUsize::new(0),
             due: Mutex::default(),
         })
     }
@@ -99,7 +99,7 @@ impl Held {
         self.token.get().copied()
     }
 
-    /// Adds a guard that shares the lock. Returns false if the last guard is already gone.
+    /// Adds a guard that joins the lock. Returns false if the last guard is already gone.
     pub(crate) fn add_guard(&self) -> bool {
         // A downgrade counts the guards under this lock, and a new guard looks at the mode afterwards.
         let _state = self.state.lock();
@@ -203,7 +203,7 @@ impl Held {
         expire: Duration,
     ) -> Result<Moment, HoldError> {
         /// A node may grant the lease at any time until the ballot has ended or is dropped.
-        struct RecordExpiry<'a>(&'a Held, Duration);
+        struct RecordExpiry<'a>(&'a Holding, Duration);
 
         impl Drop for RecordExpiry<'_> {
             fn drop(&mut self) {
@@ -316,13 +316,13 @@ impl Held {
         true
     }
 
-    /// Returns the place among the holders of the key in this process.
-    pub(crate) fn place(&self) -> usize {
-        self.place.load(Ordering::Relaxed)
+    /// Returns the index among the holders of the key in this process.
+    pub(crate) fn index(&self) -> usize {
+        self.index.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_place(&self, place: usize) {
-        self.place.store(place, Ordering::Relaxed);
+    pub(crate) fn set_index(&self, index: usize) {
+        self.index.store(index, Ordering::Relaxed);
     }
 
     /// Returns the position in the keeper's schedule.
