@@ -61,7 +61,7 @@ async fn import(
     info!("import begins");
     catalogue.change("umbrella", Work::default()).await;
     // If the change of the mode is not confirmed, the lock may still be exclusive, and the check goes on under it.
-    if let Err(HoldError::Lost { .. }) = writer.downgrade().await {
+    if let Err(HoldError::Lost(_)) = writer.downgrade().await {
         return Ok("the import is not checked\n".to_owned());
     }
     work.run().await; // the check

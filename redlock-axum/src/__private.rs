@@ -3,10 +3,11 @@
 use redlock_core::KeyError;
 
 pub use crate::attribute::argument::{Argument, Word};
-pub use crate::attribute::deferred::{Deferred, Extracted, ExtractedUnderTheLock};
+pub use crate::attribute::deferred::{Deferred, Extracted, KnownUnderTheLock};
 pub use crate::attribute::function::{LockedResult, SkippedResult, request, run, run_detached};
 pub use crate::attribute::handler::HandlerLock;
 pub use crate::attribute::last::Last;
+pub use crate::attribute::lock_parameter::{LockLater, LockParameter};
 pub use crate::attribute::options::{Form, Options, assert_valid, options};
 pub use crate::attribute::refusal::{ByConversion, ByDefault, Output, refuse_by};
 pub use crate::serve::unread::Unread;

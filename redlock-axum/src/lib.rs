@@ -175,7 +175,7 @@
 //! * A layer reaches only the routes that were added before it. A route that is added later is served without its lock.
 //! * Two locks with the same key in one request would wait for each other: a layer on the route and the
 //!   attribute on its handler, or the attribute on a service that the handler calls. Each request behind a
-//!   [`LockLayer`] or a [`LocksLayer`], and each call of a function with the attribute, is therefore a [`scope`], in
+//!   [`LockLayer`] or a [`ScopeLayer`], and each call of a function with the attribute, is therefore a [`scope`], in
 //!   which the inner lock fails at once, with 500 and an error in the log. Make the inner lock `reentrant`, so that it
 //!   joins the outer one, or give it another key. A task that is spawned inside is outside of the scope, and
 //!   waits for the lock as any other caller does.
@@ -203,9 +203,9 @@ mod extract;
 #[cfg(doc)]
 pub mod guide;
 mod layer;
-mod locks_layer;
 mod options;
 mod rejection;
+mod scope_layer;
 mod serve;
 #[cfg(feature = "test-util")]
 pub mod test_util;
@@ -214,7 +214,6 @@ mod value_source;
 pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
-pub use locks_layer::{LocksLayer, LocksService};
 pub use options::{BodyMode, HoldUntil};
 #[cfg(feature = "tls")]
 #[doc(inline)]
@@ -229,12 +228,13 @@ pub use redlock_core::{
     ConfigError, ConnectError, Credentials, Dialect, Drained, FencingToken, ForeignKind, HoldError,
     HolderId, HolderIdError, InvalidOption, KeyError, KeyPart, KeyTemplate, LeadRequest, Leader,
     LockError, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
-    LockOptions, LockRequest, LockState, Lost, LostError, MemoryNode, NodeError, NodeUrl, OnLost,
-    ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
+    LockOptions, LockRequest, LockState, LossCause, Lost, LostError, MemoryNode, NodeError,
+    NodeUrl, OnLost, ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;
 pub use rejection::{LockRejection, RejectionKind};
+pub use scope_layer::{ScopeLayer, ScopeService};
 pub use serve::ResponseFuture;
 
 /// The examples of the README compile.

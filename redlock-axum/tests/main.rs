@@ -7,11 +7,11 @@ mod bodies;
 mod front_ends;
 mod hold_until;
 mod layer;
-mod locks_layer;
 mod policies;
 #[cfg(feature = "test-util")]
 mod recipes;
 mod rejection;
+mod scope_layer;
 mod support;
 #[cfg(feature = "test-util")]
 mod test_util;

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post as on_post;
 use http::{Method, StatusCode, header};
 use redlock_axum::{
-    ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockManager, LockRejection, LocksLayer,
-    LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
+    ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockManager, LockRejection, LossCause,
+    LostError, MemoryNode, NodeError, RejectionKind, ScopeLayer, Vote, Votes, scope,
 };
 use redlock_logs::Logs;
 use serde_json::{Value, json};
@@ -213,9 +213,13 @@ fn a_rejection_gives_access_to_its_error() {
     assert_eq!(rejection.to_string(), rejection.detail());
     assert_eq!(rejection.source().unwrap().to_string(), error.to_string());
     assert!(
-        LockRejection::from(LostError::new(LockKey::new("k").unwrap(), Votes::default()))
-            .lock_error()
-            .is_none()
+        LockRejection::from(LostError::new(
+            LockKey::new("k").unwrap(),
+            LossCause::LeaseEnded,
+            Votes::default()
+        ))
+        .lock_error()
+        .is_none()
     );
 }
 
@@ -245,11 +249,11 @@ async fn a_second_acquisition_by_the_same_request_is_a_500_and_the_log_says_what
 async fn a_lost_lock_is_a_503_that_says_that_the_handler_was_stopped() {
     let logs = Logs::collect();
     let votes: Votes = [("10.0.0.1:6379".into(), Some(Vote::Granted))].into_iter().collect();
-    let error = LostError::new(key(), votes);
+    let error = LostError::new(key(), LossCause::LeaseEnded, votes);
     let rejection = LockRejection::from(error.clone());
     assert_eq!(rejection.kind(), RejectionKind::Lost);
     assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
-    let line = "a request was stopped: the lock was lost, and the work under it was stopped; lock order:4711; 10.0.0.1:6379 granted";
+    let line = "a request was stopped: the lock was lost: its lease ended; lock order:4711; 10.0.0.1:6379 granted";
     until_logged(&logs, "WARN", line, async || {
         assert_eq!(
             problem(error.clone().into()).await,
@@ -304,7 +308,7 @@ async fn a_middleware_around_the_router_finds_the_rejection_in_the_response() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/", on_post(|| async { "served" }).route_layer(layer(&locks, "k")))
-        .layer(LocksLayer::new(&locks))
+        .layer(ScopeLayer::new(&locks))
         .layer(axum::middleware::map_response(in_our_words));
     assert_eq!(text(send(&app, Method::POST, "/").await).await, "served");
     let _guard = hold(&locks, "k").await;

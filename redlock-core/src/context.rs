@@ -8,7 +8,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::ballot::{Ballot, MinHold};
 use crate::buffer_space::BufferSpace;
-use crate::error::InvalidOption;
+use crate::error::{InvalidOption, LossCause};
 use crate::lease::LeaseKeeper;
 use crate::lock::{Dialect, LockSpec, Mode};
 use crate::log_limit::LogLimit;
@@ -50,7 +50,7 @@ impl Context {
     pub(crate) fn check_manager(&self, settings: &NodeSettings) -> Result<(), InvalidOption> {
         let guard = "the restart guard";
         if let Some(longest) = settings.restart_guard {
-            let is_safe = |node: Capabilities| node.kept || node.restart_guard;
+            let is_safe = |node: Capabilities| node.durable || node.restart_guard;
             self.require("restart_guard", &format!("{longest:?}"), "unset", guard, is_safe)?;
         }
         let has_guard = |node: Capabilities| node.restart_guard;
@@ -221,7 +221,11 @@ impl Context {
                 let Some(context) = context.upgrade() else { return };
                 // Nobody renews these locks any more, and nobody notices when they end.
                 for held in context.queues.close() {
-                    held.lose("shutdown", "the Tokio runtime of its manager has ended");
+                    held.lose(
+                        "shutdown",
+                        LossCause::ManagerEnded,
+                        "the Tokio runtime of its manager has ended",
+                    );
                 }
             }
         });

@@ -161,8 +161,8 @@ pub use access::Credentials;
 #[cfg(feature = "tls")]
 pub use access::TlsOptions;
 pub use error::{
-    ConfigError, ConnectError, ForeignKind, HoldError, InvalidOption, LockError, LostError,
-    NodeError, ReleaseError, RunError, Vote, Votes,
+    ConfigError, ConnectError, ForeignKind, HoldError, InvalidOption, LockError, LossCause,
+    LostError, NodeError, ReleaseError, RunError, Vote, Votes,
 };
 pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};

@@ -95,7 +95,7 @@ impl AcquisitionTimer {
             Some(LockError::TimedOut { .. }) => "timed_out",
             Some(LockError::TooManyWaiters { .. }) => "too_many_waiters",
             Some(LockError::AlreadyHeld { .. }) => "already_held",
-            Some(LockError::Lost { .. }) => "lost",
+            Some(LockError::Lost(_)) => "lost",
             Some(LockError::ForeignKey { .. }) => "foreign_key",
             Some(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
             Some(LockError::Draining) => "draining",

@@ -15,7 +15,7 @@ use crate::key::{Key, ungrouped};
 /// The arguments.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    places: BTreeMap<String, Span>,
+    spans: BTreeMap<String, Span>,
     key: Option<Key>,
     pub(crate) options: Vec<OptionArgument>,
     pub(crate) time_unit: Option<TimeUnit>,
@@ -189,7 +189,7 @@ impl Arguments {
         }
         let name = input.call(Ident::parse_any)?.unraw();
         let error = |message: String| Err(syn::Error::new(name.span(), message));
-        if self.places.insert(name.to_string(), name.span()).is_some() {
+        if self.spans.insert(name.to_string(), name.span()).is_some() {
             return error(format!("`{name}` is given twice"));
         }
         match name.to_string().as_str() {
@@ -201,8 +201,10 @@ impl Arguments {
             "key" | "keys" => self.key = Some(key(input, &name)?),
             "time_unit" => self.time_unit = Some(time_unit(value(input, &name)?)?),
             "manager" => self.manager = Some(value(input, &name)?),
-            "installed" => self.installed = place(&name, &OptionValue::parse(&name, input)?)?,
-            "detached" => self.detached = place(&name, &OptionValue::parse(&name, input)?)?,
+            "installed" => {
+                self.installed = span_of_flag(&name, &OptionValue::parse(&name, input)?)?;
+            }
+            "detached" => self.detached = span_of_flag(&name, &OptionValue::parse(&name, input)?)?,
             "on_reject" => self.on_reject = Some(value(input, &name)?),
             "error" => self.error = Some(value(input, &name)?),
             "skip" if input.peek(Token![=]) => self.skip = Some(Skip::Value(value(input, &name)?)),
@@ -220,7 +222,7 @@ impl Arguments {
                 }
                 let value = OptionValue::parse(&name, input)?;
                 if text == "fenced" {
-                    self.fenced = place(&name, &value)?;
+                    self.fenced = span_of_flag(&name, &value)?;
                 }
                 self.options.push(OptionArgument { name, value });
             }
@@ -254,8 +256,8 @@ impl Arguments {
             ]
         };
         for (name, message) in misplaced {
-            if let Some(place) = self.places.get(name) {
-                return Err(syn::Error::new(*place, message));
+            if let Some(span) = self.spans.get(name) {
+                return Err(syn::Error::new(*span, message));
             }
         }
         if self.skip.is_some()
@@ -312,8 +314,8 @@ fn value(input: ParseStream<'_>, name: &Ident) -> syn::Result<Expr> {
     input.parse()
 }
 
-/// Returns the place of a flag that is set. It selects code of the attribute, so it cannot be a constant.
-fn place(name: &Ident, value: &OptionValue) -> syn::Result<Option<Span>> {
+/// Returns the span of a flag that is set. It selects code of the attribute, so it cannot be a constant.
+fn span_of_flag(name: &Ident, value: &OptionValue) -> syn::Result<Option<Span>> {
     match value {
         OptionValue::Flag => Ok(Some(name.span())),
         OptionValue::Constant(Expr::Lit(ExprLit { lit: Lit::Bool(flag), .. })) => {

@@ -68,7 +68,8 @@ impl<'a> Expansion<'a> {
         if let Some(Skip::Value(value)) = &arguments.skip {
             collect_names(value, &mut referenced);
         }
-        let parameters = Parameters::new(function.parameters(), referenced);
+        let is_handler = arguments.manager.is_none();
+        let parameters = Parameters::new(function.parameters(), referenced, is_handler);
         let (path, private) = (quote!(#root::__private), quote!(__redis_lock));
         Ok(Self { arguments, key, function, parameters, path, private })
     }
@@ -258,9 +259,9 @@ impl<'a> Expansion<'a> {
         })
     }
 
-    /// Returns statements that take the values which were extracted under the lock.
+    /// Returns statements that take the lock, and the values which were extracted under it.
     fn taken(&self) -> TokenStream {
-        let names = self.parameters.under_lock().map(|parameter| &parameter.name);
+        let names = self.parameters.late().map(|parameter| &parameter.name);
         quote_spanned!(mixed_span()=> #(let #names = #names.take()?;)*)
     }
 
@@ -625,6 +626,11 @@ mod tests {
                 "key = \"{b}\"",
                 "async fn f(UnderLock(b): UnderLock<B>) {}",
                 "`b` is extracted under the lock, but the key is made before",
+            ),
+            (
+                "key = \"{b}\"",
+                "async fn f(b: redlock_axum::HeldLock) {}",
+                "`b` is the held lock, but the key is made before",
             ),
             (
                 HANDLER,

@@ -9,6 +9,7 @@
 mod arguments;
 mod expand;
 mod function;
+mod held_lock;
 mod hygiene;
 mod key;
 mod parameters;

@@ -10,7 +10,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Pat, PatIdent, PatType, Type};
 
 use crate::hygiene::{local, mixed_span};
-use crate::under_lock;
+use crate::{held_lock, under_lock};
 
 /// The parameters of a function, without `self`.
 pub(crate) struct Parameters<'a> {
@@ -27,13 +27,21 @@ pub(crate) enum Captured<'a> {
     Constant(Ident),
 }
 
+/// A parameter that has its value only under the lock.
+enum Late<'a> {
+    /// The `T` of a parameter `UnderLock<T>`.
+    Extracted(&'a Type),
+    /// The lock of the handler.
+    Lock,
+}
+
 pub(crate) struct Parameter<'a> {
     /// The attributes that the user wrote, such as `#[expect(unused_mut)]`.
     attributes: &'a [Attribute],
     pattern: &'a Pat,
     pub(crate) ty: &'a Type,
-    /// The `T` of a parameter `UnderLock<T>`, which is extracted under the lock.
-    under_lock: Option<&'a Type>,
+    /// Set for a parameter that has its value only under the lock.
+    late: Option<Late<'a>>,
     /// The name of the parameter in the generated function: its own, if the pattern is a plain name, so that the
     /// documentation has it.
     pub(crate) name: Ident,
@@ -44,9 +52,12 @@ impl<'a> Parameters<'a> {
     pub(crate) fn new(
         written: impl Iterator<Item = &'a PatType>,
         referenced: BTreeSet<String>,
+        are_of_handler: bool,
     ) -> Self {
-        let all =
-            written.enumerate().map(|(index, written)| Parameter::new(index, written)).collect();
+        let parameters = written.enumerate();
+        let all = parameters
+            .map(|(index, written)| Parameter::new(index, written, are_of_handler))
+            .collect();
         Self { all, referenced }
     }
 
@@ -72,18 +83,29 @@ impl<'a> Parameters<'a> {
 
     /// Returns the parameters that are extracted under the lock.
     pub(crate) fn under_lock(&self) -> impl Iterator<Item = &Parameter<'a>> {
-        self.all.iter().filter(|parameter| parameter.under_lock.is_some())
+        self.all.iter().filter(|parameter| matches!(parameter.late, Some(Late::Extracted(_))))
+    }
+
+    /// Returns the parameters that have their values only under the lock.
+    pub(crate) fn late(&self) -> impl Iterator<Item = &Parameter<'a>> {
+        self.all.iter().filter(|parameter| parameter.late.is_some())
     }
 
     /// Returns the meaning of a name in the template at `span`.
     pub(crate) fn captured(&self, name: &str, span: Span) -> syn::Result<Captured<'_>> {
-        let mut extracted_later = self.under_lock().flat_map(|parameter| &parameter.binds.names);
-        if extracted_later.any(|bound| text(bound) == name) {
+        let binds = |parameter: &&Parameter<'_>| {
+            parameter.binds.names.iter().any(|bound| text(bound) == name)
+        };
+        if let Some(parameter) = self.late().find(binds) {
+            let has_value = match parameter.late {
+                Some(Late::Lock) => "is the held lock",
+                _ => "is extracted under the lock",
+            };
             return Err(syn::Error::new(
                 span,
                 format!(
-                    "`{name}` is extracted under the lock, but the key is made before; make the key of another parameter, \
-                     such as `Path(id): Path<u64>`"
+                    "`{name}` {has_value}, but the key is made before; make the key of another parameter, such as \
+                     `Path(id): Path<u64>`"
                 ),
             ));
         }
@@ -126,7 +148,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// Returns statements that bind references to the parameters, under the parameters' names. A name of a parameter that
-    /// is extracted under the lock gets a value that the code of the key cannot use.
+    /// has its value only under the lock gets a value that the code of the key cannot use.
     pub(crate) fn references(&self, private: &TokenStream) -> TokenStream {
         let is_used = |parameter: &&Parameter<'_>| self.used(parameter).next().is_some();
         self.all
@@ -134,11 +156,11 @@ impl<'a> Parameters<'a> {
             .filter(is_used)
             .map(|parameter| {
                 let (name, mut pattern) = (&parameter.name, parameter.pattern.clone());
-                if parameter.under_lock.is_some() {
+                if parameter.late.is_some() {
                     let names: Vec<_> = self.used(parameter).collect();
                     let used = use_of(names.iter().copied());
                     return quote_spanned!(mixed_span()=>
-                        #(let (#names,) = (&#private::ExtractedUnderTheLock,);)* #used
+                        #(let (#names,) = (&#private::KnownUnderTheLock,);)* #used
                     );
                 }
                 ByReference.visit_pat_mut(&mut pattern);
@@ -173,22 +195,27 @@ impl<'a> Parameters<'a> {
 
 impl<'a> Parameter<'a> {
     /// Returns the type in the generated function, where `path` is `redlock_axum::__private`: its own, or the hidden
-    /// extractor of a parameter that is extracted under the lock.
+    /// extractor of a parameter that has its value only under the lock.
     pub(crate) fn extractor(&self, path: &TokenStream) -> TokenStream {
-        match self.under_lock {
-            Some(value) => quote_spanned!(self.ty.span()=> #path::Deferred<#value>),
-            None => self.ty.to_token_stream(),
+        let ty = self.ty;
+        match self.late {
+            Some(Late::Extracted(value)) => quote_spanned!(ty.span()=> #path::Deferred<#value>),
+            Some(Late::Lock) => quote_spanned!(ty.span()=> #path::LockLater<#ty>),
+            None => ty.to_token_stream(),
         }
     }
 
-    fn new(index: usize, written: &'a PatType) -> Self {
+    fn new(index: usize, written: &'a PatType, is_of_handler: bool) -> Self {
         let pattern = &*written.pat;
         let name =
             plain_name(pattern).cloned().unwrap_or_else(|| local(format_args!("arg{index}")));
         let mut binds = Names::default();
         binds.visit_pat_mut(&mut pattern.clone());
-        let under_lock = under_lock::value_type(&written.ty);
-        Self { attributes: &written.attrs, pattern, ty: &written.ty, under_lock, name, binds }
+        let late = match under_lock::value_type(&written.ty) {
+            Some(value) => Some(Late::Extracted(value)),
+            None => (is_of_handler && held_lock::is_lock(&written.ty)).then_some(Late::Lock),
+        };
+        Self { attributes: &written.attrs, pattern, ty: &written.ty, late, name, binds }
     }
 }
 
@@ -303,7 +330,7 @@ mod tests {
     }
 
     fn message(written: &PatType, name: &str) -> String {
-        let parameters = Parameters::new(std::iter::once(written), BTreeSet::new());
+        let parameters = Parameters::new(std::iter::once(written), BTreeSet::new(), true);
         parameters.captured(name, Span::call_site()).err().unwrap().to_string()
     }
 

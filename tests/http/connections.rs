@@ -11,7 +11,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::routing::{get, post};
-use redlock_axum::{BodyMode, LockLayer, LockManager, LockPolicy, LocksLayer, redis_lock};
+use redlock_axum::{BodyMode, LockLayer, LockManager, LockPolicy, ScopeLayer, redis_lock};
 use redlock_tests::{RedisServer, builder, connect, eventually};
 use reqwest::Client;
 use tokio::net::TcpListener;
@@ -54,7 +54,7 @@ async fn each_refused_upload_has_its_answer() {
         .route("/layer", work.clone().route_layer(layer(LockPolicy::new("a"))))
         .route("/stream", work.route_layer(layer(LockPolicy::new("a").body(BodyMode::Stream))))
         .layer(DefaultBodyLimit::disable())
-        .layer(LocksLayer::new(&locks));
+        .layer(ScopeLayer::new(&locks));
     let address = serve(app).await;
     let _held = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
     for client in [over_http1(), over_http2()] {

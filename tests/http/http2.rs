@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use redlock_axum::{
-    BodyMode, HeldLock, HoldUntil, LockLayer, LockManager, LockPolicy, LocksLayer, OnLost,
+    BodyMode, HeldLock, HoldUntil, LockLayer, LockManager, LockPolicy, OnLost, ScopeLayer,
     redis_lock,
 };
 use redlock_tests::{RedisServer, connect, eventually};
@@ -151,7 +151,7 @@ async fn a_client_that_sends_its_body_in_small_windows_holds_no_lock_meanwhile()
     let router = Router::new()
         .route("/attribute", post(attribute))
         .route("/layer", post(receive).route_layer(layer))
-        .layer(LocksLayer::new(&locks));
+        .layer(ScopeLayer::new(&locks));
     let address = serve(router.with_state(work.clone())).await;
     for (number, path) in ["/attribute", "/layer"].into_iter().enumerate() {
         let [mut slow, mut other] =

@@ -146,7 +146,7 @@ async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check(nodes
         holder.signal(Signal::CONT);
         assert_eq!(holder.line(), "valid: false");
         assert_eq!(holder.line(), "lost");
-        assert_eq!(holder.line(), "expired");
+        assert_eq!(holder.line(), "lost");
         assert!(holder.child.wait().unwrap().success());
         assert_eq!(nodes.locks().await, 3, "the late release removed the next holder's lock");
         next.release().await.unwrap();

@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::Request;
 use axum::routing::post;
 use redlock_axum::{
-    HeldLock, LockLayer, LockPolicy, LockRejection, LocksLayer, OnLost, redis_lock,
+    HeldLock, LockLayer, LockPolicy, LockRejection, OnLost, ScopeLayer, redis_lock,
 };
 use redlock_core::{Dialect, LockManager, LockRequest, scope};
 use redlock_tests::{
@@ -267,7 +267,7 @@ fn app(locks: &LockManager) -> Router {
             "/loses-lock/{id}",
             post(loses_lock).route_layer(layer(policy().on_lost(OnLost::Abort))),
         )
-        .layer(LocksLayer::new(locks))
+        .layer(ScopeLayer::new(locks))
         .with_state(locks.clone())
 }
 

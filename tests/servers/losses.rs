@@ -22,7 +22,8 @@ async fn loss(locks: &LockManager, logs: &Logs, begin: impl AsyncFnOnce()) -> St
     });
     let warning = warning.await;
     let error = guard.extend(LEASE).await.unwrap_err();
-    let HoldError::Lost { votes, .. } = &error else { panic!("{error:?}") };
+    let HoldError::Lost(lost) = &error else { panic!("{error:?}") };
+    let votes = lost.votes().unwrap();
     assert!(warning.contains(&votes.to_string()), "{votes} is not in {warning}");
     warning
 }

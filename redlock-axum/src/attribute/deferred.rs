@@ -21,9 +21,10 @@ pub struct Deferred<T> {
 #[derive(Debug)]
 pub struct Extracted<T>(Arc<Mutex<Option<T>>>);
 
-/// Stands for an [`UnderLock`] in the code of the key, which is made before the lock is acquired.
+/// Stands in the code of the key, which is made before the lock is acquired, for a parameter that has its value only
+/// under the lock.
 #[derive(Debug)]
-pub struct ExtractedUnderTheLock;
+pub struct KnownUnderTheLock;
 
 impl<S, T> FromRequestParts<S> for Deferred<T>
 where
@@ -35,11 +36,11 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let (mut parts, state) = (parts.clone(), state.clone());
         let value = Extracted(Arc::default());
-        let place = Arc::clone(&value.0);
+        let output = Arc::clone(&value.0);
         let extraction = Box::pin(async move {
             let value = T::from_request_parts(&mut parts, &state).await;
             let value = value.map_err(|rejection| Box::new(rejection.into_response()))?;
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            *output.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
             Ok(())
         });
         Ok(Self { extraction, value })

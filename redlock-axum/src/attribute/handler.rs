@@ -13,14 +13,14 @@ use redlock_core::{KeyError, LockManager, scope};
 
 use super::deferred::{Deferred, Extracted};
 use super::options::Options;
-use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
+use crate::scope_layer::Installed;
 use crate::serve::locked::{RequestLock, RequestParts, Served, locked, locked_detached};
 use crate::serve::unread::{ReadBeside, Unread};
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
-/// It takes the manager from the router's state or, if it is `INSTALLED`, from the [`LocksLayer`](crate::LocksLayer), and
+/// It takes the manager from the router's state or, if it is `INSTALLED`, from the [`ScopeLayer`](crate::ScopeLayer), and
 /// inserts an empty slot of the lock for the other extractors.
 #[derive(Debug)]
 pub struct HandlerLock<const FENCED: bool, const INSTALLED: bool = false> {
@@ -129,8 +129,8 @@ impl<W: Future> Future for HandlerWork<W> {
         match this.begun.as_pin_mut() {
             Some(work) => work.poll(cx).map(this.respond).map(|response| Ok(Ok(response))),
             None => Poll::Ready(Err(LockRejection::misconfigured(
-                "a parameter `UnderLock` has no value when the lock is held, so the handler has not begun; read the value in \
-                 the body of the handler instead, and report this mistake of redlock-axum",
+                "a parameter that depends on the lock has no value when the lock is held, so the handler has not begun; \
+                 leave out the parameter, and report this mistake of redlock-axum",
             ))),
         }
     }

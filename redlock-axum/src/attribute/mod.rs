@@ -5,5 +5,6 @@ pub(crate) mod deferred;
 pub(crate) mod function;
 pub(crate) mod handler;
 pub(crate) mod last;
+pub(crate) mod lock_parameter;
 pub(crate) mod options;
 pub(crate) mod refusal;

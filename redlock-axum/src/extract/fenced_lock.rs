@@ -1,11 +1,10 @@
 //! The extractor for a lock with a fencing token.
 
-use std::convert::Infallible;
 use std::ops::Deref;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
-use redlock_core::FencingToken;
+use redlock_core::{FencingToken, LockHandle};
 
 use super::held_lock::HeldLock;
 use super::lock_slot::LockSlot;
@@ -48,7 +47,10 @@ use crate::rejection::LockRejection;
 /// If the request holds no lock, or its innermost lock has no fencing token, it is answered with a [`LockRejection`]:
 /// status 500, and an error in the log. `Option<FencedLock>` extracts `None` instead.
 #[derive(Debug, Clone)]
-pub struct FencedLock(HeldLock);
+pub struct FencedLock {
+    lock: HeldLock,
+    token: FencingToken,
+}
 
 impl FencedLock {
     /// Creates the extractor of a lock that a test has acquired, as [`HeldLock::from_guard`] does. Requires
@@ -58,21 +60,36 @@ impl FencedLock {
     ///
     /// If the request of the guard was not [fenced](redlock_core::LockRequest::fenced).
     #[cfg(feature = "test-util")]
+    #[expect(clippy::expect_used, reason = "documented as a panic, for tests")]
     pub fn from_guard(guard: &redlock_core::LockGuard) -> Self {
-        assert!(guard.fencing_token().is_some(), "the lock has no fencing token");
-        Self(HeldLock::from_guard(guard))
+        Self::new(&guard.handle()).expect("the lock has no fencing token")
     }
 
-    /// Returns the fencing token of this holder.
-    ///
-    /// [Before the lock is taken](HeldLock#before-the-lock-is-taken) the token is zero, which is less than
-    /// the token of any holder.
+    /// Returns the fencing token of this holder. Every token of a holder is greater than zero.
     pub fn fencing_token(&self) -> FencingToken {
-        self.0.fencing_token().unwrap_or(FencingToken::ZERO)
+        self.token
     }
 
-    fn of(parts: &Parts) -> Option<Self> {
-        LockSlot::of(parts).filter(LockSlot::is_fenced).map(HeldLock::new).map(Self)
+    /// Returns the extractor of a held lock, if the lock has a fencing token.
+    pub(crate) fn new(handle: &LockHandle) -> Option<Self> {
+        let token = handle.fencing_token()?;
+        Some(Self { lock: HeldLock::new(handle.clone()), token })
+    }
+
+    /// Returns the rejection of a request whose lock has no fencing token.
+    pub(crate) fn missing() -> LockRejection {
+        LockRejection::misconfigured(
+            "a handler takes a `FencedLock`, but the request holds no lock, or the innermost lock of the \
+             request has no fencing token; add `fenced` to its `#[redis_lock(..)]`, or `.fenced(true)` to \
+             its layer or policy (a reentrant lock inside a fenced one needs it, too)",
+        )
+    }
+
+    fn of(parts: &Parts) -> Result<Option<Self>, LockRejection> {
+        match LockSlot::of(parts) {
+            Some(slot) if slot.is_fenced() => Ok(Self::new(slot.acquired()?)),
+            _ => Ok(None),
+        }
     }
 }
 
@@ -80,7 +97,7 @@ impl Deref for FencedLock {
     type Target = HeldLock;
 
     fn deref(&self) -> &HeldLock {
-        &self.0
+        &self.lock
     }
 }
 
@@ -88,20 +105,14 @@ impl<S: Sync> FromRequestParts<S> for FencedLock {
     type Rejection = LockRejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
-        Self::of(parts).ok_or_else(|| {
-            LockRejection::misconfigured(
-                "a handler takes a `FencedLock`, but the request holds no lock, or the innermost lock of the \
-                 request has no fencing token; add `fenced` to its `#[redis_lock(..)]`, or `.fenced(true)` to \
-                 its layer or policy (a reentrant lock inside a fenced one needs it, too)",
-            )
-        })
+        Self::of(parts)?.ok_or_else(Self::missing)
     }
 }
 
 impl<S: Sync> OptionalFromRequestParts<S> for FencedLock {
-    type Rejection = Infallible;
+    type Rejection = LockRejection;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-        Ok(Self::of(parts))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, LockRejection> {
+        Self::of(parts)
     }
 }

@@ -1,12 +1,10 @@
 //! The extractor for the lock that a request holds.
 
-use std::convert::Infallible;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
-use redlock_core::{FencingToken, HoldError, LockHandle, LockKey, Lost, Votes};
+use redlock_core::{FencingToken, HoldError, LockHandle, LockKey, Lost};
 
 use super::lock_slot::LockSlot;
 use crate::rejection::LockRejection;
@@ -18,9 +16,8 @@ use crate::rejection::LockRejection;
 /// answered with a [`LockRejection`]: status 500, and an error in the log. `Option<HeldLock>` extracts `None` instead. If
 /// a layer and the attribute both hold a lock, the attribute's lock is extracted.
 ///
-/// A function whose attribute has `manager = ..` cannot have this parameter, and does not compile with it:
-/// the attribute does not pass its lock to extractors, so the parameter would be the lock of a layer, or
-/// none. Such a function may borrow the lock of its caller, as a `&HeldLock`.
+/// An attribute with `manager = ..` does not pass its lock to extractors. As a parameter of such a function, a `HeldLock`
+/// is the lock of its caller, or of a layer.
 ///
 /// Cloning is cheap. A clone may outlive the request; its lock is then no longer valid.
 ///
@@ -42,15 +39,20 @@ use crate::rejection::LockRejection;
 /// }
 /// ```
 ///
-/// # Before the lock is taken
+/// # Only while the lock is held
 ///
-/// The attribute acquires its lock after extraction, so a custom extractor outside of an [`UnderLock`](crate::UnderLock),
-/// or the expression of a `key`, can see a `HeldLock` whose lock is not acquired yet. Until then
-/// [`is_valid`](Self::is_valid) and [`is_shared`](Self::is_shared) return `false`,
-/// [`remaining`](Self::remaining) returns zero, [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready
-/// at once, [`fencing_token`](Self::fencing_token) returns `None`, and [`keys`](Self::keys) returns `not-locked-yet`.
+/// A `HeldLock` exists only when its lock is acquired. A handler with the attribute is locked after its parameters are
+/// extracted, so the attribute passes the lock to the parameter later: it finds parameters of the types `HeldLock`,
+/// [`FencedLock`](crate::FencedLock) and `Option` of both by these names. The `key` cannot use such a parameter.
+///
+/// Where the lock of the attribute is not acquired yet, the extractor rejects the request: status 500, and the log names
+/// the remedy. This concerns
+///
+/// * a custom extractor that extracts a `HeldLock` in it: as the parameter `UnderLock<Custom>` it runs under the lock, see
+///   [`UnderLock`](crate::UnderLock);
+/// * a parameter whose type has another name, such as a type alias.
 #[derive(Debug, Clone)]
-pub struct HeldLock(LockSlot);
+pub struct HeldLock(LockHandle);
 
 impl HeldLock {
     /// Creates the extractor of a lock that a test has acquired, so that the test can call a handler as a
@@ -85,37 +87,37 @@ impl HeldLock {
     /// ```
     #[cfg(feature = "test-util")]
     pub fn from_guard(guard: &redlock_core::LockGuard) -> Self {
-        Self(LockSlot::filled(guard.handle()))
+        Self(guard.handle())
     }
 
     /// Returns the keys of the lock, without the manager's prefix, sorted. A lock has several keys if its attribute has
     /// [`keys`](crate::redis_lock#several-keys), otherwise one.
     pub fn keys(&self) -> &[LockKey] {
-        self.0.handle().map_or(std::slice::from_ref(&*NOT_LOCKED_YET), LockHandle::keys)
+        self.0.keys()
     }
 
-    /// Returns the fencing token of this holder, if the lock is `fenced` and [taken](#before-the-lock-is-taken). The
-    /// extractor [`FencedLock`](crate::FencedLock) also refuses a request whose lock has none.
+    /// Returns the fencing token of this holder, if the lock is `fenced`. The extractor
+    /// [`FencedLock`](crate::FencedLock) also refuses a request whose lock has none.
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.handle()?.fencing_token()
+        self.0.fencing_token()
     }
 
     /// Returns whether others may hold the lock at the same time: whether it is a [shared](crate::LockPolicy::shared)
     /// lock, or has [permits](crate::LockPolicy::permits). A handler for several methods can distinguish its readers
     /// from its writers by it, see [`shared_on`](crate::LockPolicy::shared_on).
     pub fn is_shared(&self) -> bool {
-        self.0.handle().is_some_and(LockHandle::is_shared)
+        self.0.is_shared()
     }
 
     /// Returns the remaining validity: how long the handler may still rely on the lock. Zero if the lock
     /// is no longer valid.
     pub fn remaining(&self) -> Duration {
-        self.0.handle().map_or(Duration::ZERO, LockHandle::remaining)
+        self.0.remaining()
     }
 
     /// Returns whether the lock is still valid, without asking the nodes.
     pub fn is_valid(&self) -> bool {
-        self.0.handle().is_some_and(LockHandle::is_valid)
+        self.0.is_valid()
     }
 
     /// Extends the lease to at least `expire` from now. Never shortens it.
@@ -131,10 +133,7 @@ impl HeldLock {
     /// If the future is dropped, the validity of this lock does not change. On the servers the lease may
     /// already be extended.
     pub async fn extend(&self, expire: Duration) -> Result<(), HoldError> {
-        match self.0.handle() {
-            Some(handle) => handle.extend(expire).await,
-            None => Err(HoldError::lost(NOT_LOCKED_YET.clone(), Votes::default())),
-        }
+        self.0.extend(expire).await
     }
 
     /// Resolves when the lock is lost: its lease ran out, or a quorum of nodes no longer has it.
@@ -144,15 +143,23 @@ impl HeldLock {
     ///
     /// Cancel safe.
     pub fn lost(&self) -> Lost {
-        self.0.handle().map_or_else(Lost::ready, LockHandle::lost)
+        self.0.lost()
     }
 
-    pub(crate) fn new(slot: LockSlot) -> Self {
-        Self(slot)
+    pub(crate) fn new(handle: LockHandle) -> Self {
+        Self(handle)
     }
 
-    fn of(parts: &Parts) -> Option<Self> {
-        LockSlot::of(parts).map(Self)
+    /// Returns the rejection of a request that holds no lock.
+    pub(crate) fn missing() -> LockRejection {
+        LockRejection::misconfigured(
+            "a handler asks for a `HeldLock`, but no lock was taken for the request; add \
+             `#[redis_lock(key = ..)]` to the handler, or a lock layer or policy to its route",
+        )
+    }
+
+    fn of(parts: &Parts) -> Result<Option<Self>, LockRejection> {
+        LockSlot::of(parts).map(|slot| slot.acquired().cloned().map(Self)).transpose()
     }
 }
 
@@ -160,26 +167,17 @@ impl<S: Sync> FromRequestParts<S> for HeldLock {
     type Rejection = LockRejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
-        Self::of(parts).ok_or_else(|| {
-            LockRejection::misconfigured(
-                "a handler asks for a `HeldLock`, but no lock was taken for the request; add \
-                 `#[redis_lock(key = ..)]` to the handler, or a lock layer or policy to its route",
-            )
-        })
+        Self::of(parts)?.ok_or_else(Self::missing)
     }
 }
 
 impl<S: Sync> OptionalFromRequestParts<S> for HeldLock {
-    type Rejection = Infallible;
+    type Rejection = LockRejection;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-        Ok(Self::of(parts))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, LockRejection> {
+        Self::of(parts)
     }
 }
-
-#[expect(clippy::expect_used, reason = "the key is a constant that a test checks")]
-static NOT_LOCKED_YET: LazyLock<LockKey> =
-    LazyLock::new(|| LockKey::new("not-locked-yet").expect("the key is well-formed"));
 
 #[cfg(test)]
 mod tests {
@@ -188,6 +186,7 @@ mod tests {
     use redlock_core::LockManager;
 
     use super::*;
+    use crate::FencedLock;
     use crate::rejection::RejectionKind;
 
     fn parts() -> Parts {
@@ -218,22 +217,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_empty_slot_is_not_held_until_it_is_filled() {
+    async fn an_empty_slot_rejects_the_request_until_it_is_filled() {
         let mut parts = parts();
-        let slot = LockSlot::pending(false);
+        let slot = LockSlot::pending(true);
         parts.extensions.insert(slot.clone());
-        let lock = held_lock(&mut parts).await.unwrap();
-        assert_eq!(lock.keys()[0].as_str(), "not-locked-yet");
-        assert!(!lock.is_valid());
-        assert_eq!(lock.remaining(), Duration::ZERO);
-        let error = lock.extend(Duration::from_secs(5)).await.unwrap_err();
-        assert!(matches!(error, HoldError::Lost { .. }));
-        lock.lost().await;
+        assert_eq!(held_lock(&mut parts).await.unwrap_err().kind(), RejectionKind::Misconfigured);
+        let optional = |mut parts: Parts| async move {
+            <HeldLock as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &()).await
+        };
+        let error = optional(parts.clone()).await.unwrap_err();
+        assert!(error.diagnostics().to_string().contains("UnderLock<MyExtractor>"), "{error:?}");
+        let fenced =
+            <FencedLock as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &()).await;
+        assert_eq!(fenced.unwrap_err().kind(), RejectionKind::Misconfigured);
 
         let guard = LockManager::in_memory().lock("a").try_acquire().await.unwrap();
         slot.fill(guard.handle());
-        assert_eq!(lock.keys()[0].as_str(), "a");
-        assert!(lock.is_valid());
+        assert!(held_lock(&mut parts).await.unwrap().is_valid());
+        assert_eq!(optional(parts).await.unwrap().unwrap().keys()[0].as_str(), "a");
     }
 
     #[tokio::test]

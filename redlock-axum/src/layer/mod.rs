@@ -24,7 +24,7 @@ use crate::error::SetupError;
 #[cfg(doc)]
 use crate::options::BodyMode;
 use crate::options::BodyOptions;
-use crate::rejection::{LockPlace, LockRejection};
+use crate::rejection::{LockOrigin, LockRejection};
 use crate::serve::locked::RequestLock;
 use table::Table;
 
@@ -160,7 +160,7 @@ pub struct LockLayer {
 struct Matched {
     acquisition: Acquisition,
     lock: RequestLock,
-    place: LockPlace,
+    origin: LockOrigin,
     body: BodyOptions,
 }
 
@@ -291,10 +291,10 @@ impl LockLayer {
     /// Returns the lock of a request, or `None` if the request has no policy.
     fn lock(&self, parts: &mut Parts) -> Result<Option<Matched>, LockRejection> {
         let Some(checked) = self.table.select(parts)? else { return Ok(None) };
-        let (place, body) = (checked.place(parts), checked.policy.body);
+        let (origin, body) = (checked.origin(parts), checked.policy.body);
         match checked.request(&self.locks, parts) {
-            Ok((acquisition, lock)) => Ok(Some(Matched { acquisition, lock, place, body })),
-            Err(refusal) => Err(refusal.at(place)),
+            Ok((acquisition, lock)) => Ok(Some(Matched { acquisition, lock, origin, body })),
+            Err(refusal) => Err(refusal.at(origin)),
         }
     }
 

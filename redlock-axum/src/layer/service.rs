@@ -114,7 +114,7 @@ where
 
 impl Matched {
     fn refuse(self, layer: &LockLayer, rejection: LockRejection, unread: &Unread) -> Response {
-        let response = layer.reject(rejection.with_http_options(self.lock.http).at(self.place));
+        let response = layer.reject(rejection.with_http_options(self.lock.http).at(self.origin));
         unread.read_after(response, &layer.locks)
     }
 
@@ -167,11 +167,11 @@ fn lock<S>(
 where
     S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send> + Send + 'static,
 {
-    let Matched { acquisition, lock, place, body } = matched;
+    let Matched { acquisition, lock, origin, body } = matched;
     let streamed = body.mode == BodyMode::Stream && !request.body().is_end_stream();
     let (is_detached, slot) = (lock.http.detached, lock.parts.slot.clone());
     let refuse = move |rejection: LockRejection| {
-        let response = layer.reject(rejection.at(place));
+        let response = layer.reject(rejection.at(origin));
         unread.read_after(response, &layer.locks)
     };
     let work = move || call_under_lock(inner, request, slot, streamed);
@@ -212,7 +212,7 @@ fn call_under_lock<S: Service<Request<Body>, Response: IntoResponse>>(
             && let Some(handle) = handle
             && !handle.is_valid()
         {
-            return Err(LockError::lost(handle.keys()[0].clone()).into());
+            return Err(LockError::Lost(handle.loss()).into());
         }
         let result = inner.call(request).await;
         match cut.zip(handle).and_then(|(cut, handle)| cut.rejection(handle)) {

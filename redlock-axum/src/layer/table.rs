@@ -12,7 +12,7 @@ use redlock_core::LockManager;
 use super::key::PolicyKey;
 use super::policy::LockPolicy;
 use crate::error::{PolicyMistake, SetupError};
-use crate::rejection::{LockPlace, LockRejection};
+use crate::rejection::{LockOrigin, LockRejection};
 use crate::serve::locked::{RequestLock, RequestParts};
 
 /// The policies of a layer.
@@ -125,7 +125,7 @@ impl Table {
                      to the router that has it",
                     skipped.policy
                 ))
-                .at(skipped.place(parts)))
+                .at(skipped.origin(parts)))
             }
             _ => Ok(None),
         }
@@ -189,10 +189,10 @@ impl CheckedPolicy {
         Ok((request.prepare()?, lock))
     }
 
-    /// Returns the place of the lock, for the log.
-    pub(super) fn place(&self, parts: &Parts) -> LockPlace {
+    /// Returns where the lock comes from, for the log.
+    pub(super) fn origin(&self, parts: &Parts) -> LockOrigin {
         let lock = Arc::clone(self.policy.key_text());
-        LockPlace { lock, route: parts.extensions.get().cloned() }
+        LockOrigin { lock, route: parts.extensions.get().cloned() }
     }
 
     /// Returns whether a router with the policy's route and the matched route would send the path to the policy's route.

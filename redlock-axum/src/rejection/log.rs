@@ -18,9 +18,9 @@ impl LockRejection {
         }
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
         let diagnostics = self.diagnostics();
-        let template = self.place.as_ref().map(|place| &*place.lock);
+        let template = self.origin.as_ref().map(|origin| &*origin.lock);
         let lock = template.or_else(|| self.key().map(LockKey::as_str));
-        let route = self.place.as_ref().and_then(|place| Some(place.route.as_ref()?.as_str()));
+        let route = self.origin.as_ref().and_then(|origin| Some(origin.route.as_ref()?.as_str()));
         match self.kind() {
             // A drain is no fault, so its refusals are no warnings.
             _ if matches!(self.cause, RejectionCause::Lock(LockError::Draining)) => {
@@ -82,8 +82,8 @@ impl LockRejection {
                 ("foreign key", LogLimit::failed_node(votes).to_owned())
             }
             // Several routes may have the same mistake.
-            RejectionCause::Lock(error) => ("mistake", format!("{:?}: {error}", self.place)),
-            _ => ("mistake", format!("{:?}: {}", self.place, self.diagnostics())),
+            RejectionCause::Lock(error) => ("mistake", format!("{:?}: {error}", self.origin)),
+            _ => ("mistake", format!("{:?}: {}", self.origin, self.diagnostics())),
         }
     }
 
@@ -106,7 +106,7 @@ impl LockRejection {
             RejectionCause::Lock(LockError::TimedOut { votes, .. }) => {
                 ("timed out", LogLimit::failed_node(votes))
             }
-            RejectionCause::Lock(LockError::Lost { .. }) => ("lost before work", ""),
+            RejectionCause::Lock(LockError::Lost(_)) => ("lost before work", ""),
             RejectionCause::Body(_) => ("body buffers", ""),
             RejectionCause::Lock(LockError::TooManyWaiters { .. }) => ("too many waiters", ""),
             _ => ("shut down", ""),

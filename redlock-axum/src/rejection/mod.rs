@@ -77,13 +77,13 @@ pub struct LockRejection {
     logged: bool,
     /// The limit of the manager, if the manager is known.
     log_limit: Option<Arc<LogLimit>>,
-    /// The place of the lock, if it is known.
-    place: Option<Box<LockPlace>>,
+    /// Where the lock comes from, if it is known.
+    origin: Option<Box<LockOrigin>>,
 }
 
-/// The place of a lock in the application, for the log.
+/// Where a lock comes from in the application, for the log.
 #[derive(Debug, Clone)]
-pub(crate) struct LockPlace {
+pub(crate) struct LockOrigin {
     /// The text of the key: a template.
     pub(crate) lock: Arc<str>,
     /// The route that axum has matched.
@@ -153,7 +153,7 @@ impl LockRejection {
     /// Creates the rejection for an application that has not installed a [`LockManager`](crate::LockManager).
     pub fn missing_manager() -> Self {
         Self::misconfigured(
-            "no LockManager is installed; add `.layer(LocksLayer::new(&locks))`, with \
+            "no LockManager is installed; add `.layer(ScopeLayer::new(&locks))`, with \
              `locks: LockManager`, as the last layer of the router",
         )
     }
@@ -179,7 +179,7 @@ impl LockRejection {
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             logged: false,
             log_limit: None,
-            place: None,
+            origin: None,
         }
     }
 
@@ -215,7 +215,7 @@ impl LockRejection {
                 LockError::Contended { .. } | LockError::Split { .. } => RejectionKind::Contended,
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
-                | LockError::Lost { .. }
+                | LockError::Lost(_)
                 | LockError::TooManyWaiters { .. }
                 | LockError::Draining
                 | LockError::ShutDown
@@ -309,9 +309,9 @@ impl LockRejection {
         self
     }
 
-    /// Sets the place of the lock.
-    pub(crate) fn at(mut self, place: LockPlace) -> Self {
-        self.place = Some(Box::new(place));
+    /// Sets where the lock comes from.
+    pub(crate) fn at(mut self, origin: LockOrigin) -> Self {
+        self.origin = Some(Box::new(origin));
         self
     }
 }
@@ -324,7 +324,7 @@ impl Clone for LockRejection {
             retry_after_max: self.retry_after_max,
             logged: true,
             log_limit: self.log_limit.clone(),
-            place: self.place.clone(),
+            origin: self.origin.clone(),
         }
     }
 }
@@ -442,7 +442,7 @@ impl Error for LockRejection {
 
 #[cfg(test)]
 mod tests {
-    use redlock_core::{InvalidOption, KeyTemplate, LockKey, Vote, Votes};
+    use redlock_core::{InvalidOption, KeyTemplate, LockKey, LossCause, Vote, Votes};
 
     use super::*;
 
@@ -481,7 +481,7 @@ mod tests {
             LockError::contended(key.clone(), Some(second), votes.clone()),
             LockError::unavailable(key.clone(), votes.clone()),
             LockError::timed_out(key.clone(), second, second, votes.clone()),
-            LockError::lost(key.clone()),
+            LockError::Lost(LostError::new(key.clone(), LossCause::LeaseEnded, votes.clone())),
             LockError::foreign_key(key.clone(), votes.clone()),
             LockError::already_held(key.clone()),
             LockError::too_many_waiters(key.clone(), 9),
@@ -497,7 +497,7 @@ mod tests {
         .map(RejectionCause::Lock)
         .into();
         causes.extend([
-            RejectionCause::Lost(LostError::new(key, votes)),
+            RejectionCause::Lost(LostError::new(key, LossCause::NotOnNodes, votes)),
             RejectionCause::Body(BodyFault::TooLarge { limit: 4711 }),
             RejectionCause::Body(BodyFault::Unreadable("order:4711".to_owned())),
             RejectionCause::Body(BodyFault::NoSpace { limit: 4711 }),
@@ -519,7 +519,7 @@ mod tests {
             let mut chain: Option<&dyn Error> = Some(&rejection);
             while let Some(error) = chain {
                 let text = error.to_string();
-                for secret in ["order", "4711", "10.0.0", "6379", "LocksLayer"] {
+                for secret in ["order", "4711", "10.0.0", "6379", "ScopeLayer"] {
                     assert!(!text.contains(secret), "{text:?} contains {secret}");
                 }
                 chain = error.source();

@@ -55,7 +55,7 @@ impl Cut {
     /// Returns the rejection of a request whose body was cut.
     pub(crate) fn rejection(&self, handle: &LockHandle) -> Option<LockRejection> {
         Some(match self.0.get()? {
-            CutCause::Lost => LockError::lost(handle.keys()[0].clone()).into(),
+            CutCause::Lost => LockError::Lost(handle.loss()).into(),
             CutCause::TooSlow => BodyFault::TooSlow.into(),
         })
     }

@@ -44,28 +44,29 @@ impl Unread {
         if request.version() >= Version::HTTP_2 || request.body().is_end_stream() {
             return Self(None);
         }
-        let place = Arc::default();
+        let leftover = Arc::default();
         let body = std::mem::take(request.body_mut());
-        *request.body_mut() = wrap(body, Lent { place: Arc::clone(&place), has_ended: false });
-        Self(Some(place))
+        *request.body_mut() =
+            wrap(body, Lent { leftover: Arc::clone(&leftover), has_ended: false });
+        Self(Some(leftover))
     }
 
     /// Reads the rest of the body after the response, which refuses the request. A connection that is closed before would
     /// lose the response of a client that is still sending.
     pub(crate) fn read_after(&self, response: Response, locks: &LockManager) -> Response {
-        let Some(place) = &self.0 else { return response };
-        let upload = RefusedUpload { place: Arc::clone(place), locks: locks.clone() };
+        let Some(leftover) = &self.0 else { return response };
+        let upload = RefusedUpload { leftover: Arc::clone(leftover), locks: locks.clone() };
         response.map(|body| wrap(body, Refusal { upload: Some(upload) }))
     }
 }
 
-fn lock(place: &Mutex<Option<Body>>) -> MutexGuard<'_, Option<Body>> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(leftover: &Mutex<Option<Body>>) -> MutexGuard<'_, Option<Body>> {
+    leftover.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A body that puts what was not read into a place when it is dropped.
+/// A body that puts what was not read into `leftover` when it is dropped.
 struct Lent {
-    place: Arc<Mutex<Option<Body>>>,
+    leftover: Arc<Mutex<Option<Body>>>,
     /// The body has ended or failed.
     has_ended: bool,
 }
@@ -79,7 +80,7 @@ impl Wrapper for Lent {
 
     fn dropped(&mut self, body: &mut Body) {
         if !self.has_ended && !body.is_end_stream() {
-            *lock(&self.place) = Some(std::mem::take(body));
+            *lock(&self.leftover) = Some(std::mem::take(body));
         }
     }
 }
@@ -104,7 +105,7 @@ impl Wrapper for Refusal {
 impl Refusal {
     fn read_upload(&mut self) {
         if let Some(upload) = self.upload.take()
-            && let Some(rest) = lock(&upload.place).take()
+            && let Some(rest) = lock(&upload.leftover).take()
             && let Ok(runtime) = Handle::try_current()
         {
             runtime.spawn(read(rest, upload.locks));
@@ -113,7 +114,7 @@ impl Refusal {
 }
 
 struct RefusedUpload {
-    place: Arc<Mutex<Option<Body>>>,
+    leftover: Arc<Mutex<Option<Body>>>,
     locks: LockManager,
 }
 
@@ -141,14 +142,14 @@ pin_project! {
 }
 
 struct UnreadReader {
-    place: Arc<Mutex<Option<Body>>>,
+    leftover: Arc<Mutex<Option<Body>>>,
     /// The bytes that may still be read.
     left: u64,
 }
 
 impl<F: Future<Output = Result<Response, Infallible>>> ReadBeside<F> {
     pub(crate) fn new(unread: Unread, work: F) -> Self {
-        let reading = unread.0.map(|place| UnreadReader { place, left: READ_BESIDE_WORK });
+        let reading = unread.0.map(|leftover| UnreadReader { leftover, left: READ_BESIDE_WORK });
         Self { reading, work }
     }
 }
@@ -176,8 +177,8 @@ impl<F: Future<Output = Result<Response, Infallible>>> Future for ReadBeside<F> 
 impl UnreadReader {
     /// Resolves when nothing is left to read, or the rest is too long. Fails if the client has left.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
-        let mut place = lock(&self.place);
-        while let Some(body) = &mut *place {
+        let mut leftover = lock(&self.leftover);
+        while let Some(body) = &mut *leftover {
             // A client that expects `100 Continue` keeps a long body.
             if self.left == 0 || body.size_hint().lower() > self.left {
                 return Poll::Ready(Ok(()));
@@ -188,14 +189,14 @@ impl UnreadReader {
                     self.left = self.left.saturating_sub(length as u64);
                 }
                 Some(Err(error)) => {
-                    *place = None;
+                    *leftover = None;
                     return Poll::Ready(match fault(&error, usize::MAX) {
                         // The application limits the bodies that its handlers read.
                         BodyFault::TooLarge { .. } => Ok(()),
                         gone => Err(gone),
                     });
                 }
-                None => *place = None,
+                None => *leftover = None,
             }
         }
         Poll::Ready(Ok(()))

@@ -42,7 +42,7 @@ async fn a_fenced_lock_reports_its_loss() {
         assert!(!lock.is_valid());
         assert_eq!(lock.remaining(), Duration::ZERO);
         let error = lock.extend(LONG).await.unwrap_err();
-        assert!(matches!(error, HoldError::Lost { .. }), "{error}");
+        assert!(matches!(error, HoldError::Lost(_)), "{error}");
     }
 
     let app = Router::new().route("/", on_post(pay).route_layer(lock(Duration::from_millis(500))));

@@ -13,7 +13,7 @@ use axum::http::{Method, StatusCode};
 use axum::routing::get as on_get;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use redlock_axum::{HeldLock, LockManager, LocksLayer, MemoryNode, redis_lock};
+use redlock_axum::{HeldLock, LockManager, MemoryNode, ScopeLayer, redis_lock};
 use tokio::time::timeout;
 
 use crate::support::{eventually, get, memory, request, send};
@@ -71,7 +71,7 @@ fn routes(locks: &LockManager, node: MemoryNode) -> Router {
         .route("/empty", on_get(empty))
         .route("/lost", on_get(lost))
         .with_state(node)
-        .layer(LocksLayer::new(locks))
+        .layer(ScopeLayer::new(locks))
 }
 
 #[tokio::test]

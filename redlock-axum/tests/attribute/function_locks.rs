@@ -124,5 +124,5 @@ async fn a_function_that_is_aborted_returns_its_own_error_type() {
     assert!(Arc::strong_count(&dropped) == 1 && node.is_empty());
     assert_eq!(job.steps, 1);
     let text = job.described().await.unwrap_err();
-    assert_eq!(text, "the lock was lost, and the work under it was stopped");
+    assert_eq!(text, "the lock was lost, and the work under it was stopped: its lease ended");
 }

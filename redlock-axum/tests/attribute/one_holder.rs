@@ -85,7 +85,7 @@ fn status(error: LockError) -> http::StatusCode {
     }
 }
 
-/// The router has no `LocksLayer`, and nothing else opens a scope.
+/// The router has no `ScopeLayer`, and nothing else opens a scope.
 #[tokio::test]
 async fn a_handler_with_a_manager_never_waits_for_itself() {
     #[redis_lock(key = "stock:{sku}", manager = app.locks, error = status)]

@@ -162,10 +162,10 @@ async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_ad
     let app = app!(FrontEnd::Attribute, [installed], [], async fn handler() {});
     let router = (app.build)(&app.locks).with_state(app.locks.clone());
     let logs = Logs::collect();
-    until_logged(&logs, "ERROR", ".layer(LocksLayer::new(&locks))", async || {
+    until_logged(&logs, "ERROR", ".layer(ScopeLayer::new(&locks))", async || {
         let answer = answer(&router, pay()).await;
         assert_eq!(answer.status, 500);
-        assert!(!answer.body.contains("LocksLayer"), "{}", answer.body);
+        assert!(!answer.body.contains("ScopeLayer"), "{}", answer.body);
     })
     .await;
 }

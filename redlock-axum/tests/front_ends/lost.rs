@@ -51,8 +51,7 @@ async fn abort_drops_the_handler_with_its_lock_and_answers_503(front_end: FrontE
     assert!(answer.body.contains("the request was stopped"), "{}", answer.body);
     assert!(!answer.body.contains("4711"), "{}", answer.body);
     assert_eq!(logs.count("WARN", "a lock was lost"), 1);
-    let stopped =
-        "a request was stopped: the lock was lost, and the work under it was stopped; lock";
+    let stopped = "a request was stopped: the lock was lost: its lease ended; lock";
     let stopped = format!("{stopped} {KEY}");
     assert_eq!(logs.count("WARN", &stopped), 1);
     eventually("the lease runs out", || app.node.is_empty()).await;

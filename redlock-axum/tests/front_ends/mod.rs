@@ -65,7 +65,7 @@ use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
-use redlock_axum::{KeyError, LockKey, LockManager, LockPolicy, LocksLayer, MemoryNode};
+use redlock_axum::{KeyError, LockKey, LockManager, LockPolicy, MemoryNode, ScopeLayer};
 
 use crate::support::{Answer, answer, layer, memory, request, table};
 
@@ -157,7 +157,7 @@ impl App {
     /// Returns the application with its manager.
     fn router(&self) -> Router {
         let router = (self.build)(&self.locks).layer(Extension(self.node.clone()));
-        router.layer(LocksLayer::new(&self.locks)).with_state(self.locks.clone())
+        router.layer(ScopeLayer::new(&self.locks)).with_state(self.locks.clone())
     }
 
     /// Sends `POST /`. Panics if the response takes more than ten seconds.

@@ -102,7 +102,10 @@ async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_nex
     assert!(app.time_to_live().unwrap() > MINUTE / 2);
     assert_eq!(logs.count("WARN", "the release of a lock failed"), 1);
     assert_eq!(
-        logs.count("WARN", &format!("had already expired when it was released; lock {KEY}")),
+        logs.count(
+            "WARN",
+            &format!("the lock was lost before it was released: its lease ended; lock {KEY}")
+        ),
         1
     );
 }

@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
 use redlock_axum::{
-    HeldLock, LockKey, LockManager, LockPolicy, LocksLayer, MemoryNode, redis_lock,
+    HeldLock, LockKey, LockManager, LockPolicy, MemoryNode, ScopeLayer, redis_lock,
 };
 use tokio::time::timeout;
 
@@ -82,7 +82,7 @@ impl Copies {
                     route(plain()).layer(table(&locks, [policy]))
                 }
             };
-            router.layer(Extension(stage.clone())).layer(LocksLayer::new(&locks))
+            router.layer(Extension(stage.clone())).layer(ScopeLayer::new(&locks))
         });
         Self { routers, stage, node }
     }

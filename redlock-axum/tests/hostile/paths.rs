@@ -12,7 +12,7 @@ use http::{Method, Request, StatusCode, header};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{HeldLock, LockManager, LockPolicy, LocksLayer, redis_lock};
+use redlock_axum::{HeldLock, LockManager, LockPolicy, ScopeLayer, redis_lock};
 use serde::Deserialize;
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
@@ -71,7 +71,7 @@ fn shop(locks: &LockManager) -> Router {
         .nest("/outer/{tenant}", orders())
         .nest_service("/service/{tenant}", orders().layer(order).with_state(locks.clone()))
         .layer(table(locks, policies))
-        .layer(LocksLayer::new(locks))
+        .layer(ScopeLayer::new(locks))
         .with_state(locks.clone())
 }
 
@@ -227,7 +227,7 @@ async fn a_value_of_a_megabyte_has_a_short_and_distinct_key() {
     let (locks, node) = memory().await;
     let named = Router::new()
         .route("/named", post(named))
-        .layer(LocksLayer::new(&locks))
+        .layer(ScopeLayer::new(&locks))
         .with_state(locks.clone());
     let (one, other) = ("x".repeat(1024 * 1024), format!("{}y", "x".repeat(1024 * 1024 - 1)));
     let key = text(send_name(&named, &one).await).await;

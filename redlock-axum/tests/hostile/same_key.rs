@@ -6,7 +6,7 @@ use axum::routing::post;
 use http::StatusCode;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{HeldLock, LockManager, LockPolicy, LocksLayer, redis_lock};
+use redlock_axum::{HeldLock, LockManager, LockPolicy, ScopeLayer, redis_lock};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
@@ -98,7 +98,7 @@ fn a_typed_template_is_the_same_in_the_attribute_and_in_the_layer() {
             .route(&format!("/attribute/{kind}/{{front}}/{{id}}"), attribute())
             .route(&format!("/layer/{kind}/{{front}}/{{id}}"), layer)
     });
-    let app = app.layer(LocksLayer::new(&locks)).with_state(locks.clone());
+    let app = app.layer(ScopeLayer::new(&locks)).with_state(locks.clone());
     let same = |front: &str, id: &str| {
         for (kind, ..) in OF_TEXT {
             let ask = |by: &str| runtime.block_on(ask(&app, &format!("/{by}/{kind}/{front}/{id}")));
@@ -157,7 +157,7 @@ fn fronts(locks: &LockManager) -> Router {
             .route(&route("policy"), post(behind));
         policies.push(LockPolicy::new(template).route(route("policy")));
     }
-    router.layer(table(locks, policies)).layer(LocksLayer::new(locks)).with_state(locks.clone())
+    router.layer(table(locks, policies)).layer(ScopeLayer::new(locks)).with_state(locks.clone())
 }
 
 /// Tries each piece and generated pairs of segments, in all spellings.

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::routing::any;
 use http::Method;
-use redlock_axum::{LockManager, LockPolicy, LocksLayer};
+use redlock_axum::{LockManager, LockPolicy, ScopeLayer};
 
 use super::app;
 use crate::support::{hold, layer, memory, post, send};
@@ -14,7 +14,7 @@ async fn a_layer_uses_its_own_manager_and_not_the_installed_one() {
     let app = Router::new()
         .route("/", any(|| async {}))
         .route_layer(layer(&locks, "k"))
-        .layer(LocksLayer::new(&LockManager::in_memory()));
+        .layer(ScopeLayer::new(&LockManager::in_memory()));
 
     let _guard = hold(&locks, "k").await;
     assert_eq!(post(&app, "/").await, 409);

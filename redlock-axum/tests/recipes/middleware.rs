@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::post;
-use redlock_axum::{KeyPart, LockManager, LockRejection, LocksLayer};
+use redlock_axum::{KeyPart, LockManager, LockRejection, ScopeLayer};
 
 /// Processes requests with the same `Idempotency-Key` one after another. A request without it is not locked.
 async fn one_at_a_time(
@@ -27,7 +27,7 @@ fn app(locks: &LockManager) -> Router {
     Router::new()
         .route("/orders", post(|| async { "ordered" }))
         .layer(from_fn_with_state(locks.clone(), one_at_a_time))
-        .layer(LocksLayer::new(locks))
+        .layer(ScopeLayer::new(locks))
 }
 
 #[cfg(test)]

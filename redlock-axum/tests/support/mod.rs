@@ -15,7 +15,7 @@ use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use redlock_axum::{
-    LockError, LockGuard, LockLayer, LockManager, LockPolicy, LocksLayer, MemoryNode,
+    LockError, LockGuard, LockLayer, LockManager, LockPolicy, MemoryNode, ScopeLayer,
 };
 use redlock_logs::Logs;
 use tokio::time::timeout;
@@ -31,13 +31,13 @@ pub(crate) async fn memory() -> (LockManager, MemoryNode) {
 
 /// Installs the manager in the router, and makes it the router's state, as the documentation says.
 pub(crate) fn app(router: Router<LockManager>, locks: &LockManager) -> Router {
-    router.layer(LocksLayer::new(locks)).with_state(locks.clone())
+    router.layer(ScopeLayer::new(locks)).with_state(locks.clone())
 }
 
 /// Installs the manager in a router without a state, or with a state of its own. Handlers that lock by hand extract it
 /// as an extension.
 pub(crate) fn installed(router: Router, locks: &LockManager) -> Router {
-    router.layer(Extension(locks.clone())).layer(LocksLayer::new(locks))
+    router.layer(Extension(locks.clone())).layer(ScopeLayer::new(locks))
 }
 
 /// Returns a layer with one policy.

@@ -2,7 +2,7 @@
 #![allow(non_snake_case, unused)]
 
 use axum::extract::Path;
-use redlock_axum::{LockError, LockManager, UnderLock, redis_lock};
+use redlock_axum::{FencedLock, LockError, LockManager, UnderLock, redis_lock};
 
 const TEXT: &str = "5s";
 const OTHER: char = '5';
@@ -61,6 +61,9 @@ async fn value_under_the_lock(other: UnderLock<Path<u64>>) {}
 
 #[redis_lock(key("order:{}", id))]
 async fn text_under_the_lock(UnderLock(Path(id)): UnderLock<Path<u64>>) {}
+
+#[redis_lock(key("order:{}", lock.fencing_token().number()), fenced)]
+async fn number_before_the_lock(lock: FencedLock) {}
 
 // The manager and the result.
 

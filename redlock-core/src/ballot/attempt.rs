@@ -26,7 +26,7 @@ pub(crate) struct Attempt {
     /// The lease, from the moment at which the nodes granted it.
     lease: Mutex<Lease>,
     pub(crate) last_extension: LastExtension,
-    /// Notifies the futures of [`Held::lost`](crate::lease::Held::lost) that the deadline has changed, or that a
+    /// Notifies the futures of [`Holding::lost`](crate::lease::Holding::lost) that the deadline has changed, or that a
     /// holder has lost the lock.
     pub(crate) changed: Notify,
     /// The lock stays on the nodes until this moment, even if its holder releases it earlier. [`Moment::MAX`] if it stays

@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! **Only the owner releases.** A release compares the token and deletes, in one step. The release of an expired holder
-//! never removes the lock of the next holder, and reports `Expired`.
+//! never removes the lock of the next holder, and reports the loss.
 //!
 //! Tests that fail without it, among others: `a_late_release_returns_expired_and_keeps_the_next_holders_lock`,
 //! `a_release_never_removes_the_lock_of_the_next_holder`.
@@ -55,7 +55,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{HoldError, NodeError, ReleaseError, Vote, Votes};
+use crate::error::{HoldError, LossCause, LostError, NodeError, ReleaseError, Vote, Votes};
 use crate::home::Home;
 use crate::lock::{LockSpec, Mark, Token};
 use crate::log_limit::LogLimit;
@@ -116,7 +116,7 @@ impl Ballot {
                 Err(_) if attempt.spec().mode() != op.spec.mode() && !attempt.is_abandoned() => {
                     continue;
                 }
-                Err(lost @ HoldError::Lost { .. }) => ("lost", Err(lost)),
+                Err(lost @ HoldError::Lost(_)) => ("lost", Err(lost)),
                 Err(error) => ("unavailable", Err(error)),
             };
             telemetry::extension(outcome);
@@ -157,7 +157,7 @@ impl Ballot {
         }
         let (key, votes) = (attempt.key().clone(), round.votes());
         Err(if decision == Decision::Denied && round.tally.is_refused() {
-            ReleaseError::Expired { key, votes }
+            ReleaseError::Lost(LostError::new(key, LossCause::NotOnNodes, votes))
         } else {
             ReleaseError::Unavailable { key, votes }
         })
@@ -276,7 +276,7 @@ impl Round<'_> {
         }
         let (key, votes) = (attempt.key().clone(), self.votes());
         Err(if decision == Decision::Denied && self.tally.is_refused() {
-            HoldError::Lost { key, votes }
+            LostError::new(key, LossCause::NotOnNodes, votes).into()
         } else {
             HoldError::Unavailable { key, votes }
         })

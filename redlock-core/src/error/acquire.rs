@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{InvalidOption, Votes};
+use super::{InvalidOption, LostError, Votes};
 use crate::key::{KeyError, LockKey};
 
 /// The error of an acquisition. The caller does not hold the lock, and the attempt leaves nothing on the
@@ -80,12 +80,8 @@ pub enum LockError {
     /// The lock was acquired, but was lost before the work under it began: its lease ended, because this process was late
     /// or a service behind the lock was not ready, or the nodes no longer have it. The work has not begun. Only front ends
     /// that run work return this error, such as [`LockRequest::run`](crate::LockRequest::run).
-    #[error("the lock was lost before the work under it began")]
-    #[non_exhaustive]
-    Lost {
-        /// The key of the lock.
-        key: LockKey,
-    },
+    #[error("the lock was lost before the work under it began: {}", .0.cause())]
+    Lost(LostError),
     /// The value at the key is not a lock of this [`Dialect`](crate::Dialect), on at least one node that
     /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease. In ZooKeeper, the
     /// folder of the lock has a child of another recipe, or it cannot have children.
@@ -182,11 +178,6 @@ impl LockError {
         Self::TimedOut { key, elapsed, expire, votes }
     }
 
-    /// Creates a [`Lost`](Self::Lost) error, for tests of code that handles a `LockError`.
-    pub fn lost(key: LockKey) -> Self {
-        Self::Lost { key }
-    }
-
     /// Creates a [`ForeignKey`](Self::ForeignKey) error, for tests of code that handles a `LockError`.
     pub fn foreign_key(key: LockKey, votes: Votes) -> Self {
         Self::ForeignKey { key, votes }
@@ -221,9 +212,8 @@ impl LockError {
             | Self::Unavailable { key, votes }
             | Self::TimedOut { key, votes, .. }
             | Self::ForeignKey { key, votes } => (Some(key), Some(votes)),
-            Self::Lost { key } | Self::AlreadyHeld { key } | Self::TooManyWaiters { key, .. } => {
-                (Some(key), None)
-            }
+            Self::Lost(lost) => (Some(lost.key()), lost.votes()),
+            Self::AlreadyHeld { key } | Self::TooManyWaiters { key, .. } => (Some(key), None),
             Self::InvalidOption(error) => (error.key(), None),
             Self::InvalidKey(_) | Self::Draining | Self::ShutDown | Self::RuntimeEnded => {
                 (None, None)

@@ -1,6 +1,6 @@
 //! The errors of extending and releasing a held lock, and of the work under it.
 
-use super::{InvalidOption, LockError, Votes};
+use super::{InvalidOption, LockError, LostError, Votes};
 use crate::key::LockKey;
 
 /// The error of [`LockGuard::release`](crate::LockGuard::release): the release was not confirmed. A
@@ -10,14 +10,8 @@ use crate::key::LockKey;
 pub enum ReleaseError {
     /// The lock was no longer held when the release arrived: its lease had run out, or a quorum of nodes
     /// had lost it. Another holder may have had the lock since.
-    #[error("the lock had already expired when it was released")]
-    #[non_exhaustive]
-    Expired {
-        /// The key of the lock.
-        key: LockKey,
-        /// The vote of each node.
-        votes: Votes,
-    },
+    #[error("the lock was lost before it was released: {}", .0.cause())]
+    Lost(LostError),
     /// No quorum of nodes confirmed the release in time. The release continues in the background. At the
     /// latest, the lock is free when its lease runs out.
     #[error("no quorum of nodes has confirmed the release of the lock yet")]
@@ -31,11 +25,6 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
-    /// Creates an [`Expired`](Self::Expired) error, for tests of code that handles a `ReleaseError`.
-    pub fn expired(key: LockKey, votes: Votes) -> Self {
-        Self::Expired { key, votes }
-    }
-
     /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `ReleaseError`.
     pub fn unavailable(key: LockKey, votes: Votes) -> Self {
         Self::Unavailable { key, votes }
@@ -44,14 +33,16 @@ impl ReleaseError {
     /// Returns the key of the lock.
     pub fn key(&self) -> &LockKey {
         match self {
-            Self::Expired { key, .. } | Self::Unavailable { key, .. } => key,
+            Self::Lost(lost) => lost.key(),
+            Self::Unavailable { key, .. } => key,
         }
     }
 
     /// Returns the vote of each node.
     pub fn votes(&self) -> &Votes {
         match self {
-            Self::Expired { votes, .. } | Self::Unavailable { votes, .. } => votes,
+            Self::Lost(lost) => &lost.votes,
+            Self::Unavailable { votes, .. } => votes,
         }
     }
 }
@@ -63,15 +54,8 @@ impl ReleaseError {
 pub enum HoldError {
     /// The lock is lost: its lease has run out, or a quorum of nodes reports that another holder has the
     /// lock or that it is free. The guarded work must stop.
-    #[error("the lock is lost")]
-    #[non_exhaustive]
-    Lost {
-        /// The key of the lock.
-        key: LockKey,
-        /// The vote of each node; of an earlier extension, if the lease had run out before any node was asked. Empty if no
-        /// extension has failed.
-        votes: Votes,
-    },
+    #[error(transparent)]
+    Lost(#[from] LostError),
     /// No quorum of nodes confirmed the change in time. The lock stays valid for the time that
     /// [`LockHandle::remaining`](crate::LockHandle::remaining) returns, so a second call can succeed.
     #[error("no quorum of nodes confirmed the change of the lock")]
@@ -91,59 +75,25 @@ impl HoldError {
     /// Returns the key of the lock, or `None` if the option was invalid.
     pub fn key(&self) -> Option<&LockKey> {
         match self {
-            Self::Lost { key, .. } | Self::Unavailable { key, .. } => Some(key),
+            Self::Lost(lost) => Some(lost.key()),
+            Self::Unavailable { key, .. } => Some(key),
             Self::InvalidOption(_) => None,
         }
     }
 
-    /// Returns the vote of each node, or `None` if no node was asked because of the option.
+    /// Returns the vote of each node, or `None` if no node was asked because of the option. If the lock was lost, those of
+    /// [`LostError::votes`].
     pub fn votes(&self) -> Option<&Votes> {
         match self {
-            Self::Lost { votes, .. } | Self::Unavailable { votes, .. } => Some(votes),
+            Self::Lost(lost) => lost.votes(),
+            Self::Unavailable { votes, .. } => Some(votes),
             Self::InvalidOption(_) => None,
         }
-    }
-
-    /// Creates a [`Lost`](Self::Lost) error, for tests of code that handles a `HoldError`.
-    pub fn lost(key: LockKey, votes: Votes) -> Self {
-        Self::Lost { key, votes }
     }
 
     /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `HoldError`.
     pub fn unavailable(key: LockKey, votes: Votes) -> Self {
         Self::Unavailable { key, votes }
-    }
-}
-
-/// The lock was lost while the guarded work was running, and the work was stopped. A part of the work
-/// may be done.
-///
-/// No acquisition returns this error. It is for code that runs work under a lock, such as
-/// [`LockRequest::run`](crate::LockRequest::run) with [`OnLost::Abort`](crate::OnLost::Abort), and
-/// `#[redis_lock(on_lost = abort)]` of `redlock-axum`.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the lock was lost, and the work under it was stopped")]
-pub struct LostError {
-    key: LockKey,
-    votes: Votes,
-}
-
-impl LostError {
-    /// Creates the error of work that was stopped because the lock of this key was lost. `votes` are those of the last
-    /// extension; `Votes::default()` if it had none.
-    pub fn new(key: LockKey, votes: Votes) -> Self {
-        Self { key, votes }
-    }
-
-    /// Returns the key of the lock.
-    pub fn key(&self) -> &LockKey {
-        &self.key
-    }
-
-    /// Returns the vote of each node on the last extension of the lock. `None` if no extension has failed: the lease ran out,
-    /// or the manager was shut down.
-    pub fn votes(&self) -> Option<&Votes> {
-        (!self.votes.is_empty()).then_some(&self.votes)
     }
 }
 
@@ -156,8 +106,14 @@ pub enum RunError {
     #[error(transparent)]
     Acquire(#[from] LockError),
     /// The lock was lost, and the work was stopped. A part of the work may be done.
-    #[error(transparent)]
-    Lost(#[from] LostError),
+    #[error("the lock was lost, and the work under it was stopped: {}", .0.cause())]
+    Lost(LostError),
+}
+
+impl From<LostError> for RunError {
+    fn from(lost: LostError) -> Self {
+        Self::Lost(lost)
+    }
 }
 
 impl RunError {
@@ -165,15 +121,15 @@ impl RunError {
     pub fn key(&self) -> Option<&LockKey> {
         match self {
             Self::Acquire(error) => error.key(),
-            Self::Lost(error) => Some(error.key()),
+            Self::Lost(lost) => Some(lost.key()),
         }
     }
 
-    /// Returns the vote of each node; `None` if no node was asked. If the lock was lost, see [`LostError::votes`].
+    /// Returns the vote of each node; `None` if no node was asked. If the lock was lost, those of [`LostError::votes`].
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             Self::Acquire(error) => error.votes(),
-            Self::Lost(error) => error.votes(),
+            Self::Lost(lost) => lost.votes(),
         }
     }
 }

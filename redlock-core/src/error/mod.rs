@@ -14,6 +14,7 @@ mod config;
 mod hold;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "tls"))]
 mod legible;
+mod lost;
 mod vote;
 
 use std::fmt;
@@ -22,9 +23,10 @@ use crate::key::LockKey;
 
 pub use acquire::LockError;
 pub use config::{ConfigError, ConnectError, InvalidOption};
-pub use hold::{HoldError, LostError, ReleaseError, RunError};
+pub use hold::{HoldError, ReleaseError, RunError};
 #[cfg(any(feature = "postgres", feature = "redis", feature = "tls"))]
 pub(crate) use legible::legible;
+pub use lost::{LossCause, LostError};
 pub use vote::{ForeignKind, NodeError, Vote, Votes};
 
 /// An error, followed by the key of the lock and the votes of the nodes, where the error has them.

@@ -64,7 +64,7 @@ impl LossWatcher {
         if self.handle.is_valid() && Pin::new(&mut self.lost).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        Poll::Ready(LostError::new(self.handle.keys()[0].clone(), self.handle.last_votes()))
+        Poll::Ready(self.handle.loss())
     }
 }
 

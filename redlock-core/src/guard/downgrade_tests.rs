@@ -236,7 +236,7 @@ async fn a_denied_downgrade_is_a_reported_loss() {
     let handle = writer.handle();
     test.nodes()[0].forget();
     let error = writer.downgrade().await.unwrap_err();
-    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
+    assert!(matches!(error, HoldError::Lost(_)), "{error:?}");
     assert_eq!(handle.state(), LockState::Lost);
     handle.lost().await;
 }
@@ -249,7 +249,7 @@ async fn a_downgrade_whose_lease_ends_during_its_round_is_a_loss() {
     let writer = test.manager().lock(KEY).expire(SECOND).try_acquire().await.unwrap();
     test.nodes()[0].delay(60 * SECOND);
     let error = writer.downgrade().await.unwrap_err();
-    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
+    assert!(matches!(error, HoldError::Lost(_)), "{error:?}");
     assert_eq!(writer.state(), LockState::Lost);
 }
 
@@ -267,5 +267,5 @@ async fn a_downgrade_that_is_confirmed_after_a_suspension_past_the_lease_is_a_lo
     assert!(futures_util::poll!(&mut downgrade).is_pending());
     clock.advance(6 * SECOND);
     let error = downgrade.await.unwrap_err();
-    assert!(matches!(error, HoldError::Lost { .. }), "{error:?}");
+    assert!(matches!(error, HoldError::Lost(_)), "{error:?}");
 }

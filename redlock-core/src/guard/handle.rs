@@ -7,10 +7,10 @@ use std::task::{self, Poll, ready};
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::error::{HoldError, Votes};
+use crate::error::{HoldError, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lease::{Held, HoldState};
+use crate::lease::{HoldState, Holding};
 use crate::log_limit::LogLimit;
 
 /// A view of a held lock: it has the lease of the guard, but cannot release the lock.
@@ -19,7 +19,7 @@ use crate::log_limit::LogLimit;
 #[derive(Clone)]
 pub struct LockHandle {
     pub(crate) context: Arc<Context>,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<Holding>,
 }
 
 /// The state of a lock.
@@ -99,7 +99,7 @@ impl LockHandle {
                     LockState::Held
                 }
             }
-            HoldState::Held | HoldState::Lost => LockState::Lost,
+            HoldState::Held | HoldState::Lost(_) => LockState::Lost,
         }
     }
 
@@ -130,7 +130,7 @@ impl LockHandle {
         let Self { context, held } = self;
         context.check_expire(expire)?;
         if !held.is_valid() {
-            return Err(self.lost_error(self.last_votes()));
+            return Err(self.loss().into());
         }
         let extended = held.extend(&context.ballot, expire).await;
         let extended = extended.map(|since| {
@@ -144,24 +144,22 @@ impl LockHandle {
     pub(super) fn checked(&self, result: Result<(), HoldError>) -> Result<(), HoldError> {
         let Self { context, held } = self;
         match &result {
-            Err(HoldError::Lost { votes, .. }) => context.keeper.lose_denied(held, votes),
+            Err(HoldError::Lost(lost)) => context.keeper.lose_denied(held, &lost.votes),
             Err(HoldError::Unavailable { votes, .. }) if !held.is_valid() => {
-                return Err(self.lost_error(votes.clone()));
+                return Err(held.loss(votes.clone()).into());
             }
-            Ok(()) if !held.is_valid() => return Err(self.lost_error(Votes::default())),
+            Ok(()) if !held.is_valid() => return Err(held.loss(Votes::default()).into()),
             _ => {}
         }
         result
     }
 
-    /// Returns the votes of the last extension that no quorum has confirmed.
-    pub(super) fn last_votes(&self) -> Votes {
+    /// Returns the loss of a lock that is not valid any more, with the votes of the last extension that no quorum has
+    /// confirmed. No public API.
+    #[doc(hidden)]
+    pub fn loss(&self) -> LostError {
         let unconfirmed = self.held.attempt().last_extension.unconfirmed();
-        unconfirmed.and_then(|unconfirmed| unconfirmed.votes).unwrap_or_default()
-    }
-
-    pub(super) fn lost_error(&self, votes: Votes) -> HoldError {
-        HoldError::Lost { key: self.held.attempt().key().clone(), votes }
+        self.held.loss(unconfirmed.and_then(|unconfirmed| unconfirmed.votes).unwrap_or_default())
     }
 }
 
@@ -185,14 +183,6 @@ impl fmt::Debug for LockHandle {
 pub struct Lost {
     /// `None` once the future has resolved.
     future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-}
-
-impl Lost {
-    /// Returns a future that resolves at once, for a lock that was never held. No public API.
-    #[doc(hidden)]
-    pub fn ready() -> Self {
-        Self { future: None }
-    }
 }
 
 impl Future for Lost {

@@ -10,7 +10,7 @@ use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, ReleaseError};
-use crate::lease::{Held, Renewal};
+use crate::lease::{HoldState, Holding, Renewal};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
@@ -40,7 +40,7 @@ impl LockGuard {
     /// Returns the first guard of a lock, which is valid for `remaining` at `now`, or for longer.
     pub(crate) fn new(
         context: Arc<Context>,
-        held: Arc<Held>,
+        held: Arc<Holding>,
         renewal: Option<Renewal>,
         now: Instant,
         remaining: Duration,
@@ -50,7 +50,7 @@ impl LockGuard {
     }
 
     /// Returns one more guard of a lock that the same scope holds; `None` if its last guard has ended.
-    pub(crate) fn share(context: &Arc<Context>, held: Arc<Held>) -> Option<Self> {
+    pub(crate) fn join(context: &Arc<Context>, held: Arc<Holding>) -> Option<Self> {
         let handle = LockHandle { context: Arc::clone(context), held };
         handle.held.add_guard().then_some(Self { handle, released: false })
     }
@@ -66,7 +66,7 @@ impl LockGuard {
         drop(self);
     }
 
-    pub(crate) fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Holding {
         &self.handle.held
     }
 
@@ -116,7 +116,7 @@ impl LockGuard {
         context.check_lock(&attempt.spec().with_mode(Mode::SHARED), false, false)?;
         let remaining = held.remaining();
         if remaining.is_zero() {
-            return Err(self.lost_error(self.last_votes()));
+            return Err(self.loss().into());
         }
         let _wake_readers = WakeReaders(&context.queues, held);
         let downgrade = held.begin_downgrade()?;
@@ -131,7 +131,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// * [`ReleaseError::Expired`] if the lock was no longer held: another holder may have worked at the
+    /// * [`ReleaseError::Lost`] if the lock was no longer held: another holder may have worked at the
     ///   same time.
     /// * [`ReleaseError::Unavailable`] if no quorum of nodes confirmed the release in time.
     ///
@@ -152,17 +152,23 @@ impl LockGuard {
         let latest_expiry = held.latest_expiry();
         let attempt = Arc::clone(held.attempt());
         let result = context.ballot.release(attempt, ended, latest_expiry).await;
-        if let Err(ReleaseError::Expired { votes, .. }) = &result {
-            held.report_gone_at_release(votes);
-        }
-        permit.released(result?);
+        permit.released(result.map_err(|error| match error {
+            ReleaseError::Lost(lost) => {
+                held.report_gone_at_release(&lost.votes);
+                ReleaseError::Lost(match held.state() {
+                    HoldState::Lost(cause) => lost.with_cause(cause),
+                    _ => lost,
+                })
+            }
+            error => error,
+        })?);
         Ok(())
     }
 
     /// Returns the error of work that must not begin, because its lock is lost. No public API.
     #[doc(hidden)]
     pub fn check_before_work(&self) -> Result<(), LockError> {
-        if self.is_valid() { Ok(()) } else { Err(LockError::Lost { key: self.keys()[0].clone() }) }
+        if self.is_valid() { Ok(()) } else { Err(LockError::Lost(self.loss())) }
     }
 
     /// Releases the lock, and logs a failure within the manager's limit. No public API.
@@ -202,7 +208,7 @@ impl LockGuard {
 }
 
 /// Wakes the readers of this process when a downgrade ends, or its future is dropped.
-struct WakeReaders<'a>(&'a Queues, &'a Arc<Held>);
+struct WakeReaders<'a>(&'a Queues, &'a Arc<Holding>);
 
 impl Drop for WakeReaders<'_> {
     fn drop(&mut self) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
-use super::Held;
+use super::Holding;
 use super::tests::{SECOND, manager, set, settle};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
@@ -56,7 +56,7 @@ async fn a_denial_for_the_previous_holder_ends_the_lock_of_the_current_holder() 
         assert!(held.is_valid());
         let (lost, logs) = (held.lost(), redlock_logs::Logs::collect());
         let denied = extend.await.unwrap();
-        assert!(matches!(denied, Err(HoldError::Lost { .. })), "{denied:?}");
+        assert!(matches!(denied, Err(HoldError::Lost(_))), "{denied:?}");
         assert!(!held.is_valid(), "after {hand_overs} hand-overs");
         lost.now_or_never().expect("the holder is notified");
         let count = || logs.count("WARN", "a lock was lost");
@@ -147,7 +147,7 @@ fn a_denied_lock_is_not_handed_over() {
         let attempt = attempt("a");
         let now = attempt.clock.now();
         *attempt.lease() = Lease::new(now, now, 30 * SECOND);
-        let held = Held::new(&attempt, CallerId::default(), &Arc::default());
+        let held = Holding::new(&attempt, CallerId::default(), &Arc::default());
         held.end_by_holder(|| {});
         if denied {
             held.attempt().deny(&Votes::default());

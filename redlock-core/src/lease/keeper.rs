@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::held::{Due, Held, HoldState, RAN_OUT};
+use super::holding::{Due, HoldState, Holding, RAN_OUT};
 use crate::ballot::Ballot;
-use crate::error::{HoldError, Votes};
+use crate::error::{HoldError, LossCause, Votes};
 use crate::jitter::jitter;
 
 /// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
@@ -49,7 +49,7 @@ struct ScheduledLocks {
 
 #[derive(Debug, Clone)]
 struct ScheduledLock {
-    held: Arc<Held>,
+    held: Arc<Holding>,
     renewal: Option<Renewal>,
 }
 
@@ -89,7 +89,7 @@ impl LeaseKeeper {
     /// task reports a loss later by this time; the lock itself compares its validity with the clock.
     pub(crate) fn add(
         &self,
-        held: &Arc<Held>,
+        held: &Arc<Holding>,
         renewal: Option<Renewal>,
         now: Instant,
         remaining: Duration,
@@ -130,7 +130,7 @@ impl LeaseKeeper {
     }
 
     /// Removes a lock.
-    pub(crate) fn remove(&self, held: &Held) {
+    pub(crate) fn remove(&self, held: &Holding) {
         let mut entries = self.entries.lock();
         if let Some(due) = held.set_due(None) {
             entries.by_due.remove(&due);
@@ -139,14 +139,14 @@ impl LeaseKeeper {
 
     /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
     /// the present holder is not valid any more either, and its loss is reported when its holder or the task looks at it.
-    pub(crate) fn lose_denied(&self, held: &Held, votes: &Votes) {
+    pub(crate) fn lose_denied(&self, held: &Holding, votes: &Votes) {
         held.attempt().deny(votes);
         self.remove(held);
-        held.lose("extension", "a quorum of nodes no longer holds the lock");
+        held.lose("extension", LossCause::NotOnNodes, "a quorum of nodes no longer holds the lock");
     }
 
     /// Records how late the task is with the renewal of a lock that is lost, if it is.
-    pub(crate) fn record_late(&self, held: &Held) {
+    pub(crate) fn record_late(&self, held: &Holding) {
         let entries = self.entries.lock();
         if let Some(due) = held.due()
             && let Some(entry) = entries.by_due.get(&due)
@@ -205,7 +205,7 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
                 }
                 // The holder has extended the lease in the meantime.
                 None if entry.held.is_valid() => keeper.insert(entry, next_due),
-                None => entry.held.lose("expiry", RAN_OUT),
+                None => entry.held.lose("expiry", LossCause::LeaseEnded, RAN_OUT),
             }
         }
         let timer = OptionFuture::from(keeper.next_due().map(sleep_until));
@@ -223,7 +223,7 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
     let held = &entry.held;
     let too_late = |reason| {
         keeper.remove(held);
-        held.lose("expiry", reason);
+        held.lose("expiry", LossCause::LeaseEnded, reason);
     };
     if !held.is_valid() {
         // Otherwise a renewal would have begun earlier.
@@ -236,9 +236,9 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
                 too_late("the renewal was confirmed after the end of the lease");
             }
         }
-        Err(HoldError::Lost { key, votes }) => {
-            tracing::debug!(%key, %votes, "a renewal was denied");
-            keeper.lose_denied(held, &votes);
+        Err(HoldError::Lost(lost)) => {
+            tracing::debug!(key = %lost.key(), votes = %lost.votes, "a renewal was denied");
+            keeper.lose_denied(held, &lost.votes);
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Err(error) => {

@@ -12,7 +12,10 @@ use super::tests::{SECOND, UP, manager, set, settle};
 use crate::clock::fake::FakeClock;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
-use crate::{HoldError, LockManager, LockManagerBuilder, LockRequest, OnLost, RunError};
+use crate::{
+    HoldError, LockError, LockManager, LockManagerBuilder, LockRequest, LossCause, OnLost,
+    ReleaseError, RunError,
+};
 
 fn renewed(locks: &LockManager) -> LockRequest {
     locks.lock("a").expire(3 * SECOND).renew(true)
@@ -48,8 +51,8 @@ async fn a_loss_names_the_votes_of_the_last_renewal() {
         }
         assert!(!warning.contains("was due"), "{warning}");
         let error = guard.extend(SECOND).await.unwrap_err();
-        let HoldError::Lost { votes, .. } = &error else { panic!("{error}") };
-        assert_eq!(votes.len(), 3);
+        let HoldError::Lost(lost) = &error else { panic!("{error}") };
+        assert_eq!((lost.cause(), lost.votes.len()), (LossCause::LeaseEnded, 3));
         assert!(error.diagnostics().to_string().contains(words), "{}", error.diagnostics());
     }
 }
@@ -172,4 +175,49 @@ async fn a_shutdown_names_the_renewals_that_have_failed_before() {
     locks.shutdown().await;
     let warning = warning(&logs);
     assert!(warning.contains("node-1 failed: not permitted"), "{warning}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_error_about_a_loss_has_its_key_and_its_cause() {
+    let (locks, nodes) = manager(1);
+    for cause in
+        [LossCause::LeaseEnded, LossCause::NotOnNodes, LossCause::Released, LossCause::ManagerEnded]
+    {
+        let guard = renewed(&locks).renew(cause == LossCause::NotOnNodes).try_acquire().await;
+        let guard = guard.unwrap();
+        let lock = guard.handle();
+        let mut guard = Some(guard);
+        match cause {
+            LossCause::NotOnNodes => nodes[0].forget(),
+            LossCause::Released => guard.take().unwrap().release().await.unwrap(),
+            LossCause::ManagerEnded => locks.shutdown().await,
+            _ => sleep(4 * SECOND).await,
+        }
+        if cause != LossCause::Released {
+            lock.lost().await;
+        }
+        let extension = lock.extend(SECOND).await;
+        let Err(HoldError::Lost(lost)) = extension else { panic!("{cause:?}: {extension:?}") };
+        assert_eq!((lost.cause(), lost.key().as_str()), (cause, "a"));
+        let Some(guard) = guard else { continue };
+        let begin = guard.check_before_work();
+        let Err(LockError::Lost(lost)) = begin else { panic!("{cause:?}: {begin:?}") };
+        assert_eq!((lost.cause(), lost.key().as_str()), (cause, "a"));
+        if cause != LossCause::ManagerEnded {
+            let release = guard.release().await;
+            let Err(ReleaseError::Lost(lost)) = release else { panic!("{cause:?}: {release:?}") };
+            assert_eq!((lost.cause(), lost.votes.len()), (cause, 1));
+        }
+    }
+}
+
+/// Only the release finds the loss: this process has not noticed anything before.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_the_nodes_deny_has_their_cause() {
+    let (locks, nodes) = manager(1);
+    let guard = renewed(&locks).renew(false).try_acquire().await.unwrap();
+    nodes[0].forget();
+    let release = guard.release().await;
+    let Err(ReleaseError::Lost(lost)) = release else { panic!("{release:?}") };
+    assert_eq!((lost.cause(), lost.votes.len()), (LossCause::NotOnNodes, 1));
 }

@@ -225,7 +225,7 @@ async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
             fake.occupy(60 * SECOND);
             // Nobody may do the work of this caller, so `skip` must not read it as done.
             let lost = two().await.unwrap_err();
-            assert!(matches!(lost, LockError::Lost { .. }), "{way:?}: {lost:?}");
+            assert!(matches!(lost, LockError::Lost(_)), "{way:?}: {lost:?}");
             assert!(!held.is_valid(), "the nodes have denied the extension");
             drop(held);
             assert!(memory.is_empty(), "{way:?}");

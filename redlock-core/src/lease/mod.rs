@@ -1,6 +1,6 @@
 //! Held locks and their renewal.
 //!
-//! A guard, its views and the [`LeaseKeeper`] share one [`Held`]. The keeper renews leases and detects leases that
+//! A guard, its views and the [`LeaseKeeper`] share one [`Holding`]. The keeper renews leases and detects leases that
 //! have run out.
 //!
 //! # Invariants
@@ -26,10 +26,10 @@
 //! `a_lock_that_cannot_be_renewed_in_time_is_lost`, `thousands_of_locks_that_are_lost_at_once_share_a_warning`,
 //! `acquisitions_losses_and_extensions_are_counted`, `a_lost_lock_reports_its_loss`.
 
-mod held;
+mod holding;
 mod keeper;
 
-pub(crate) use held::{Held, HoldState};
+pub(crate) use holding::{HoldState, Holding};
 pub(crate) use keeper::{LeaseKeeper, Renewal};
 
 #[cfg(test)]

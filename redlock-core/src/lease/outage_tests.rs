@@ -130,7 +130,7 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     assert_eq!(extensions(&node), 0);
     clock.advance(6 * SECOND);
     let extended = extension.await.unwrap();
-    assert!(matches!(extended, Err(HoldError::Lost { .. })), "{extended:?}");
+    assert!(matches!(extended, Err(HoldError::Lost(_))), "{extended:?}");
     assert!(!guard.is_valid());
     guard.lost().now_or_never().expect("`lost` resolves at once");
 }

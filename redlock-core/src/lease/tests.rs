@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::{Held, LeaseKeeper};
+use super::{Holding, LeaseKeeper};
 use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
 use crate::caller_id::CallerId;
@@ -88,7 +88,7 @@ async fn a_lock_that_runs_out_is_lost_at_the_end_of_its_validity() {
     assert!(!guard.is_valid());
     assert_eq!(guard.remaining(), Duration::ZERO);
     guard.lost().now_or_never().expect("a later call of `lost` resolves too");
-    assert!(matches!(guard.extend(SECOND).await, Err(HoldError::Lost { .. })));
+    assert!(matches!(guard.extend(SECOND).await, Err(HoldError::Lost(_))));
 }
 
 /// A failed extension is not a release. Redisson only logs the failure; another library gives up
@@ -163,7 +163,7 @@ async fn an_extension_lengthens_and_never_shortens() {
     assert!(guard.is_valid() && nodes[0].is_held());
     sleep(5 * SECOND).await;
     assert!(!guard.is_valid() && !nodes[0].is_held());
-    assert!(matches!(guard.release().await, Err(ReleaseError::Expired { .. })));
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
 }
 
 /// The holder may already know of the loss, so the lock stays lost.
@@ -175,7 +175,7 @@ async fn an_extension_that_is_confirmed_too_late_does_not_restore_the_lock() {
     // The validity ends after 2968 ms.
     set(&nodes, &[FakeMode::Up(Duration::from_millis(30)); 3]);
     let extended = guard.extend(5 * SECOND).await;
-    assert!(matches!(extended, Err(HoldError::Lost { .. })), "{extended:?}");
+    assert!(matches!(extended, Err(HoldError::Lost(_))), "{extended:?}");
     assert!(!guard.is_valid());
 }
 
@@ -315,7 +315,7 @@ async fn a_lock_that_is_released_is_not_lost() {
     guard.release().await.unwrap();
     assert!(!handle.is_valid());
     assert!(tokio::time::timeout(60 * SECOND, lost).await.is_err());
-    assert!(matches!(handle.extend(SECOND).await, Err(HoldError::Lost { .. })));
+    assert!(matches!(handle.extend(SECOND).await, Err(HoldError::Lost(_))));
 }
 
 /// Dropping is always safe.
@@ -445,11 +445,11 @@ async fn the_release_is_repeated_until_the_lease_of_a_dropped_extension_is_over(
 }
 
 /// Returns a keeper that has a lock, and the lock.
-fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Held>) {
+fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Holding>) {
     let (keeper, attempt) = (LeaseKeeper::default(), attempt("a"));
     let now = attempt.clock.now();
     *attempt.lease() = Lease::new(now, now, 3 * SECOND);
-    let held = Held::new(&attempt, CallerId::default(), &Arc::default());
+    let held = Holding::new(&attempt, CallerId::default(), &Arc::default());
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     (keeper, held)
 }

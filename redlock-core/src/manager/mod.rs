@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crate::buffer_space::BufferSpace;
 use crate::clock::SystemClock;
 use crate::context::Context;
+use crate::error::LossCause;
 use crate::key::{KeyError, LockKey};
 use crate::lease::HoldState;
 use crate::lock::Keys;
@@ -304,9 +305,9 @@ impl LockManager {
         ballot.home.finish_terms(*connect_timeout).await;
         let holders = holders.into_iter();
         let holders =
-            holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost));
+            holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost(_)));
         for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
-            held.lose("shutdown", "the manager was shut down");
+            held.lose("shutdown", LossCause::ManagerEnded, "the manager was shut down");
             keeper.remove(&held);
             ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
         }

@@ -213,9 +213,9 @@ async fn a_lease_that_a_node_does_not_grant_is_an_invalid_option() {
 #[tokio::test]
 async fn a_restart_guard_needs_nodes_that_support_it_or_keep_their_locks() {
     let guard = Duration::from_secs(60);
-    let connect = |restart_guard, kept| {
+    let connect = |restart_guard, durable| {
         let mut node = DeferringNode::new().0;
-        (node.capabilities.restart_guard, node.capabilities.kept) = (restart_guard, kept);
+        (node.capabilities.restart_guard, node.capabilities.durable) = (restart_guard, durable);
         let name = node.name().to_string();
         let builder = LockManager::builder().memory_node(&MemoryNode::new()).node(node);
         async move { (name, builder.restart_guard(guard).connect().await) }
@@ -228,8 +228,8 @@ async fn a_restart_guard_needs_nodes_that_support_it_or_keep_their_locks() {
         "restart_guard is 60s, but must be unset: the node {name} does not support the restart guard"
     );
     assert_eq!(error.to_string(), expected);
-    for (restart_guard, kept) in [(true, false), (false, true)] {
-        connect(restart_guard, kept).await.1.unwrap();
+    for (restart_guard, durable) in [(true, false), (false, true)] {
+        connect(restart_guard, durable).await.1.unwrap();
     }
 }
 
@@ -242,7 +242,7 @@ async fn a_failover_margin_needs_a_node_that_supports_the_restart_guard() {
         builder.restart_guard(guard).failover_margin(guard).connect().await
     };
     let mut node = DeferringNode::new().0;
-    node.capabilities.kept = true;
+    node.capabilities.durable = true;
     let error = connect(node).await.unwrap_err();
     let ConnectError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
     assert_eq!(invalid.option(), "failover_margin");

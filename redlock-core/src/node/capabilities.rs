@@ -44,10 +44,10 @@ pub struct Capabilities {
     /// Whether the store keeps its locks until their leases end, also when it is restarted, when its clock is stepped,
     /// and when a replica takes its place. Such a node needs no
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard). Defaults to `false`.
-    pub kept: bool,
+    pub durable: bool,
     /// Whether the node supports the [`restart_guard`](crate::LockManagerBuilder::restart_guard): a node whose store may
     /// have forgotten locks votes [`Vote::Failed`](crate::Vote::Failed) for the longest lease, and only then grants
-    /// locks again. If a node neither supports it nor [keeps](Self::kept) its locks, a manager with a `restart_guard`
+    /// locks again. If a node neither supports it nor [keeps](Self::durable) its locks, a manager with a `restart_guard`
     /// does not connect. A manager with a [`failover_margin`](crate::LockManagerBuilder::failover_margin) does not
     /// connect either if no node supports the guard. Defaults to `false`.
     pub restart_guard: bool,
@@ -84,7 +84,7 @@ impl Default for Capabilities {
             redisson: false,
             min_hold: true,
             only_node: false,
-            kept: false,
+            durable: false,
             restart_guard: false,
             ordered: true,
         }

@@ -37,7 +37,7 @@
 //! | [`fair`](Capabilities::fair) | `fair` |
 //! | [`redisson`](Capabilities::redisson) | the dialect `Redisson`; at `connect`, the manager's dialect |
 //! | [`min_hold`](Capabilities::min_hold) | `min_hold`, `keep` |
-//! | [`kept`](Capabilities::kept) or [`restart_guard`](Capabilities::restart_guard) | at `connect`: `restart_guard` |
+//! | [`durable`](Capabilities::durable) or [`restart_guard`](Capabilities::restart_guard) | at `connect`: `restart_guard` |
 //! | [`restart_guard`](Capabilities::restart_guard) of at least one node | at `connect`: `failover_margin` |
 //!
 //! A node that is the [`only_node`](Capabilities::only_node) of its manager is refused beside others, at `connect`.
@@ -170,7 +170,7 @@
 //!     fn capabilities(&self) -> Capabilities {
 //!         let mut capabilities = Capabilities::default();
 //!         // No holder outlives the map.
-//!         capabilities.kept = true;
+//!         capabilities.durable = true;
 //!         capabilities
 //!     }
 //!

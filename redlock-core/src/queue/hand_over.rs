@@ -15,7 +15,7 @@
 //! The other rules have no figure, see [`meets_requirements`]. The consequences for callers are documented at
 //! [`LockRequest::acquire`](crate::LockRequest::acquire).
 //!
-//! This module applies the rules. [`Held::for_next_holder`] passes the lease on to the next holder, and
+//! This module applies the rules. [`Holding::for_next_holder`] passes the lease on to the next holder, and
 //! `request/grant.rs` creates the next holder's guard, assigns a fencing token to a fenced holder, and
 //! extends the lease.
 
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use super::waiter::{Waiter, WaiterOptions};
 use crate::ballot::Lease;
-use crate::lease::Held;
+use crate::lease::Holding;
 
 const MAX_HAND_OVERS: u32 = 15;
 const MAX_HAND_OVERS_WITH_REMOTE_WAITERS: u32 = 3;
@@ -46,11 +46,11 @@ pub(super) struct Fairness {
 
 /// Returns the same lock for the next holder, or `None` if a rule forbids the hand-over.
 pub(super) fn hand_over(
-    held: &Held,
+    held: &Holding,
     next: &Waiter,
     fairness: &Fairness,
     node_timeout: Duration,
-) -> Option<Arc<Held>> {
+) -> Option<Arc<Holding>> {
     let max_hand_overs = if fairness.has_remote_waiters {
         MAX_HAND_OVERS_WITH_REMOTE_WAITERS
     } else {
@@ -66,7 +66,7 @@ pub(super) fn hand_over(
 }
 
 /// Returns whether a lock meets a waiter's requirements.
-fn meets_requirements(held: &Held, waiter: &Waiter, node_timeout: Duration) -> bool {
+fn meets_requirements(held: &Holding, waiter: &Waiter, node_timeout: Duration) -> bool {
     let WaiterOptions { expire, accepts_hand_over, fenced, ref fair, .. } = waiter.options;
     accepts_hand_over
         // Otherwise a waiter of another process is next.

@@ -11,7 +11,7 @@ use super::hand_over::{Fairness, hand_over};
 use super::release_signal::ReleaseSignal;
 use super::waiter::{Waiter, WaiterState};
 use crate::error::Votes;
-use crate::lease::Held;
+use crate::lease::Holding;
 use crate::lock::Mode;
 
 /// The holders of one lock in this process, and the waiters for it, first come, first served.
@@ -19,7 +19,7 @@ use crate::lock::Mode;
 pub(super) struct KeyQueue {
     /// Several if the modes of their locks are compatible, so that a thousand readers may be among them: each knows its
     /// place.
-    holders: SmallVec<[Arc<Held>; 1]>,
+    holders: SmallVec<[Arc<Holding>; 1]>,
     pub(super) fairness: Fairness,
     /// Most locks are held without waiters, so what only waiters need is allocated when the first one comes.
     waiting: Option<Box<Waiting>>,
@@ -50,13 +50,13 @@ impl KeyQueue {
         self.holders.is_empty() && self.is_idle()
     }
 
-    pub(super) fn holders(&self) -> &[Arc<Held>] {
+    pub(super) fn holders(&self) -> &[Arc<Holding>] {
         &self.holders
     }
 
     /// Adds a holder. Removes holders whose locks conflict with it, and are no longer valid.
     #[inline]
-    pub(super) fn add_holder(&mut self, held: &Arc<Held>) {
+    pub(super) fn add_holder(&mut self, held: &Arc<Holding>) {
         if !self.is_compatible(held.attempt().spec().mode()) {
             self.holders.clear();
         }
@@ -64,24 +64,24 @@ impl KeyQueue {
     }
 
     #[inline]
-    fn push_holder(&mut self, held: Arc<Held>) {
-        held.set_place(self.holders.len());
+    fn push_holder(&mut self, held: Arc<Holding>) {
+        held.set_index(self.holders.len());
         self.holders.push(held);
     }
 
     /// Removes a holder. Returns whether it was one.
     #[inline]
-    pub(super) fn remove_holder(&mut self, held: &Arc<Held>) -> bool {
-        let is_it = |holder: &Arc<Held>| Arc::ptr_eq(holder, held);
-        // The holder of several keys is among the holders of each, and knows only one of its places.
-        let place = match held.place() {
-            place if self.holders.get(place).is_some_and(is_it) => Some(place),
+    pub(super) fn remove_holder(&mut self, held: &Arc<Holding>) -> bool {
+        let is_it = |holder: &Arc<Holding>| Arc::ptr_eq(holder, held);
+        // The holder of several keys is among the holders of each, and knows only one of its indices.
+        let index = match held.index() {
+            index if self.holders.get(index).is_some_and(is_it) => Some(index),
             _ => self.holders.iter().position(is_it),
         };
-        let Some(place) = place else { return false };
-        self.holders.swap_remove(place);
-        if let Some(moved) = self.holders.get(place) {
-            moved.set_place(place);
+        let Some(index) = index else { return false };
+        self.holders.swap_remove(index);
+        if let Some(moved) = self.holders.get(index) {
+            moved.set_index(index);
         }
         true
     }
@@ -94,9 +94,9 @@ impl KeyQueue {
     }
 
     /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.
-    pub(super) fn conflict(&self, mode: Mode) -> Option<(&Arc<Held>, Duration)> {
+    pub(super) fn conflict(&self, mode: Mode) -> Option<(&Arc<Holding>, Duration)> {
         // Each holder's rest is calculated once, because reading the clock is most of the work.
-        fn valid(held: &Arc<Held>) -> Option<(&Arc<Held>, Duration)> {
+        fn valid(held: &Arc<Holding>) -> Option<(&Arc<Holding>, Duration)> {
             let remaining = held.remaining();
             (!remaining.is_zero()).then_some((held, remaining))
         }
@@ -108,7 +108,7 @@ impl KeyQueue {
     }
 
     /// Removes a holder. Returns whether its lock was handed over to the first waiter, which then leaves the queue.
-    pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
+    pub(super) fn hand_over(&mut self, held: &Arc<Holding>, node_timeout: Duration) -> bool {
         if !self.remove_holder(held) {
             return false;
         }
@@ -158,8 +158,8 @@ impl KeyQueue {
         let since = waiter.options.since;
         let is_before = |other: &Arc<Waiter>| other.options.since <= since || other.is_asking();
         let waiters = &mut self.waiting.get_or_insert_default().waiters;
-        let place = waiters.iter().rposition(is_before).map_or(0, |before| before + 1);
-        self.insert_at(place, waiter);
+        let index = waiters.iter().rposition(is_before).map_or(0, |before| before + 1);
+        self.insert_at(index, waiter);
     }
 
     /// Returns a waiter to the head of the queue after the lock that was handed over to it turned out to be lost.
@@ -167,9 +167,9 @@ impl KeyQueue {
         self.insert_at(0, waiter);
     }
 
-    fn insert_at(&mut self, place: usize, waiter: &Arc<Waiter>) {
+    fn insert_at(&mut self, index: usize, waiter: &Arc<Waiter>) {
         let waiters = &mut self.waiting.get_or_insert_default().waiters;
-        if place == 0
+        if index == 0
             && let Some(displaced) = waiters.front()
             && displaced.may_take()
             && !displaced.leads_readers()
@@ -177,34 +177,34 @@ impl KeyQueue {
             // Only the first waiter and the readers of its run ask the nodes.
             displaced.set(WaiterState::Queued);
         }
-        let is_called = place
+        let is_called = index
             .checked_sub(1)
             .is_none_or(|before| waiters[before].leads_readers() && waiter.is_reader());
         waiter.set(WaiterState::Queued);
         if is_called {
             waiter.set(WaiterState::Called);
         }
-        waiters.insert(place, Arc::clone(waiter));
+        waiters.insert(index, Arc::clone(waiter));
     }
 
     /// Removes a waiter, and calls the waiter that is next then.
     pub(super) fn remove(&mut self, waiter: &Arc<Waiter>) {
         // Most waiters that leave are near the front.
-        let place = self.waiters().position(|other| Arc::ptr_eq(other, waiter));
-        if let Some(place) = place {
-            self.remove_at(place);
+        let index = self.waiters().position(|other| Arc::ptr_eq(other, waiter));
+        if let Some(index) = index {
+            self.remove_at(index);
         }
     }
 
-    fn remove_at(&mut self, place: usize) {
+    fn remove_at(&mut self, index: usize) {
         let Some(waiting) = &mut self.waiting else { return };
-        waiting.waiters.remove(place);
-        match place.checked_sub(1) {
+        waiting.waiters.remove(index);
+        match index.checked_sub(1) {
             None => {
                 waiting.waiters.front().map(|first| first.call());
             }
             // The waiter may have stood between two readers.
-            Some(before) if waiting.waiters[before].leads_readers() => self.call_readers(place),
+            Some(before) if waiting.waiters[before].leads_readers() => self.call_readers(index),
             Some(_) => {}
         }
     }
@@ -216,12 +216,12 @@ impl KeyQueue {
         }
     }
 
-    /// Calls the readers that stand next to each other from this place on.
+    /// Calls the readers that stand next to each other from this index on.
     ///
     /// Stops at a reader that was called before: of a thousand readers that were called together, each one ends here when
     /// it is granted its lock.
-    fn call_readers(&self, place: usize) {
-        let mut readers = self.waiters().skip(place);
+    fn call_readers(&self, index: usize) {
+        let mut readers = self.waiters().skip(index);
         let _ = readers.try_for_each(|next| (next.is_reader() && next.call()).then_some(()));
     }
 
@@ -243,7 +243,7 @@ impl KeyQueue {
     }
 
     /// Notifies the first waiter after this holder has gone, unless it waits for another holder of this process.
-    pub(super) fn wake_first_after(&self, held: &Arc<Held>) {
+    pub(super) fn wake_first_after(&self, held: &Arc<Holding>) {
         if let Some(first) = self.first()
             && (first.watches(held) || self.is_compatible(first.spec.mode()))
         {

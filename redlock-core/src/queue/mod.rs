@@ -29,7 +29,7 @@ mod sleep;
 mod wait;
 mod waiter;
 
-pub(crate) use fair::{FairPlace, FairQueues};
+pub(crate) use fair::{FairQueues, FairWait};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use place::Place;
 pub(crate) use queues::Queues;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::backoff::{Backoff, Patience};
-use super::fair::FairPlace;
+use super::fair::FairWait;
 use super::key_queue::KeyQueue;
 use super::queues::Queues;
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
@@ -43,7 +43,7 @@ pub(crate) struct Place<'a> {
     pub(super) not_before: Option<Instant>,
     /// The time until which a writer does not ask behind readers of its process: the nodes have forgotten their locks.
     pub(super) behind_readers_until: Option<Instant>,
-    pub(super) fair: Option<FairPlace>,
+    pub(super) fair: Option<FairWait>,
 }
 
 /// The last question to the nodes.
@@ -56,14 +56,14 @@ pub(super) struct LastAsk {
 }
 
 impl<'a> Place<'a> {
-    /// Joins the queue of the first busy key. Of several keys that are all free, the caller joins none before the nodes have
+    /// Enters the queue of the first busy key. Of several keys that are all free, the caller enters none before the nodes have
     /// refused it, so that it keeps nobody out of the first one. A caller that comes in an outage makes one attempt before it
-    /// joins, see [`is_in_queue`](Self::is_in_queue).
-    pub(crate) fn join(
+    /// enters, see [`is_in_queue`](Self::is_in_queue).
+    pub(crate) fn enter(
         queues: &'a Arc<Queues>,
         spec: &'a LockSpec,
         options: WaiterOptions,
-        fair: Option<FairPlace>,
+        fair: Option<FairWait>,
     ) -> Result<Self, LockError> {
         let since = options.since;
         let mut place = Self {

@@ -16,7 +16,7 @@ use crate::ballot::Ballot;
 use crate::caller_id::CallerId;
 use crate::error::{LockError, Votes};
 use crate::key::LockKey;
-use crate::lease::Held;
+use crate::lease::Holding;
 use crate::lock::{ByDialect, LockSpec, Mode};
 use crate::log_limit::LogLimit;
 use crate::random::hash_state;
@@ -47,7 +47,7 @@ pub(crate) struct Queues {
 #[must_use]
 pub(crate) struct ReleasePermit<'a> {
     queues: &'a Queues,
-    held: &'a Arc<Held>,
+    held: &'a Arc<Holding>,
     /// Whether this process had subscribed before the release.
     subscribed: bool,
     /// How many processes were notified of the release, if it is known.
@@ -119,7 +119,7 @@ impl Queues {
     }
 
     /// Returns how many locks of this process meet the condition. A lock of several keys counts for each of them.
-    pub(crate) fn holders(&self, condition: impl Fn(&Held) -> bool) -> usize {
+    pub(crate) fn holders(&self, condition: impl Fn(&Holding) -> bool) -> usize {
         let count =
             |queue: &KeyQueue| queue.holders().iter().filter(|held| condition(held)).count();
         self.by_key.iter().map(|by_key| by_key.lock().values().map(count).sum::<usize>()).sum()
@@ -137,7 +137,7 @@ impl Queues {
     /// Ends all waiting, and lets the attendants of the fair queues remove their tickets, after a shutdown has begun or the
     /// runtime has ended. Returns the locks that this process holds, including locks that were handed over and not taken
     /// yet.
-    pub(crate) fn close(&self) -> Vec<Arc<Held>> {
+    pub(crate) fn close(&self) -> Vec<Arc<Holding>> {
         self.closed.cancel();
         self.wake_all();
         let mut held = Vec::new();
@@ -153,7 +153,7 @@ impl Queues {
     ///
     /// Returns the refusal because of a valid lock of this process that conflicts with it: the nodes have forgotten a lock on
     /// which its holder still relies.
-    pub(crate) fn admit(&self, held: &Arc<Held>, scope: Option<u64>) -> Result<(), LockError> {
+    pub(crate) fn admit(&self, held: &Arc<Holding>, scope: Option<u64>) -> Result<(), LockError> {
         let spec = held.attempt().spec();
         let conflict = |key: &LockKey, queue: &KeyQueue| {
             let (_, remaining) = queue.conflict(spec.mode())?;
@@ -186,7 +186,7 @@ impl Queues {
     }
 
     /// Records that a waiter of this scope has taken the lock that was handed over to it.
-    pub(crate) fn record_taken(&self, held: &Arc<Held>, scope: Option<u64>) {
+    pub(crate) fn record_taken(&self, held: &Arc<Holding>, scope: Option<u64>) {
         let spec = held.attempt().spec();
         if scope.is_some()
             && let Some(queue) = self.lock(spec).get(spec.key())
@@ -196,7 +196,7 @@ impl Queues {
     }
 
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
-    pub(crate) fn wake_readers(&self, held: &Held) {
+    pub(crate) fn wake_readers(&self, held: &Holding) {
         let spec = held.attempt().spec();
         if let Some(queue) = self.lock(spec).get(spec.key()) {
             queue.wake_first();
@@ -208,7 +208,7 @@ impl Queues {
     /// over, because the first waiters of its queues are different callers. During a drain, other processes are next.
     pub(crate) fn hand_over_or_permit<'a>(
         &'a self,
-        held: &'a Arc<Held>,
+        held: &'a Arc<Holding>,
     ) -> Option<ReleasePermit<'a>> {
         let spec = held.attempt().spec();
         let may_hand_over = !spec.has_several_keys() && !self.ballot.home.drain.has_begun();
@@ -239,7 +239,7 @@ impl Queues {
     }
 
     /// Hands the lock over to the next waiter, or releases it on the nodes in the background.
-    pub(crate) fn hand_over_or_release(&self, held: &Arc<Held>) {
+    pub(crate) fn hand_over_or_release(&self, held: &Arc<Holding>) {
         if let Some(permit) = self.hand_over_or_permit(held) {
             let released = Arc::clone(held);
             let on_gone = move |votes: &Votes| released.report_gone_at_release(votes);

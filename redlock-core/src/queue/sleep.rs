@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
-use super::fair::{FairPlace, FairPosition};
+use super::fair::{FairPosition, FairWait};
 use super::place::Place;
 use super::release_signal::ReleaseSignal;
 use super::waiter::WaiterState;
 use crate::error::{LockError, NodeError, Vote};
-use crate::lease::Held;
+use crate::lease::Holding;
 
 /// Why a waiter sleeps.
 pub(crate) enum Pause {
@@ -21,7 +21,7 @@ pub(crate) enum Pause {
     /// Its process does not have the first ticket of the fair queue.
     Fair,
     /// This process holds the lock. The holder may overrun its lease, so the waiter sleeps at most for this time.
-    Holder(Arc<Held>, Duration),
+    Holder(Arc<Holding>, Duration),
     /// Another process holds the lock. A published release ends the sleep, and this time at the latest.
     Release(Duration),
     /// Several callers got votes.
@@ -218,7 +218,7 @@ impl Place<'_> {
             (_, Wake::HomeIsIdle) => {
                 // The conductor may have answered since the last look.
                 if let Some(FairPosition::Behind(since)) =
-                    self.fair.as_mut().map(FairPlace::position)
+                    self.fair.as_mut().map(FairWait::position)
                 {
                     self.with_queue(|queue| queue.end_outage_before(since));
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::{AFTER_EXPIRY, Backoff, Patience, poll_pause, wake_retry_delay};
-use super::fair::{FairPlace, FairPosition};
+use super::fair::{FairPosition, FairWait};
 use super::key_queue::KeyQueue;
 use super::place::{LastAsk, Place};
 use super::sleep::{Pause, left};
@@ -16,7 +16,7 @@ use super::waiter::WaiterState;
 use crate::ballot::Standing;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::jitter::jitter;
-use crate::lease::Held;
+use crate::lease::Holding;
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
@@ -31,7 +31,7 @@ pub(crate) enum Step {
     /// It asks the nodes.
     Ask,
     /// It takes the lock that another caller of this process has handed over.
-    Take(Arc<Held>),
+    Take(Arc<Holding>),
     /// It sleeps.
     Sleep(Pause),
 }
@@ -110,7 +110,7 @@ impl Place<'_> {
         }
         // A caller that comes in an outage finds out itself whether the outage is over, before it waits for its turn.
         let fair = self.fair.as_mut().filter(|_| self.at.is_some());
-        match fair.map(FairPlace::position) {
+        match fair.map(FairWait::position) {
             None | Some(FairPosition::First(..)) => {}
             Some(FairPosition::Unknown) => return Look::Sleep(Pause::Fair),
             Some(FairPosition::Behind(since)) => {
@@ -132,7 +132,11 @@ impl Place<'_> {
     }
 
     /// Returns the holder of this process that keeps the waiter from asking the nodes.
-    fn blocking<'q>(&self, queue: &'q KeyQueue, mode: Mode) -> Option<(&'q Arc<Held>, Duration)> {
+    fn blocking<'q>(
+        &self,
+        queue: &'q KeyQueue,
+        mode: Mode,
+    ) -> Option<(&'q Arc<Holding>, Duration)> {
         let (held, remaining) = queue.conflict(mode)?;
         // A writer behind the readers of its own process asks the nodes: it leaves its mark there, so that they admit no
         // further readers.

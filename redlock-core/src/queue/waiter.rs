@@ -110,7 +110,7 @@ use tokio::time::Instant;
 
 use super::fair::Tickets;
 use crate::caller_id::CallerId;
-use crate::lease::Held;
+use crate::lease::Holding;
 use crate::lock::{LockSpec, Mode};
 
 /// The requirements of one waiter.
@@ -160,7 +160,7 @@ pub(super) enum WaiterState {
     /// The nodes have refused the first waiter, or no quorum has answered it. It pauses.
     Refused,
     /// The lock was handed over to the waiter, which has left the queue and has not taken the lock yet.
-    HandedOver(Arc<Held>),
+    HandedOver(Arc<Holding>),
 }
 
 impl Waiter {
@@ -227,19 +227,19 @@ impl Waiter {
     }
 
     /// Hands a lock over to the waiter, and wakes it.
-    pub(super) fn assign(&self, held: Arc<Held>) {
+    pub(super) fn assign(&self, held: Arc<Holding>) {
         self.set(WaiterState::HandedOver(held));
         self.changed.notify_one();
     }
 
     /// Records for the end of which holder the waiter waits.
-    pub(super) fn watch(&self, held: &Arc<Held>) {
+    pub(super) fn watch(&self, held: &Arc<Holding>) {
         self.asks_alone.store(true, Ordering::Relaxed);
         self.watched.store(Arc::as_ptr(held).addr(), Ordering::Relaxed);
     }
 
     /// Returns whether the waiter waits for the end of this holder.
-    pub(super) fn watches(&self, held: &Arc<Held>) -> bool {
+    pub(super) fn watches(&self, held: &Arc<Holding>) -> bool {
         self.watched.load(Ordering::Relaxed) == Arc::as_ptr(held).addr()
     }
 }

@@ -1,7 +1,7 @@
 //! One acquisition: its steps, from the checked options to the guard.
 //!
 //! ```text
-//! run ─┬─ share_in_scope       the scope of the caller holds the lock: share or refuse it
+//! run ─┬─ join_in_scope       the scope of the caller holds the lock: join or refuse it
 //!      ├─ try_once             without a waiting time: one attempt
 //!      ├─ repeat               the votes are split: further attempts
 //!      └─ try_until            with a waiting time
@@ -22,10 +22,10 @@ use crate::ballot::{Ask, MinHold, Standing};
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
-use crate::lease::Held;
+use crate::lease::Holding;
 use crate::lock::{LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
-use crate::queue::{FairPlace, Place, Step, WaiterOptions};
+use crate::queue::{FairWait, Place, Step, WaiterOptions};
 use crate::telemetry::AcquisitionTimer;
 
 /// One acquisition of a lock, with checked options. No public API.
@@ -50,7 +50,7 @@ impl Acquisition {
         Ok(Self { context, spec, options })
     }
 
-    /// Acquires the lock, or shares a lock of the same scope, as the options say: without a `wait_time`, by one attempt.
+    /// Acquires the lock, or joins a lock of the same scope, as the options say: without a `wait_time`, by one attempt.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Acquisition {
         result
     }
 
-    /// Acquires the lock, or shares a lock of the same scope, and keeps it for the minimum hold time. Makes sure that its
+    /// Acquires the lock, or joins a lock of the same scope, and keeps it for the minimum hold time. Makes sure that its
     /// lease covers that time.
     async fn run_and_keep(&self, min_hold: MinHold) -> Result<LockGuard, LockError> {
         let clock = &self.context.ballot.clock;
@@ -85,7 +85,7 @@ impl Acquisition {
         if !is_covered && let Err(error) = Box::pin(guard.extend(self.options.expire)).await {
             self.context.ballot.home.check_open()?;
             return Err(match error {
-                HoldError::Lost { key, .. } => LockError::lost(key),
+                HoldError::Lost(lost) => LockError::Lost(lost),
                 HoldError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
                 HoldError::InvalidOption(error) => error.into(),
             });
@@ -94,12 +94,12 @@ impl Acquisition {
         Ok(guard)
     }
 
-    /// Acquires the lock, or shares a lock of the same scope without extending it.
+    /// Acquires the lock, or joins a lock of the same scope without extending it.
     async fn run(&self) -> Result<LockGuard, LockError> {
         self.context.ballot.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         self.context.enter();
-        if let Some(guard) = self.share_in_scope()? {
+        if let Some(guard) = self.join_in_scope()? {
             return Ok(guard);
         }
         // Two futures are boxed, because they are rare and would enlarge the future of every acquisition.
@@ -164,7 +164,7 @@ impl Acquisition {
         self.context.ballot.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         let may_wait = self.options.wait_time.is_some();
-        if self.share_in_scope()?.is_some() || may_wait {
+        if self.join_in_scope()?.is_some() || may_wait {
             return Ok(());
         }
         self.context.queues.local_conflict(&self.spec).map_or(Ok(()), Err)
@@ -192,7 +192,7 @@ impl Acquisition {
     /// The place is dropped after the attempts and the guard that this function makes, so the release of an abandoned attempt
     /// is sent before the next waiter is called.
     async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
-        let mut place = self.join()?;
+        let mut place = self.enter_queue()?;
         if self.options.fair && !place.is_in_queue() && self.context.ballot.has_quorum() {
             // The outage may be over, and an attempt would overtake the callers before it. Boxed, because the future would
             // enlarge the futures of requests that are not fair.
@@ -203,7 +203,7 @@ impl Acquisition {
             place.move_to(0)?;
         }
         loop {
-            if let Some(guard) = self.share_in_scope()? {
+            if let Some(guard) = self.join_in_scope()? {
                 return Ok(guard);
             }
             let result = match place.next(deadline)? {
@@ -221,7 +221,7 @@ impl Acquisition {
                 }
                 Ok(None) => place.rejoin(),
                 Err(refused) => {
-                    if let Some(guard) = self.share_in_scope()? {
+                    if let Some(guard) = self.join_in_scope()? {
                         return Ok(guard);
                     }
                     let pause = place.refused(refused, deadline)?;
@@ -237,9 +237,9 @@ impl Acquisition {
     }
 
     /// Joins the queue of this process.
-    fn join(&self) -> Result<Place<'_>, LockError> {
+    fn enter_queue(&self) -> Result<Place<'_>, LockError> {
         let Self { context, spec, options } = self;
-        let fair = options.fair.then(|| FairPlace::new(&context.fair, spec));
+        let fair = options.fair.then(|| FairWait::new(&context.fair, spec));
         let waiter = WaiterOptions {
             expire: options.expire,
             accepts_hand_over: options.min_hold.is_none()
@@ -250,7 +250,7 @@ impl Acquisition {
             since: Instant::now(),
             fair: fair.as_ref().map(|fair| Arc::clone(&fair.tickets)),
         };
-        Place::join(&context.queues, spec, waiter, fair)
+        Place::enter(&context.queues, spec, waiter, fair)
     }
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. A fair caller
@@ -267,7 +267,7 @@ impl Acquisition {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
             // task.
             Err(refused @ (LockError::Contended { .. } | LockError::Split { .. })) => {
-                self.share_in_scope()?.ok_or(refused)
+                self.join_in_scope()?.ok_or(refused)
             }
             result => result,
         }
@@ -276,7 +276,7 @@ impl Acquisition {
     /// Shares a lock that the current scope holds, if the request has the same keys, and is reentrant or shares the lock
     /// as its holder does; otherwise refuses it, because a caller never waits for a lock of its own scope. Returns `None`
     /// if the scope does not hold the lock, or is releasing it.
-    fn share_in_scope(&self) -> Result<Option<LockGuard>, LockError> {
+    fn join_in_scope(&self) -> Result<Option<LockGuard>, LockError> {
         let Some(held) = scope::find(&self.context.queues, &self.spec) else { return Ok(None) };
         let attempt = held.attempt();
         let has_same_keys = attempt.spec().keys() == self.spec.keys();
@@ -286,7 +286,7 @@ impl Acquisition {
                 let common = self.spec.common_key(attempt.spec()).unwrap_or_default();
                 return Err(LockError::AlreadyHeld { key: self.spec.key_at(common).clone() });
             }
-            let guard = LockGuard::share(&self.context, Arc::clone(&held));
+            let guard = LockGuard::join(&self.context, Arc::clone(&held));
             // A downgrade that did not see this guard has changed the mode before.
             if attempt.spec().mode() == mode {
                 return Ok(guard);
@@ -294,11 +294,11 @@ impl Acquisition {
         }
     }
 
-    fn may_share(&self, held: &Held, mode: Mode) -> bool {
+    fn may_share(&self, held: &Holding, mode: Mode) -> bool {
         match (mode, self.spec.mode()) {
             // Otherwise an exclusive caller that waits for the first would keep out the second.
             (Mode::SHARED, Mode::SHARED) => true,
-            // A fenced request can share only a lock that has a number.
+            // A fenced request can join only a lock that has a number.
             (own, wanted) if own == wanted || own == Mode::Exclusive => {
                 self.options.reentrant && (!self.options.fenced || held.token().is_some())
             }

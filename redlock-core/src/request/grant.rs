@@ -10,7 +10,7 @@ use super::scope;
 use crate::ballot::{Ask, Attempt, Grant};
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::lease::{Held, HoldState};
+use crate::lease::{HoldState, Holding};
 use crate::log_limit::LogLimit;
 use crate::log_limited;
 use crate::queue::needs_extension;
@@ -39,7 +39,7 @@ impl Acquisition {
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
         let Self { context, options, .. } = self;
-        let held = Held::new(attempt, scope::caller(), &context.log_limit);
+        let held = Holding::new(attempt, scope::caller(), &context.log_limit);
         if let Some(token) = grant.token {
             held.set_token(token);
         }
@@ -62,7 +62,7 @@ impl Acquisition {
 
     /// Takes a lock that another caller of this process has handed over. Returns `None` if the lock is lost
     /// before the caller has it.
-    pub(super) async fn take(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+    pub(super) async fn take(&self, held: Arc<Holding>) -> Result<Option<LockGuard>, LockError> {
         let ballot = &self.context.ballot;
         let (context, renewal) = (Arc::clone(&self.context), self.options.renewal());
         let (now, remaining) = (Instant::now(), held.remaining());
@@ -97,7 +97,7 @@ impl Acquisition {
     }
 
     /// Extends the lease to the length that the new holder requested, in the background.
-    fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Held>) {
+    fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Holding>) {
         let expire = self.options.expire;
         if !needs_extension(guard.remaining(), expire) {
             return;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::{LockRequest, run_under, scope};
-use crate::error::{InvalidOption, LockError, LostError, RunError, Votes};
+use crate::error::{InvalidOption, LockError, RunError};
 use crate::fencing_token::FencingToken;
 use crate::guard::LockHandle;
 use crate::options::OnLost;
@@ -123,7 +123,7 @@ impl LeadRequest {
                 Ok(Term::Returned(output)) => return Ok(output),
                 Ok(Term::Panicked(payload)) => resume_unwind(payload),
                 Ok(Term::Resigned) => return Err(LockError::Draining),
-                Err(RunError::Lost(_) | RunError::Acquire(LockError::Lost { .. })) => {}
+                Err(RunError::Lost(_) | RunError::Acquire(LockError::Lost(_))) => {}
                 Err(RunError::Acquire(error)) => return Err(error),
             }
         }
@@ -145,7 +145,7 @@ impl LeadRequest {
         let key = guard.keys()[0].clone();
         let Some(token) = guard.fencing_token() else {
             // A fenced lock has a token.
-            return Err(LostError::new(key, Votes::default()).into());
+            return Err(guard.loss().into());
         };
         let _term = self.request.context.ballot.home.term();
         tracing::info!(lock = %key, %token, "this process leads");

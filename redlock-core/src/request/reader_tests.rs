@@ -125,7 +125,7 @@ async fn the_release_of_a_reader_that_was_lost_reports_it() {
     sleep(2 * SECOND).await;
     assert!(!short.is_valid() && long.is_valid());
     let error = short.release().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Expired { .. }), "{error:?}");
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error:?}");
     assert!(write(&there).await.is_err(), "the release took the lock of the other reader");
 }
 

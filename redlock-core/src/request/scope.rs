@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
 use crate::caller_id::CallerId;
-use crate::lease::{Held, HoldState};
+use crate::lease::{HoldState, Holding};
 use crate::lock::LockSpec;
 use crate::queue::Queues;
 
@@ -104,7 +104,7 @@ struct Scope {
     held: Mutex<HeldLocks>,
 }
 
-type HeldLocks = SmallVec<[(usize, Weak<Held>); 1]>;
+type HeldLocks = SmallVec<[(usize, Weak<Holding>); 1]>;
 
 impl Default for Scope {
     fn default() -> Self {
@@ -135,7 +135,7 @@ fn id(queues: &Arc<Queues>) -> usize {
 }
 
 /// Returns the lock of the current scope that has a key of this spec, whatever its mode is.
-pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
+pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Holding>> {
     let find = |scope: &Arc<Scope>| {
         let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
@@ -149,7 +149,7 @@ pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
 }
 
 /// Records that the current scope, if there is one, holds a lock.
-pub(crate) fn record(queues: &Arc<Queues>, held: &Arc<Held>) {
+pub(crate) fn record(queues: &Arc<Queues>, held: &Arc<Holding>) {
     let _ = SCOPE.try_with(|scope| {
         let mut all = scope.held.lock();
         all.retain(|(_, held)| held.strong_count() > 0);

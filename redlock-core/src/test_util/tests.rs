@@ -184,7 +184,7 @@ async fn a_node_that_forgets_ends_a_lock_at_its_next_extension() {
     assert!(test.nodes()[0].is_empty());
     assert!(guard.is_valid(), "the holder does not know yet");
     let error = guard.extend(LEASE).await.unwrap_err();
-    assert!(matches!(error, HoldError::Lost { .. }), "{error}");
+    assert!(matches!(error, HoldError::Lost(_)), "{error}");
     assert!(!guard.is_valid());
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redlock_core::{
     ConnectError, HoldError, InvalidOption, KeyError, LockError, LockGuard, LockHandle,
-    LockManager, LockManagerBuilder, LockOptions, LockRequest, Lost, LostError, MemoryNode,
-    NodeError, OnLost, ReleaseError, RunError, TemplateError, Votes, scope,
+    LockManager, LockManagerBuilder, LockOptions, LockRequest, LossCause, Lost, LostError,
+    MemoryNode, NodeError, OnLost, ReleaseError, RunError, TemplateError, Votes, scope,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -26,7 +26,7 @@ macro_rules! all {
 all!(is_error: ConnectError, HoldError, InvalidOption, KeyError, LockError, LostError, NodeError);
 all!(is_error: ReleaseError, RunError, TemplateError);
 all!(is_shared: LockGuard, LockHandle, LockManager, LockManagerBuilder, LockOptions);
-all!(is_shared: LockRequest, MemoryNode, OnLost, Votes);
+all!(is_shared: LockRequest, LossCause, MemoryNode, OnLost, Votes);
 all!(is_sent: Lost);
 
 /// A handler or a spawned task can await each of these futures.

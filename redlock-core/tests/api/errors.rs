@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redlock_core::{
     ConnectError, ForeignKind, HoldError, HolderId, InvalidOption, KeyError, LockError, LockKey,
-    LostError, NodeError, ReleaseError, RunError, Vote, Votes,
+    LossCause, LostError, NodeError, ReleaseError, RunError, Vote, Votes,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -63,6 +63,10 @@ fn each_vote_says_what_the_node_answered() {
     }
 }
 
+fn lost(cause: LossCause) -> LostError {
+    LostError::new(key(), cause, votes())
+}
+
 /// Returns every error about one lock, with its message and its diagnostics.
 fn errors_of_one_lock() -> Vec<(Box<dyn Error>, &'static str, String)> {
     macro_rules! rows {
@@ -82,17 +86,17 @@ fn errors_of_one_lock() -> Vec<(Box<dyn Error>, &'static str, String)> {
         LockError::split(key(), votes()) => "the votes are split: several callers asked at once",
         LockError::unavailable(key(), votes()) => "no quorum of nodes answered",
         LockError::timed_out(key(), 2 * SECOND, SECOND, votes()) => "within its lease of 1s (waited 2s)",
-        LockError::lost(key()) => "the lock was lost before the work under it began",
+        LockError::Lost(lost(LossCause::LeaseEnded)) => "the lock was lost before the work under it began: its lease ended",
         LockError::foreign_key(key(), votes()) => "is not a lock of this dialect",
         LockError::already_held(key()) => "the lock is already held by the same request",
         LockError::too_many_waiters(key(), 9) => "9 callers already wait for the lock",
-        HoldError::lost(key(), votes()) => "the lock is lost",
+        HoldError::Lost(lost(LossCause::NotOnNodes)) => "the lock was lost: a quorum of nodes no longer holds it",
         HoldError::unavailable(key(), votes()) => "no quorum of nodes confirmed the change",
-        ReleaseError::expired(key(), votes()) => "had already expired when it was released",
+        ReleaseError::Lost(lost(LossCause::LeaseEnded)) => "the lock was lost before it was released: its lease ended",
         ReleaseError::unavailable(key(), votes()) => "has confirmed the release of the lock yet",
-        LostError::new(key(), votes()) => "the lock was lost, and the work under it was stopped",
-        RunError::from(LostError::new(key(), votes())) => "the lock was lost",
-        LostError::new(key(), Votes::default()) => "the lock was lost",
+        lost(LossCause::ManagerEnded) => "the lock was lost: its manager has ended",
+        RunError::from(lost(LossCause::NotOnNodes)) => "the lock was lost, and the work under it was stopped: a quorum",
+        LostError::new(key(), LossCause::Released, Votes::default()) => "the lock was lost: it was released before",
         RunError::from(LockError::contended(key(), None, votes())) => "held by another holder",
         RunError::from(LockError::unavailable(key(), votes())) => "no quorum of nodes answered",
     ]
@@ -125,7 +129,7 @@ fn messages_of_errors_and_of_their_sources_name_no_key_and_no_node_but_diagnosti
             with_votes += 1;
         }
     }
-    assert_eq!(with_votes, 14);
+    assert_eq!(with_votes, 15);
 }
 
 #[test]
@@ -144,14 +148,14 @@ fn an_error_gives_access_to_its_key_and_its_votes() {
     ] {
         assert_eq!(error.votes().map(Votes::len), Some(3), "{error:?}");
     }
-    let lost = HoldError::lost(key(), votes());
-    assert!(matches!(&lost, HoldError::Lost { key: of, .. } if *of == key()), "{lost:?}");
-    for error in [lost, HoldError::unavailable(key(), votes())] {
+    for error in
+        [HoldError::Lost(lost(LossCause::LeaseEnded)), HoldError::unavailable(key(), votes())]
+    {
         assert_eq!(error.votes().map(Votes::len), Some(3), "{error:?}");
     }
-    let expired = ReleaseError::expired(key(), votes());
-    assert!(matches!(expired, ReleaseError::Expired { .. }), "{expired:?}");
-    for error in [expired, ReleaseError::unavailable(key(), votes())] {
+    for error in
+        [ReleaseError::Lost(lost(LossCause::LeaseEnded)), ReleaseError::unavailable(key(), votes())]
+    {
         assert_eq!(error.votes().len(), 3, "{error:?}");
     }
     for (error, text) in [

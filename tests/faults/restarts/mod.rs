@@ -180,7 +180,7 @@ async fn a_lock_that_a_majority_forgot_is_reported_as_lost() {
         (!matches!(error, HoldError::Unavailable { .. })).then_some(error)
     });
     let error = error.await;
-    assert!(matches!(error, HoldError::Lost { .. }), "{error}");
+    assert!(matches!(error, HoldError::Lost(_)), "{error}");
     assert!(!holder.is_valid());
 }
 

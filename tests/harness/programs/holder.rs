@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("lost");
     match guard.release().await {
         Ok(()) => println!("released"),
-        Err(ReleaseError::Expired { .. }) => println!("expired"),
+        Err(ReleaseError::Lost(_)) => println!("lost"),
         Err(error) => println!("{}", error.diagnostics()),
     }
     locks.shutdown().await;

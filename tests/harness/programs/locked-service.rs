@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::routing::post;
-use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicy, LocksLayer, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicy, ScopeLayer, redis_lock};
 use redlock_tests::History;
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -103,7 +103,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/waiting/{id}", post(layered).route_layer(layer(waiting)?))
         .route("/fenced/{id}", post(layered).route_layer(layer(fenced)?))
         .route("/blocking/{id}", post(blocking).route_layer(layer(renewed)?))
-        .layer(LocksLayer::new(&locks))
+        .layer(ScopeLayer::new(&locks))
         .with_state(history);
     let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;
     println!("listening on {}", listener.local_addr()?);

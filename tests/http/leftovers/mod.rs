@@ -13,7 +13,7 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use axum::{Json, Router};
-use redlock_axum::{LockLayer, LockManager, LockPolicy, LocksLayer, redis_lock};
+use redlock_axum::{LockLayer, LockManager, LockPolicy, ScopeLayer, redis_lock};
 use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -74,7 +74,7 @@ where
         .route("/layer/{id}", plain.clone().route_layer(layer(locks, policy.clone())))
         .route("/policy/{id}", plain)
         .layer(layer(locks, policy.clone().route("/policy/{id}")))
-        .layer(LocksLayer::new(locks))
+        .layer(ScopeLayer::new(locks))
 }
 
 #[derive(Debug, Clone, Default)]
@@ -149,7 +149,7 @@ impl Service {
         let inside = Inside::default();
         let several = Router::new().route("/several/{id}", post(several));
         let router = three_fronts(post(attribute), post(plain), &locks, &policy())
-            .merge(several.layer(LocksLayer::new(&locks)));
+            .merge(several.layer(ScopeLayer::new(&locks)));
         Self { nodes, locks, router: router.with_state(inside.clone()), inside }
     }
 

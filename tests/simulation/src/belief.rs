@@ -13,7 +13,7 @@ use super::world::World;
 /// The tolerance for the end of a lease that is not extended: two calculations of it differ by less.
 const CLOCK_TICK: Duration = Duration::from_millis(1);
 
-/// How long ago a quorum may have confirmed the lease that a reader joins: `MAX_AGE` of `lease/held.rs`, on the clock of
+/// How long ago a quorum may have confirmed the lease that a reader joins: `MAX_AGE` of `lease/holding.rs`, on the clock of
 /// a client.
 const JOINED: Duration = Duration::from_millis(51);
 

@@ -123,7 +123,7 @@ impl Worker {
                 self.world.downgraded();
                 Some(guard)
             }
-            Err(HoldError::Lost { .. }) => {
+            Err(HoldError::Lost(_)) => {
                 belief.end();
                 None
             }

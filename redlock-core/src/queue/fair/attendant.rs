@@ -77,7 +77,7 @@ impl Attendant {
             if self.is_done(is_closed) {
                 return;
             }
-            closed.run_until_cancelled(self.keep_places(is_back.take())).await;
+            closed.run_until_cancelled(self.tend_tickets(is_back.take())).await;
             tokio::select! {
                 biased;
                 () = closed.cancelled() => {}
@@ -122,7 +122,7 @@ impl Attendant {
 
     /// Enters the tickets that the conductor does not have, and refreshes the presence if that is due. Moves to another node
     /// if the conductor fails, or if the node `is_back`, which stands before it, answers.
-    async fn keep_places(&mut self, is_back: Option<usize>) {
+    async fn tend_tickets(&mut self, is_back: Option<usize>) {
         let is_due = self.due <= Instant::now();
         if is_due {
             self.due = Instant::now() + REFRESH;
@@ -132,11 +132,11 @@ impl Attendant {
         }
         let Some(conductor) = self.conductor else { return self.search(None).await };
         if let Some(index) = is_back.filter(|index| *index < conductor)
-            && self.keep_places_at(index, false).await.is_ok()
+            && self.tend_tickets_at(index, false).await.is_ok()
         {
             return;
         }
-        if let Err(failure) = self.keep_places_at(conductor, is_due).await {
+        if let Err(failure) = self.tend_tickets_at(conductor, is_due).await {
             self.search(Some(failure)).await;
         } else if is_due && conductor > 0 {
             let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
@@ -161,7 +161,7 @@ impl Attendant {
             let attempt = match (failed, status.get()) {
                 (Some(reason), _) | (None, NodeStatus::Down(reason)) => Err(reason),
                 (None, NodeStatus::Up | NodeStatus::Connecting) => {
-                    self.keep_places_at(index, false).await
+                    self.tend_tickets_at(index, false).await
                 }
             };
             match attempt {
@@ -177,7 +177,7 @@ impl Attendant {
     }
 
     /// Enters the missing tickets on a node, or refreshes the presence there. The node is the conductor from now on.
-    async fn keep_places_at(&mut self, index: usize, refresh: bool) -> Result<(), NodeError> {
+    async fn tend_tickets_at(&mut self, index: usize, refresh: bool) -> Result<(), NodeError> {
         let is_current = self.conductor == Some(index);
         if is_current && refresh {
             self.refresh(index).await?;

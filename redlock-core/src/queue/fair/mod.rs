@@ -14,12 +14,12 @@
 
 mod attendant;
 mod fair_queues;
-mod place;
+mod fair_wait;
 mod prompt_task;
 mod tickets;
 
 pub(crate) use fair_queues::FairQueues;
-pub(crate) use place::FairPlace;
+pub(crate) use fair_wait::FairWait;
 pub(crate) use tickets::{FairPosition, Tickets};
 
 #[cfg(test)]

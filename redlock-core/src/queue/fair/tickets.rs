@@ -240,7 +240,7 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockSpec, Mode};
     use crate::node::FirstTicket;
-    use crate::queue::FairPlace;
+    use crate::queue::FairWait;
     use crate::queue::tests::two_processes;
 
     /// The simulation found a ticket that stayed for 3 s: a waiter whose own ticket was not sent yet had it.
@@ -249,11 +249,11 @@ mod tests {
         let (locks, ..) = two_processes(1);
         let spec = LockSpec::new(LockKey::new("a").unwrap(), Mode::Exclusive, Dialect::Plain);
         let fair = locks.fair_queues();
-        let first = FairPlace::new(fair, &spec);
+        let first = FairWait::new(fair, &spec);
         let tickets = Arc::clone(&first.tickets);
         assert_eq!(tickets.take_missing(false).len(), 1);
         assert!(!tickets.record_entered(false));
-        let second = FairPlace::new(fair, &spec);
+        let second = FairWait::new(fair, &spec);
         let present_for = Duration::from_secs(3);
         let own = FirstTicket { process: fair.process, number: 0, present_for };
         tickets.apply(fair.process, &QueueReply::new(Duration::ZERO, true).with_first(own));

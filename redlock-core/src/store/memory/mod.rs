@@ -182,7 +182,7 @@ impl Node for MemoryNode {
 
     fn capabilities(&self) -> Capabilities {
         // The locks and their holders are in the same process.
-        Capabilities { kept: true, ..Capabilities::of_library() }
+        Capabilities { durable: true, ..Capabilities::of_library() }
     }
 
     fn store_id(&self) -> Option<Arc<str>> {

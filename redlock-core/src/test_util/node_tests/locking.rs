@@ -99,7 +99,7 @@ pub async fn a_lock_frees_itself_when_its_lease_runs_out(stores: TestStores) {
 }
 
 /// Only the owner releases. The holder of a lock whose lease has run out does not remove the lock of the next holder.
-pub async fn a_late_release_returns_expired_and_keeps_the_next_holders_lock(stores: TestStores) {
+pub async fn a_late_release_reports_the_loss_and_keeps_the_next_holders_lock(stores: TestStores) {
     const OTHER: &str = "other";
     let (one, other) = (stores.manager().await, stores.manager().await);
     let (late, dropped) = (acquire_briefly(&one, KEY).await, acquire_briefly(&one, OTHER).await);
@@ -110,7 +110,7 @@ pub async fn a_late_release_returns_expired_and_keeps_the_next_holders_lock(stor
 
     let released = late.release().await;
     contract!(
-        matches!(&released, Err(ReleaseError::Expired { votes, .. }) if votes.len() == stores.len()),
+        matches!(&released, Err(ReleaseError::Lost(lost)) if lost.votes.len() == stores.len()),
         "::Action",
         "a release by a token that does not hold the lock is voted NotHeld",
         "the release of a lock that another holder has returned {released:?}"

@@ -69,7 +69,7 @@ use crate::node::{Capabilities, Node};
 
 pub use locking::{
     a_dropped_guard_releases, a_held_lock_excludes_its_own_and_other_managers,
-    a_late_release_returns_expired_and_keeps_the_next_holders_lock,
+    a_late_release_reports_the_loss_and_keeps_the_next_holders_lock,
     a_lock_frees_itself_when_its_lease_runs_out,
     a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends,
     an_abandoned_acquisition_leaves_no_lock, an_extended_lease_lasts_longer_and_is_never_shortened,
@@ -162,7 +162,7 @@ macro_rules! node_tests {
         $crate::node_tests! { @each $start:
             a_dropped_guard_releases
             a_held_lock_excludes_its_own_and_other_managers
-            a_late_release_returns_expired_and_keeps_the_next_holders_lock
+            a_late_release_reports_the_loss_and_keeps_the_next_holders_lock
             a_lock_frees_itself_when_its_lease_runs_out
             a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends
             an_abandoned_acquisition_leaves_no_lock

@@ -51,7 +51,7 @@ pub async fn an_operation_on_a_frozen_store_ends(mut stores: TestStores) {
     );
 }
 
-/// The node connects to a store that was restarted. A store that claims to [keep](crate::node::Capabilities::kept) its
+/// The node connects to a store that was restarted. A store that claims to [keep](crate::node::Capabilities::durable) its
 /// locks still has them. Passes if the store cannot be restarted.
 pub async fn a_restarted_store_grants_locks_and_has_those_that_it_keeps(mut stores: TestStores) {
     let locks = stores.manager().await;
@@ -61,10 +61,10 @@ pub async fn a_restarted_store_grants_locks_and_has_those_that_it_keeps(mut stor
         return;
     }
     stores.fault(StoreFault::Restart).await;
-    let is_kept = nodes_of(&locks).iter().all(|node| node.capabilities().kept);
+    let is_durable = nodes_of(&locks).iter().all(|node| node.capabilities().durable);
     contract!(
-        !is_kept || stores.remaining(KEY).await.iter().all(Option::is_some),
-        "::Capabilities::kept",
+        !is_durable || stores.remaining(KEY).await.iter().all(Option::is_some),
+        "::Capabilities::durable",
         "the store keeps its locks until their leases end, also when it is restarted",
         "a restarted store has forgotten a lock"
     );

@@ -198,7 +198,7 @@ mistakes! {
         Action::Extend { .. } => ReplyFuture::ready(Vote::Granted),
         _ => store.call(op),
     };
-    a_release_ignores_the_token: a_late_release_returns_expired_and_keeps_the_next_holders_lock, "is voted NotHeld",
+    a_release_ignores_the_token: a_late_release_reports_the_loss_and_keeps_the_next_holders_lock, "is voted NotHeld",
     |store, op| {
         if !is_release(&op) { return store.call(op) }
         store.remove(op.spec.name());
@@ -339,7 +339,7 @@ async fn each_node_has_an_id_of_its_own() {
 
 #[tokio::test]
 async fn a_store_forgets_despite_the_claim_to_keep() {
-    let claim = |capabilities: &mut Capabilities| capabilities.kept = true;
+    let claim = |capabilities: &mut Capabilities| capabilities.durable = true;
     let node = Mistaken { claim, ..Mistaken::new(MemoryNode::call) };
-    fails(a_restarted_store_grants_locks_and_has_those_that_it_keeps, node, "::kept").await;
+    fails(a_restarted_store_grants_locks_and_has_those_that_it_keeps, node, "::durable").await;
 }

@@ -118,7 +118,7 @@ impl Contender {
         }
         // The holder knows that others may share the lock from now on.
         belief.change(Sharing::Readers);
-        let lost = matches!(guard.downgrade().await, Err(HoldError::Lost { .. }));
+        let lost = matches!(guard.downgrade().await, Err(HoldError::Lost(_)));
         (!lost).then_some(guard)
     }
 

@@ -1,4 +1,4 @@
-//! The manager of a request: in the state, or installed by `LocksLayer`, and the scope of a request.
+//! The manager of a request: in the state, or installed by `ScopeLayer`, and the scope of a request.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use axum::routing::{get as on_get, post as on_post};
 use axum::{Extension, Router};
 use http::{Method, Request};
 use redlock_axum::{
-    FencedLock, LockError, LockManager, LockRejection, LocksLayer, LocksService, redis_lock, scope,
+    FencedLock, LockError, LockManager, LockRejection, ScopeLayer, ScopeService, redis_lock, scope,
 };
 use redlock_logs::Logs;
 use tower::{Layer, ServiceExt, service_fn};
@@ -116,7 +116,7 @@ async fn a_request_behind_the_layer_never_waits_for_itself() {
 
     let (locks, node) = memory().await;
     let app =
-        Router::new().route("/", on_post(state)).layer(LocksLayer::new(&locks)).with_state(locks);
+        Router::new().route("/", on_post(state)).layer(ScopeLayer::new(&locks)).with_state(locks);
     let logs = Logs::collect();
     let status = tokio::time::timeout(HOUR / 360, post(&app, "/")).await;
     assert_eq!(status.expect("the request waits for itself"), 500);
@@ -136,7 +136,7 @@ async fn two_requests_behind_the_layer_are_two_holders() {
     let (locks, _) = memory().await;
     let app = Router::new()
         .route("/", on_post(twice))
-        .layer(LocksLayer::new(&locks))
+        .layer(ScopeLayer::new(&locks))
         .with_state(locks.clone());
     assert_eq!(post(&app, "/").await, 200);
     let _guard = scope(hold(&locks, "a")).await;
@@ -153,13 +153,13 @@ async fn only_the_layer_installs_a_manager() {
     let app = Router::new().route("/", on_post(locked));
     let extension = app.clone().layer(Extension(locks.clone()));
     assert_eq!(post(&extension, "/").await, 500);
-    assert_eq!(post(&app.layer(LocksLayer::new(&locks)), "/").await, 200);
+    assert_eq!(post(&app.layer(ScopeLayer::new(&locks)), "/").await, 200);
 }
 
 #[tokio::test]
 async fn the_service_forwards_requests_of_any_kind() {
     let (locks, _) = memory().await;
     let inner = service_fn(async |request: Request<u32>| Ok::<_, String>(request.into_body() + 1));
-    let service: LocksService<_> = LocksLayer::new(&locks).layer(inner);
+    let service: ScopeService<_> = ScopeLayer::new(&locks).layer(inner);
     assert_eq!(service.clone().oneshot(Request::new(41)).await, Ok(42));
 }

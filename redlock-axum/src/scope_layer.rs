@@ -22,7 +22,7 @@ use tower_service::Service;
 /// ```
 /// use axum::extract::{FromRef, State};
 /// use axum::{Router, routing::post};
-/// use redlock_axum::{LockManager, LockRejection, LocksLayer};
+/// use redlock_axum::{LockManager, LockRejection, ScopeLayer};
 ///
 /// #[derive(Clone)]
 /// struct App {
@@ -45,49 +45,49 @@ use tower_service::Service;
 /// let app = App { locks: LockManager::in_memory() };
 /// let router: Router = Router::new()
 ///     .route("/settle", post(settle))
-///     .layer(LocksLayer::new(&app.locks))
+///     .layer(ScopeLayer::new(&app.locks))
 ///     .with_state(app);
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct LocksLayer {
+pub struct ScopeLayer {
     installed: Installed,
 }
 
-/// The manager in the extensions of a request. The type is private, so that only [`LocksLayer`] installs a manager.
+/// The manager in the extensions of a request. The type is private, so that only [`ScopeLayer`] installs a manager.
 #[derive(Debug, Clone)]
 pub(crate) struct Installed(LockManager);
 
 impl Installed {
-    /// Returns the manager that a [`LocksLayer`] has installed.
+    /// Returns the manager that a [`ScopeLayer`] has installed.
     pub(crate) fn manager(extensions: &Extensions) -> Option<&LockManager> {
         extensions.get().map(|Self(manager)| manager)
     }
 }
 
-impl LocksLayer {
+impl ScopeLayer {
     /// Creates a layer that installs this manager.
     pub fn new(locks: &LockManager) -> Self {
         Self { installed: Installed(locks.clone()) }
     }
 }
 
-impl<S> Layer<S> for LocksLayer {
-    type Service = LocksService<S>;
+impl<S> Layer<S> for ScopeLayer {
+    type Service = ScopeService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LocksService { inner, installed: self.installed.clone() }
+        ScopeService { inner, installed: self.installed.clone() }
     }
 }
 
-/// Installs the manager in each request, and runs the request in a scope. Created by [`LocksLayer`].
+/// Installs the manager in each request, and runs the request in a scope. Created by [`ScopeLayer`].
 #[derive(Debug, Clone)]
-pub struct LocksService<S> {
+pub struct ScopeService<S> {
     inner: S,
     installed: Installed,
 }
 
-impl<S, B> Service<Request<B>> for LocksService<S>
+impl<S, B> Service<Request<B>> for ScopeService<S>
 where
     S: Service<Request<B>>,
 {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::ballot::{Attempt, Ballot, MinHold};
 use crate::caller_id::CallerId;
 use crate::clock::Moment;
-use crate::error::{HoldError, InvalidOption, Votes};
+use crate::error::{HoldError, InvalidOption, LossCause, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::node::Op;
@@ -24,7 +24,7 @@ pub(super) type Due = (Instant, u64);
 
 /// An acquired lock, from its acquisition to its release or loss.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Holding {
     /// The attempt that holds the lock on the nodes, with its lease. A hand-over passes it on.
     attempt: Arc<Attempt>,
     /// The caller that has acquired the lock.
@@ -35,10 +35,10 @@ pub(crate) struct Held {
     state: Mutex<HoldState>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
-    /// The number of guards that share the lock.
+    /// The number of guards that have joined the lock.
     guards: AtomicUsize,
-    /// The place among the holders of the key in this process. It changes only under the lock of the queues.
-    place: AtomicUsize,
+    /// The index among the holders of the key in this process. It changes only under the lock of the queues.
+    index: AtomicUsize,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
 }
@@ -53,10 +53,10 @@ pub(crate) enum HoldState {
     /// The holder released the lock, and the next holder in this process has it.
     HandedOver,
     /// The lock was lost before the holder released it.
-    Lost,
+    Lost(LossCause),
 }
 
-impl Held {
+impl Holding {
     /// Returns a new holder of an attempt that the nodes have granted. `log_limit` limits how often losses are logged as
     /// warnings.
     pub(crate) fn new(
@@ -71,7 +71,7 @@ impl Held {
             state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
-            place: AtomicUsize::new(0),
+            index: AtomicUsize::new(0),
             due: Mutex::default(),
         })
     }
@@ -82,7 +82,7 @@ impl Held {
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
         let mut state = self.state.lock();
-        if *state == HoldState::Lost || self.attempt.is_abandoned() {
+        if matches!(*state, HoldState::Lost(_)) || self.attempt.is_abandoned() {
             return None;
         }
         *state = HoldState::HandedOver;
@@ -99,7 +99,7 @@ impl Held {
         self.token.get().copied()
     }
 
-    /// Adds a guard that shares the lock. Returns false if the last guard is already gone.
+    /// Adds a guard that joins the lock. Returns false if the last guard is already gone.
     pub(crate) fn add_guard(&self) -> bool {
         // A downgrade counts the guards under this lock, and a new guard looks at the mode afterwards.
         let _state = self.state.lock();
@@ -115,8 +115,8 @@ impl Held {
     pub(crate) fn begin_downgrade(&self) -> Result<Op, HoldError> {
         let state = self.state.lock();
         if *state != HoldState::Held {
-            let key = self.attempt.key().clone();
-            return Err(HoldError::Lost { key, votes: Votes::default() });
+            drop(state);
+            return Err(self.loss(Votes::default()).into());
         }
         if !self.attempt.is_downgraded() && self.guards.load(Ordering::Acquire) > 1 {
             let message = "a lock on which another guard of the same scope relies cannot be shared";
@@ -203,7 +203,7 @@ impl Held {
         expire: Duration,
     ) -> Result<Moment, HoldError> {
         /// A node may grant the lease at any time until the ballot has ended or is dropped.
-        struct RecordExpiry<'a>(&'a Held, Duration);
+        struct RecordExpiry<'a>(&'a Holding, Duration);
 
         impl Drop for RecordExpiry<'_> {
             fn drop(&mut self) {
@@ -248,7 +248,7 @@ impl Held {
         let now = self.now();
         if self.remaining_at(now).is_zero() {
             before_loss();
-            self.lose("release", RAN_OUT);
+            self.lose("release", LossCause::LeaseEnded, RAN_OUT);
         } else {
             self.end(HoldState::Released);
         }
@@ -257,8 +257,8 @@ impl Held {
 
     /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent). `found` is the event
     /// by which the loss was found.
-    pub(crate) fn lose(&self, found: &'static str, reason: &'static str) {
-        if self.end(HoldState::Lost) {
+    pub(crate) fn lose(&self, found: &'static str, cause: LossCause, reason: &'static str) {
+        if self.end(HoldState::Lost(cause)) {
             if self.lease_remaining().is_zero() {
                 self.attempt.abandon();
             }
@@ -285,10 +285,21 @@ impl Held {
         log_limited!(self.log_limit, "lost", "", warn, lock = %key, found, reason, votes, "a lock was lost");
     }
 
+    /// Returns the loss of a lock that is not valid any more, with the votes that have led to it.
+    pub(crate) fn loss(&self, votes: Votes) -> LostError {
+        let cause = match self.state() {
+            // Only its lease is over.
+            HoldState::Held => LossCause::LeaseEnded,
+            HoldState::Released | HoldState::HandedOver => LossCause::Released,
+            HoldState::Lost(cause) => cause,
+        };
+        LostError::new(self.attempt.key().clone(), cause, votes)
+    }
+
     /// Ends the holding of a lock that was handed over, but could not be taken.
     pub(crate) fn discard(&self) {
         self.attempt.abandon();
-        self.end(HoldState::Lost);
+        self.end(HoldState::Lost(LossCause::LeaseEnded));
     }
 
     /// Ends the holding. Returns whether this call ended it.
@@ -299,19 +310,19 @@ impl Held {
         }
         *present = state;
         drop(present);
-        if state == HoldState::Lost {
+        if matches!(state, HoldState::Lost(_)) {
             self.attempt.changed.notify_waiters();
         }
         true
     }
 
-    /// Returns the place among the holders of the key in this process.
-    pub(crate) fn place(&self) -> usize {
-        self.place.load(Ordering::Relaxed)
+    /// Returns the index among the holders of the key in this process.
+    pub(crate) fn index(&self) -> usize {
+        self.index.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_place(&self, place: usize) {
-        self.place.store(place, Ordering::Relaxed);
+    pub(crate) fn set_index(&self, index: usize) {
+        self.index.store(index, Ordering::Relaxed);
     }
 
     /// Returns the position in the keeper's schedule.
@@ -334,7 +345,7 @@ impl Held {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.state() {
-                HoldState::Lost => return,
+                HoldState::Lost(_) => return,
                 HoldState::Released | HoldState::HandedOver => std::future::pending().await,
                 HoldState::Held => {}
             }

@@ -1,4 +1,4 @@
-//! The place of one waiter in a fair queue.
+//! The wait of one caller in a fair queue.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::fair_queues::FairQueues;
 use super::tickets::{FairPosition, FairWaiter, OwnTicket, Tickets};
 use crate::lock::LockSpec;
 
-/// The place of one waiter in a fair queue. A dropped place leaves the queue.
+/// The wait of one caller in a fair queue, where it has a ticket. Dropping it leaves the queue.
 #[derive(Debug)]
-pub(crate) struct FairPlace {
+pub(crate) struct FairWait {
     fair: Arc<FairQueues>,
     spec: LockSpec,
     pub(crate) tickets: Arc<Tickets>,
@@ -24,7 +24,7 @@ pub(crate) struct FairPlace {
     changed: watch::Receiver<()>,
 }
 
-impl FairPlace {
+impl FairWait {
     /// Takes a ticket for the fair queue of a lock, which [`enter`](Self::enter) sends.
     pub(crate) fn new(fair: &Arc<FairQueues>, spec: &LockSpec) -> Self {
         let number = fair.next_ticket.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl FairPlace {
     }
 }
 
-impl Drop for FairPlace {
+impl Drop for FairWait {
     fn drop(&mut self) {
         let Tickets { state, attendant, wake, .. } = &*self.tickets;
         let mut state = state.lock();
