@@ -6,6 +6,7 @@
 //! | page | answers |
 //! |---|---|
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
+//! | [`choose_a_store`] | Redis, PostgreSQL or ZooKeeper: what does each give, and what does it cost? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`modes`] | How do many readers share a lock with one writer? How do at most n requests run at the same time? How does a handler lock all articles of a cart, or none? How do callers of several processes wait in order of arrival? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
@@ -33,10 +34,13 @@ macro_rules! page {
             "[guarantees.md]: crate::guide::guarantees\n",
             "[interoperability.md]: crate::guide::interoperability\n",
             "[modes.md]: crate::guide::modes\n",
+            "[options.md]: crate::guide::options\n",
+            "[performance.md]: crate::guide::performance\n",
             "[postgres.md]: crate::guide::postgres\n",
             "[production.md]: crate::guide::production\n",
             "[recipes.md]: crate::guide::recipes\n",
             "[servers.md]: crate::guide::servers\n",
+            "[testing.md]: ../testing/index.html\n",
             "[tls.md]: crate::guide::tls\n",
             "[wire.md]: redlock_core#names-on-the-wire\n",
             "[zookeeper.md]: crate::guide::zookeeper\n\n",
@@ -44,6 +48,9 @@ macro_rules! page {
         )
     };
 }
+
+#[doc = page!("choose-a-store.md")]
+pub mod choose_a_store {}
 
 #[doc = page!("compiler-errors.md")]
 pub mod compiler_errors {}
