@@ -30,6 +30,7 @@ use crate::*;
 macro_rules! page {
     ($file:literal) => {
         concat!(
+            "[choose-a-store.md]: crate::guide::choose_a_store\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
             "[interoperability.md]: crate::guide::interoperability\n",
