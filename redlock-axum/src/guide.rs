@@ -15,7 +15,7 @@
 //! | [`postgres`] | How is a PostgreSQL database a node? What does it promise, and what not? |
 //! | [`zookeeper`] | How is a ZooKeeper ensemble the node, beside services with Curator? What does it promise? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
-//! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock, and where does it commit? What is not supported? |
+//! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock, and where does it commit? What is impossible, and what replaces it? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`interoperability`] | Which services in other languages use the same locks? How does Spring's `@RedisLock` look here? |
 //! | [`compiler_errors`] | What does a message of the compiler about a locked handler mean? |
