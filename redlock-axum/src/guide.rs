@@ -6,6 +6,7 @@
 //! | page | answers |
 //! |---|---|
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
+//! | [`choose_a_store`] | Redis, PostgreSQL or ZooKeeper: what does each give, and what does it cost? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`modes`] | How do many readers share a lock with one writer? How do at most n requests run at the same time? How does a handler lock all articles of a cart, or none? How do callers of several processes wait in order of arrival? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
@@ -14,7 +15,7 @@
 //! | [`postgres`] | How is a PostgreSQL database a node? What does it promise, and what not? |
 //! | [`zookeeper`] | How is a ZooKeeper ensemble the node, beside services with Curator? What does it promise? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
-//! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock, and where does it commit? What is not supported? |
+//! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock, and where does it commit? What is impossible, and what replaces it? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`interoperability`] | Which services in other languages use the same locks? How does Spring's `@RedisLock` look here? |
 //! | [`compiler_errors`] | What does a message of the compiler about a locked handler mean? |
@@ -29,14 +30,18 @@ use crate::*;
 macro_rules! page {
     ($file:literal) => {
         concat!(
+            "[choose-a-store.md]: crate::guide::choose_a_store\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
             "[interoperability.md]: crate::guide::interoperability\n",
             "[modes.md]: crate::guide::modes\n",
+            "[options.md]: crate::guide::options\n",
+            "[performance.md]: crate::guide::performance\n",
             "[postgres.md]: crate::guide::postgres\n",
             "[production.md]: crate::guide::production\n",
             "[recipes.md]: crate::guide::recipes\n",
             "[servers.md]: crate::guide::servers\n",
+            "[testing.md]: ../testing/index.html\n",
             "[tls.md]: crate::guide::tls\n",
             "[wire.md]: redlock_core#names-on-the-wire\n",
             "[zookeeper.md]: crate::guide::zookeeper\n\n",
@@ -44,6 +49,9 @@ macro_rules! page {
         )
     };
 }
+
+#[doc = page!("choose-a-store.md")]
+pub mod choose_a_store {}
 
 #[doc = page!("compiler-errors.md")]
 pub mod compiler_errors {}

@@ -1,6 +1,6 @@
 //! Tables in documents and manifests that are complete:
 //!
-//! * the table of options has a row for each option that exists, and for no other;
+//! * the tables of options have a row for each option that exists, and for no other;
 //! * the table of features of a crate has a row for each stable feature, with its default;
 //! * docs.rs documents every stable feature of a published crate. A manifest lists them by name, because
 //!   `all-features = true` would include the unstable ones.
@@ -22,7 +22,7 @@ const CRATES: [(&str, Option<&str>); 3] = [
 /// The first cells of the table of features.
 const FEATURES: &str = "| feature | default |";
 
-/// The table with all options.
+/// The page whose tables have all options.
 const ALL: &str = "redlock-axum/docs/options.md";
 
 /// The table of the options of a lock, with a line `name: type,` for each option.
