@@ -2,6 +2,8 @@
 
 use redlock_core::{ConnectError, NodeError};
 use redlock_tests::{Logs, PgBouncer, PostgresServer, Proxy, builder, eventually, skip};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::NoTls;
 
 use crate::{
@@ -345,4 +347,56 @@ async fn behind_a_pooler_in_session_mode_the_restart_guard_keeps_others_out_afte
     })
     .await;
     assert!(guard.is_valid());
+}
+
+/// Forwards the messages of one connection, and begins a transaction in front of the first statement. Pgpool-II 4.3.5 does so with
+/// `backend_clustering_mode = raw`, and never ends it.
+async fn begin_a_transaction(mut client: TcpStream, port: u16) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
+    let length = client.read_u32().await?;
+    let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
+    client.read_exact(&mut startup).await?;
+    server.write_u32(length).await?;
+    server.write_all(&startup).await?;
+    until_ready(&mut server, &mut client).await?;
+    server.write_all(b"Q\0\0\0\x0abegin\0").await?;
+    until_ready(&mut server, &mut tokio::io::sink()).await?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+/// Copies the messages of a server until it is ready for a query.
+async fn until_ready(
+    server: &mut TcpStream,
+    to: &mut (impl AsyncWrite + Unpin),
+) -> std::io::Result<()> {
+    loop {
+        let (tag, length) = (server.read_u8().await?, server.read_u32().await?);
+        let mut body = vec![0; usize::try_from(length).unwrap() - 4];
+        server.read_exact(&mut body).await?;
+        to.write_u8(tag).await?;
+        to.write_u32(length).await?;
+        to.write_all(&body).await?;
+        if tag == b'Z' {
+            return Ok(());
+        }
+    }
+}
+
+/// The end of such a connection undoes its grants, so that a second caller gets the lock of a valid guard.
+#[tokio::test]
+async fn a_connection_inside_of_a_transaction_is_refused() {
+    let Some(server) = start().await else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (between, port) = (listener.local_addr().unwrap().port(), server.port());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(begin_a_transaction(client, port));
+        }
+    });
+    for parameter in ["", "&pooler=transaction"] {
+        let url = format!("{}{parameter}", server.url_at("127.0.0.1", between));
+        let error = impatient(&url).connect().await.expect_err("no grant is committed");
+        let words = "a transaction of the connection does not end";
+        assert!(error.to_string().contains(words), "{parameter}: {error}");
+    }
 }

@@ -29,7 +29,7 @@ async fn read_to_end(mut stream: TcpStream) -> String {
     read
 }
 
-/// A handler in which two requests meet. One that is alone inside waits.
+/// A handler in which two requests meet. The first one waits inside for the second one.
 #[derive(Clone)]
 struct Meeting {
     both: Arc<Barrier>,
