@@ -144,7 +144,8 @@ async fn no_unasked_push_among_two_thousand_replies_grants_a_lock_that_is_held()
     let real = RedisServer::start().await;
     let server = PlayedServer::before(&real).await;
     let connect = async |url: String| {
-        let builder = redlock_tests::builder([url]).node_timeout(LONGEST_NODE_TIMEOUT);
+        let builder = redlock_tests::builder([url]).expire(LONG);
+        let builder = builder.node_timeout(LONGEST_NODE_TIMEOUT);
         builder.connect().await.unwrap()
     };
     let other = connect(real.url()).await;
