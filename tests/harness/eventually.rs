@@ -1,4 +1,4 @@
-//! Polling a condition until a deadline, instead of sleeping.
+//! Polling a condition until a deadline, or as long as it makes progress, instead of sleeping.
 
 use std::time::{Duration, Instant};
 
@@ -40,5 +40,22 @@ pub async fn eventually<T>(
         assert!(Instant::now() < deadline, "condition not met within {within:?}: {what}");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a count has reached `goal`, for as long as it grows: a busy machine may need minutes for all of it.
+///
+/// # Panics
+///
+/// If the count has not grown for the time `idle`. The message contains `what`.
+pub async fn reaches(what: &str, goal: usize, idle: Duration, count: impl Fn() -> usize) {
+    let mut reached = 0;
+    while reached < goal {
+        let former = reached;
+        let grows = async || {
+            let now = count();
+            (now > former || now >= goal).then_some(now)
+        };
+        reached = eventually(&format!("{what}: {reached} of {goal}"), idle, grows).await;
     }
 }

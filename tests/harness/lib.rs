@@ -28,7 +28,7 @@
 //!   keys, subscriptions, connections and tasks that a test left behind.
 //! * [`find_secret`] finds passwords and tokens in a text. The harness searches every log line of the tests
 //!   and of the services, and a secret ends the test run.
-//! * [`eventually`] polls a condition until a deadline, [`held_briefly`] acquires a lock with a short lease, and [`best_of_five`] measures up to five times.
+//! * [`eventually`] polls a condition until a deadline, [`reaches`] as long as a count grows, [`held_briefly`] acquires a lock with a short lease, and [`best_of_five`] measures up to five times.
 //! * [`seeds`] returns the seeds of a test that explores orders of events, and [`skip`] reports a test that cannot run.
 //!
 //! Dropping the value that started a process ends the process. All processes also end when the test process
@@ -75,7 +75,7 @@ mod zookeeper;
 pub use append_only_file::AppendOnlyFile;
 pub use cluster::RedisCluster;
 pub use drop_after::{Moment, drop_after};
-pub use eventually::eventually;
+pub use eventually::{eventually, reaches};
 pub use example::example;
 pub use held_briefly::held_briefly;
 pub use history::{

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use crate::scratch::scratch_in_memory;
 use crate::{Direction, Monitor, Probe, Proxy, RedisServer, Servers, Traffic, eventually};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 async fn answers(server: &RedisServer) -> bool {
     let ping = async {

@@ -11,10 +11,13 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::routing::{get, post};
-use redlock_axum::{BodyMode, LockLayer, LockManager, LockPolicy, ScopeLayer, redis_lock};
+use redlock_axum::{
+    BodyMode, LockGuard, LockLayer, LockManager, LockPolicy, ScopeLayer, redis_lock,
+};
 use redlock_tests::{RedisServer, builder, connect, eventually};
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder, Response};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::{LONG, SOON};
@@ -93,23 +96,38 @@ async fn waiting(locks: &LockManager) -> (SocketAddr, Arc<AtomicUsize>) {
 /// The number of streams that hyper 1.12 allows on a connection.
 const STREAMS: usize = 200;
 
+/// Requests that share one connection of HTTP/2, and wait for a lock that the test holds.
+struct OneConnection {
+    held: LockGuard,
+    /// A request to `/free` over the same connection.
+    free: RequestBuilder,
+    waiters: Vec<JoinHandle<reqwest::Result<Response>>>,
+}
+
+impl OneConnection {
+    async fn begin(locks: &LockManager, address: SocketAddr, count: usize) -> Self {
+        let held = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
+        let client = over_http2();
+        // The connection is open, and the settings of the server are known.
+        let free = client.get(format!("http://{address}/free"));
+        free.try_clone().unwrap().send().await.unwrap();
+        let wait = client.get(format!("http://{address}/wait"));
+        let waiters = (0..count).map(|_| tokio::spawn(wait.try_clone().unwrap().send())).collect();
+        Self { held, free, waiters }
+    }
+}
+
 /// A browser, or a gateway that sends the requests of many clients over one connection, gets no answer to any request.
 #[tokio::test]
 async fn waiters_that_take_all_streams_of_an_http2_connection_starve_it() {
     let server = RedisServer::start().await;
     let locks = connect([server.url()]).await;
     let (address, requests) = waiting(&locks).await;
-    let held = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
-    let client = over_http2();
-    // The connection is open, and the settings of the server are known.
-    let free = client.get(format!("http://{address}/free"));
-    free.try_clone().unwrap().send().await.unwrap();
-    let wait = client.get(format!("http://{address}/wait"));
-    let waiters: Vec<_> =
-        (0..STREAMS).map(|_| tokio::spawn(wait.try_clone().unwrap().send())).collect();
+    let OneConnection { held, free, waiters } =
+        OneConnection::begin(&locks, address, STREAMS).await;
     let all = async || (requests.load(Ordering::SeqCst) == STREAMS + 1).then_some(());
     eventually("all streams wait", SOON, all).await;
-    let mut starved = tokio::spawn(free.try_clone().unwrap().send());
+    let mut starved = tokio::spawn(free.send());
     timeout(Duration::from_millis(300), &mut starved).await.unwrap_err();
     assert_eq!(requests.load(Ordering::SeqCst), STREAMS + 1);
     // Another connection is not affected.
@@ -128,13 +146,8 @@ async fn fewer_waiters_than_streams_leave_a_connection_usable() {
     let server = RedisServer::start().await;
     let locks = builder([server.url()]).max_waiters(STREAMS / 2).connect().await.unwrap();
     let (address, _requests) = waiting(&locks).await;
-    let held = locks.lock("a").expire(LONG).try_acquire().await.unwrap();
-    let client = over_http2();
-    let free = client.get(format!("http://{address}/free"));
-    free.try_clone().unwrap().send().await.unwrap();
-    let wait = client.get(format!("http://{address}/wait"));
-    let waiters: Vec<_> =
-        (0..2 * STREAMS).map(|_| tokio::spawn(wait.try_clone().unwrap().send())).collect();
+    let OneConnection { held, free, waiters } =
+        OneConnection::begin(&locks, address, 2 * STREAMS).await;
     let refused = async || {
         let answered = waiters.iter().filter(|waiter| waiter.is_finished()).count();
         (answered == 2 * STREAMS - STREAMS / 2).then_some(())

@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_secs(300);
 /// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(150);
 /// Deadline for actions that take no time on an idle machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "order:42";
 
 on_each_kind_of_nodes! {

@@ -7,7 +7,7 @@ use redlock_tests::{Nodes, RedisServer, Servers, builder, connect, eventually};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "order:42";
 /// The fencing counter for the slot of `KEY`.
 const COUNTER: &str = "redlock:fencing:{633}";

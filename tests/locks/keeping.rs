@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_secs(2);
 /// A lease that ends almost at once.
 const BRIEF: Duration = Duration::from_millis(150);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "order:42";
 
 on_each_kind_of_nodes! {

@@ -22,7 +22,7 @@ async fn contend_for_sets(servers: usize, turns: usize) {
     let turns = if Nodes::all_kinds() { turns * 5 } else { turns };
     let callers = Contention { processes: 4, tasks: 4, turns, keys: KEYS, size: 5 };
     let holds = callers.run(&servers).await;
-    eventually("no key is left", Duration::from_secs(10), async || {
+    eventually("no key is left", Duration::from_secs(60), async || {
         servers.keys().await.is_empty().then_some(())
     })
     .await;

@@ -8,7 +8,7 @@ use redlock_tests::{Nodes, eventually, held_briefly, on_each_kind_of_nodes};
 
 const LONG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(150);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 on_each_kind_of_nodes! {
     [

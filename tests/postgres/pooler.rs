@@ -1,11 +1,14 @@
 //! pgbouncer in transaction mode and in session mode.
 
-use redlock_core::ConnectError;
+use redlock_core::{ConnectError, NodeError};
 use redlock_tests::{Logs, PgBouncer, PostgresServer, Proxy, builder, eventually, skip};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::NoTls;
 
 use crate::{
-    KEY, LONG, SOON, connect, impatient, is_contended, is_held, no_lock_is_left, serves, start,
+    KEY, LONG, SOON, acquire, connect, failure, impatient, is_contended, is_held, no_lock_is_left,
+    serves, start,
 };
 
 const TRANSACTIONS: &str = "pool_mode = transaction";
@@ -257,5 +260,143 @@ async fn a_holder_and_a_waiter_outlast_the_end_of_the_pooler() {
             waiter.await.unwrap().unwrap().release().await.unwrap();
         }
         no_lock_is_left(&server).await;
+    }
+}
+
+/// A pooler that outlasts the failover from its server to a replica. The URL leads to it.
+struct Failover {
+    primary: PostgresServer,
+    replica: PostgresServer,
+    proxy: Proxy,
+    url: String,
+    _pooler: PgBouncer,
+}
+
+impl Failover {
+    /// Starts both servers, and a pooler in front of the primary one. Skips the test if a program is missing.
+    async fn prepare(settings: &str, synchronous: bool) -> Option<Self> {
+        let primary = start().await?;
+        let replica = primary.start_replica(synchronous).await;
+        let proxy = Proxy::to_port(primary.port()).await;
+        let settings = format!(
+            "{settings}\nserver_login_retry = 1\n[databases]\nmoving = host=127.0.0.1 port={} dbname=postgres",
+            proxy.port()
+        );
+        let pooler = PgBouncer::start_with(&primary, &settings).await;
+        let pooler = pooler.inspect_err(|why| skip(why)).ok()?;
+        let mode =
+            if settings.contains(TRANSACTIONS) { pooler.url() } else { pooler.session_url() };
+        let url = mode.replace("/postgres?", "/moving?");
+        Some(Self { primary, replica, proxy, url, _pooler: pooler })
+    }
+
+    /// Kills the primary server, and lets the pooler lead to the replica.
+    async fn happen(&mut self) {
+        self.primary.kill();
+        self.replica.promote().await;
+        self.proxy.lead_to_port(self.replica.port());
+    }
+}
+
+#[tokio::test]
+async fn behind_a_pooler_a_synchronous_replica_that_takes_over_has_every_lock() {
+    for settings in [TRANSACTIONS, SESSIONS] {
+        let Some(mut failover) = Failover::prepare(settings, true).await else { return };
+        let (holder, other) = (connect(&failover.url).await, connect(&failover.url).await);
+        let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        failover.happen().await;
+        is_contended(&other, KEY).await;
+        is_held(&guard).await;
+        guard.release().await.unwrap();
+        serves(&other, KEY).await;
+        no_lock_is_left(&failover.replica).await;
+    }
+}
+
+/// A case that the guide does not promise to prevent: in transaction mode, nothing tells the node of the failover.
+#[tokio::test]
+async fn behind_a_pooler_in_transaction_mode_a_renewal_after_a_failover_ends_the_lock_of_the_first_holder()
+ {
+    let Some(mut failover) = Failover::prepare(TRANSACTIONS, false).await else { return };
+    let (holder, other) = (connect(&failover.url).await, connect(&failover.url).await);
+    failover.replica.cut_off().await;
+    let first = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    failover.happen().await;
+    let second = acquire(&other, KEY).await;
+    assert!(first.is_valid() && second.is_valid());
+    eventually("a renewal is denied", SOON, async || {
+        let denied = first.extend(LONG).await.is_err();
+        (denied && !first.is_valid()).then_some(())
+    })
+    .await;
+    is_held(&second).await;
+    second.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn behind_a_pooler_in_session_mode_the_restart_guard_keeps_others_out_after_a_failover() {
+    let Some(mut failover) = Failover::prepare(SESSIONS, false).await else { return };
+    let guarded = async || impatient(&failover.url).restart_guard(LONG).connect().await.unwrap();
+    let (holder, other) = (guarded().await, guarded().await);
+    failover.replica.cut_off().await;
+    let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    failover.happen().await;
+    eventually("the vote of the replica does not count", SOON, async || {
+        let error = other.lock(KEY).expire(LONG).try_acquire().await.expect_err("a held lock");
+        matches!(failure(&error), NodeError::Promoted { .. }).then_some(())
+    })
+    .await;
+    assert!(guard.is_valid());
+}
+
+/// Forwards the messages of one connection, and begins a transaction in front of the first statement. Pgpool-II 4.3.5 does so with
+/// `backend_clustering_mode = raw`, and never ends it.
+async fn begin_a_transaction(mut client: TcpStream, port: u16) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
+    let length = client.read_u32().await?;
+    let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
+    client.read_exact(&mut startup).await?;
+    server.write_u32(length).await?;
+    server.write_all(&startup).await?;
+    until_ready(&mut server, &mut client).await?;
+    server.write_all(b"Q\0\0\0\x0abegin\0").await?;
+    until_ready(&mut server, &mut tokio::io::sink()).await?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+/// Copies the messages of a server until it is ready for a query.
+async fn until_ready(
+    server: &mut TcpStream,
+    to: &mut (impl AsyncWrite + Unpin),
+) -> std::io::Result<()> {
+    loop {
+        let (tag, length) = (server.read_u8().await?, server.read_u32().await?);
+        let mut body = vec![0; usize::try_from(length).unwrap() - 4];
+        server.read_exact(&mut body).await?;
+        to.write_u8(tag).await?;
+        to.write_u32(length).await?;
+        to.write_all(&body).await?;
+        if tag == b'Z' {
+            return Ok(());
+        }
+    }
+}
+
+/// The end of such a connection undoes its grants, so that a second caller gets the lock of a valid guard.
+#[tokio::test]
+async fn a_connection_inside_of_a_transaction_is_refused() {
+    let Some(server) = start().await else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (between, port) = (listener.local_addr().unwrap().port(), server.port());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(begin_a_transaction(client, port));
+        }
+    });
+    for parameter in ["", "&pooler=transaction"] {
+        let url = format!("{}{parameter}", server.url_at("127.0.0.1", between));
+        let error = impatient(&url).connect().await.expect_err("no grant is committed");
+        let words = "a transaction of the connection does not end";
+        assert!(error.to_string().contains(words), "{parameter}: {error}");
     }
 }

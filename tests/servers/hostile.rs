@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use redlock_core::{LockError, LockManager, LockManagerBuilder, NodeError, Vote};
-use redlock_tests::{Play, PlayedServer, RedisServer, eventually};
+use redlock_tests::{Play, PlayedServer, RedisServer, eventually, reaches};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -15,6 +15,9 @@ use super::{LONG, SOON};
 
 /// Long enough for a busy machine, short enough for a test to wait for it.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The longest one that a manager accepts.
+const LONGEST_NODE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns a builder whose manager notices a silent server soon.
 fn builder(url: String) -> LockManagerBuilder {
@@ -134,17 +137,22 @@ fn unasked_pushes() -> Vec<String> {
 }
 
 /// A push that counts as a reply shifts all later replies. Half of these callers would then have a lock that another
-/// process holds.
+/// process holds. No time limit ends the test while it makes progress.
 #[tokio::test]
 async fn no_unasked_push_among_two_thousand_replies_grants_a_lock_that_is_held() {
     const CALLERS: usize = 2000;
     let real = RedisServer::start().await;
     let server = PlayedServer::before(&real).await;
-    let other = redlock_tests::connect([real.url()]).await;
+    let connect = async |url: String| {
+        let builder = redlock_tests::builder([url]).expire(LONG);
+        let builder = builder.node_timeout(LONGEST_NODE_TIMEOUT);
+        builder.connect().await.unwrap()
+    };
+    let other = connect(real.url()).await;
     let held = (0..CALLERS / 2).map(|number| other.lock(format!("held-{number}")).expire(LONG));
     let held = join_all(held.map(redlock_core::LockRequest::try_acquire)).await;
     assert!(held.iter().all(Result::is_ok));
-    let locks = redlock_tests::builder([server.url()]).node_timeout(SOON).connect().await.unwrap();
+    let locks = connect(server.url()).await;
     let pushes = unasked_pushes();
     let (asked, rest) = (Arc::new(AtomicUsize::new(0)), CALLERS / (pushes.len() + 1));
     let (count, all) = (Arc::clone(&asked), pushes.clone());
@@ -157,17 +165,20 @@ async fn no_unasked_push_among_two_thousand_replies_grants_a_lock_that_is_held()
         push.map_or(Play::Pass, |push| Play::Precede(push.clone()))
     });
     server.hold_replies(true);
+    let answered = Arc::new(AtomicUsize::new(0));
     let attempts = (0..CALLERS).map(|number| {
         let kind = if number % 2 == 0 { "free" } else { "held" };
-        locks.lock(format!("{kind}-{}", number / 2)).expire(LONG).try_acquire()
+        let attempt = locks.lock(format!("{kind}-{}", number / 2)).expire(LONG).try_acquire();
+        attempt.inspect(|_| _ = answered.fetch_add(1, Ordering::SeqCst))
     });
-    let attempts = tokio::spawn(join_all(attempts));
-    eventually("all commands are in flight", SOON, async || {
-        (asked.load(Ordering::SeqCst) == CALLERS).then_some(())
-    })
-    .await;
-    server.hold_replies(false);
-    let attempts = tokio::time::timeout(SOON, attempts).await.unwrap().unwrap();
+    let progress = async {
+        let count = || asked.load(Ordering::SeqCst);
+        reaches("all commands are in flight", CALLERS, SOON, count).await;
+        server.hold_replies(false);
+        let count = || answered.load(Ordering::SeqCst);
+        reaches("all attempts end", CALLERS, SOON, count).await;
+    };
+    let (attempts, ()) = tokio::join!(join_all(attempts), progress);
     for (number, attempt) in attempts.iter().enumerate() {
         let is_right = match attempt {
             Ok(_) => number % 2 == 0,

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request};
@@ -97,6 +98,24 @@ async fn a_request_that_waits_for_the_second_of_two_locks_takes_no_place() {
     let waiting = start(&service, "/1?article-1");
     eventually("the request has its outer lock", || node.time_to_live("/1").is_some()).await;
     assert_eq!(served(start(&service, "/2?article-2")).await, 200);
+    assert!(!waiting.is_finished());
+    guard.release().await.unwrap();
+    assert_eq!(served(waiting).await, 200);
+}
+
+/// axum asks a nested service for a place in each request. The request has its outer lock when it waits for the inner one.
+#[tokio::test]
+async fn a_request_that_waits_for_the_lock_of_a_nested_service_takes_no_place() {
+    let (locks, node) = memory().await;
+    let stage = Stage::new();
+    stage.leave(2);
+    let by_query = LockPolicy::from_fn(|parts| LockKey::new(parts.uri.query().unwrap()));
+    let inner = layer(&locks, by_query.wait_forever()).layer(one_place(&stage));
+    let app = Router::new().nest_service("/pay", inner).layer(layer(&locks, by_path()));
+    let guard = held_by_another(&node, "article-1").await;
+    let waiting = start(&app, "/pay/1?article-1");
+    eventually("the request has its outer lock", || node.time_to_live("/pay/1").is_some()).await;
+    assert_eq!(served(start(&app, "/pay/2?article-2")).await, 200);
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
     assert_eq!(served(waiting).await, 200);

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Router, serve};
+use http::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Barrier, Notify};
 use tokio::time::timeout;
 use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, ServiceExt};
 
-use crate::support::{layer, memory};
+use crate::support::{layer, memory, request};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -27,21 +29,74 @@ async fn read_to_end(mut stream: TcpStream) -> String {
     read
 }
 
-/// A barrier of two lets each request pass only if both are inside.
+/// A handler in which two requests meet. The first one waits inside for the second one.
+#[derive(Clone)]
+struct Meeting {
+    both: Arc<Barrier>,
+    have_met: Arc<Notify>,
+}
+
+impl Meeting {
+    fn new() -> Self {
+        Self { both: Arc::new(Barrier::new(2)), have_met: Arc::default() }
+    }
+
+    fn handler<S: Clone + Send + Sync + 'static>(&self) -> MethodRouter<S> {
+        let Self { both, have_met } = self.clone();
+        post(async move || {
+            both.wait().await;
+            have_met.notify_one();
+        })
+    }
+
+    /// Returns whether the requests meet. They certainly do if this is expected, and otherwise they do not for a while.
+    async fn takes_place(&self, expected: bool) -> bool {
+        let limit = if expected { SOON } else { Duration::from_millis(300) };
+        timeout(limit, self.have_met.notified()).await.is_ok()
+    }
+}
+
+/// A limit of one excludes other requests only as one service for all of them.
 #[tokio::test]
-async fn a_concurrency_limit_of_one_excludes_nobody() {
-    const REQUEST: &str = "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let streams = [send(&listener, REQUEST).await, send(&listener, REQUEST).await];
-    let both = Arc::new(Barrier::new(2));
-    let handler = async move || {
-        both.wait().await;
-    };
-    let app = Router::new().route("/", post(handler)).layer(ConcurrencyLimitLayer::new(1));
-    tokio::spawn(serve(listener, app).into_future());
-    for stream in streams {
-        let answer = read_to_end(stream).await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+async fn a_concurrency_limit_of_one_excludes_nobody_in_a_router_without_a_state() {
+    let limit = || ConcurrencyLimitLayer::new(1);
+    let route = |meeting: &Meeting| Router::new().route("/a", meeting.handler()).layer(limit());
+    let [plain, with_state, router, service] = [(); 4].map(|()| Meeting::new());
+    let stateful = Router::new().route("/a", with_state.handler()).layer(limit()).with_state(7);
+    let nested_router = Router::new().nest_service("/n", route(&router));
+    let limited = limit().layer(service.handler::<()>());
+    let nested_service = Router::new().nest_service("/n", limited);
+    for (kind, meeting, path, app, meet) in [
+        ("a router without a state", &plain, "/a", route(&plain), true),
+        ("a router with a state", &with_state, "/a", stateful, false),
+        ("nest_service of a router", &router, "/n/a", nested_router, true),
+        ("nest_service of another service", &service, "/n/a", nested_service, false),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let request = format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let _streams = [send(&listener, &request).await, send(&listener, &request).await];
+        tokio::spawn(serve(listener, app).into_future());
+        assert_eq!(meeting.takes_place(meet).await, meet, "{kind}");
+    }
+}
+
+/// `axum::serve` makes the services of a router for each connection, and a router that is nested as a service makes its own for
+/// each request.
+#[tokio::test]
+async fn a_concurrency_limit_of_one_excludes_requests_of_one_connection_but_not_in_a_nested_router()
+{
+    for (path, meet) in [("/a", false), ("/n/a", true)] {
+        let meeting = Meeting::new();
+        let limit = ConcurrencyLimitLayer::new(1);
+        let route = Router::new().route("/a", meeting.handler()).layer(limit);
+        let app = if meet { Router::new().nest_service("/n", route) } else { route };
+        let of_connection: Router = app.with_state(());
+        let requests = [(); 2]
+            .map(|()| tokio::spawn(of_connection.clone().oneshot(request(Method::POST, path))));
+        assert_eq!(meeting.takes_place(meet).await, meet, "{path}");
+        for request in requests {
+            request.abort();
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! **Only the owner releases.** A release compares the token and deletes, in one step. The release of an expired holder
 //! never removes the lock of the next holder, and reports the loss.
 //!
-//! Tests that fail without it, among others: `a_late_release_returns_expired_and_keeps_the_next_holders_lock`,
+//! Tests that fail without it, among others: `a_late_release_reports_the_loss_and_keeps_the_next_holders_lock`,
 //! `a_release_never_removes_the_lock_of_the_next_holder`.
 //!
 //! **A fresh token for every attempt.** A token is never used for a second attempt: a late grant of the first would

@@ -1,5 +1,6 @@
 //! The drain of a manager: its holders finish, and nobody else gets a lock, in paused time.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,6 +161,26 @@ async fn a_lock_that_has_outlived_its_scope_serves_no_later_scope_of_its_task() 
     }
     drop(locks.lock("b").try_acquire().await.expect("outside of a scope, the task counts"));
     drop(moved);
+}
+
+/// The drain serves other waiting requests of this scope, but a leader does not wait for its term any more.
+#[tokio::test(start_paused = true)]
+async fn a_standby_whose_scope_holds_another_lock_ends_at_the_drain() {
+    let (locks, other_copy, _) = two_processes(1);
+    let leader = tokio::spawn(other_copy.lead("reports").run(async |_| pending::<()>().await));
+    sleep(SECOND).await;
+    let here = locks.clone();
+    let standby = tokio::spawn(scope(async move {
+        let held = here.lock("held").expire(60 * SECOND).acquire().await.unwrap();
+        let ended = here.lead("reports").run(async |_| ()).await;
+        assert!(held.is_valid());
+        ended
+    }));
+    sleep(SECOND).await;
+    drop(locks.drain());
+    let ended = timeout(SECOND, standby).await.expect("the drain ends the wait").unwrap();
+    assert!(is_draining(&ended), "{ended:?}");
+    assert!(!leader.is_finished());
 }
 
 /// A released lock would otherwise go to waiters that hold another lock, before those of other processes. Without the drain, it

@@ -9,7 +9,7 @@ use redlock_core::{LockError, LockManager, ReleaseError};
 use redlock_tests::{Logs, Nodes, Servers, builder, connect, eventually};
 
 const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 /// The silence after which a frozen server has no vote. Tests wait for so long.
 const SILENCE: Duration = Duration::from_secs(1);
 const KEY: &str = "order:42";

@@ -38,7 +38,7 @@ const RENEWED: Duration = Duration::from_millis(1500);
 /// How long the mark of a waiting writer lasts, unless the writer withdraws it.
 const MARK: Duration = Duration::from_secs(1);
 /// Deadline for actions that take no time on an idle machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 /// More than a server needs to notice that a lock has ended. A server may have set the lock as late as its acquisition
 /// returned, so the last end is a lease and this margin after that.
 const MARGIN: Duration = Duration::from_millis(50);

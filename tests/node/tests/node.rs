@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// A lease longer than any test.
 const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "order:42";
 
 fn start(count: usize) -> Vec<ActorNode> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{join5, try_join_all};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::config::{Config, Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
@@ -14,7 +14,7 @@ use super::pooler;
 use super::schema::{Backend, Findings};
 use super::session::{ServerConnection, Session, driven};
 use super::socket::{self, NamedAddress};
-use super::sql::{END, FINDINGS, Statement};
+use super::sql::{BEGAN, END, FINDINGS, Statement};
 use super::url::{PostgresUrl, address};
 use crate::error::NodeError;
 use crate::node::NodeSettings;
@@ -122,14 +122,31 @@ async fn set_up(
     let prepare = try_join_all(statements.iter().map(async |statement| {
         client.prepare_typed(&statement.sql(&schema), statement.types()).await
     }));
-    let (rows, prepared) = join(find, prepare).await;
+    // Where no statement was prepared: releases a lock that nobody has, because a name is not empty. Rights are checked later.
+    let write = async {
+        if url.has_pooler {
+            let nobody: [(&(dyn ToSql + Sync), Type); 2] = [(&"", Type::TEXT), (&"", Type::TEXT)];
+            let _ = client.query_typed(&Statement::Release.sql(&schema), &nobody).await;
+        }
+    };
+    // In one round trip, in this order.
+    let (rows, prepared, (), first, second) =
+        join5(find, prepare, write, began(&client), began(&client)).await;
     let rows = rows.map_err(failed)?;
     let findings = Findings::read(rows.first().ok_or(NodeError::UnexpectedReply)?, &schema)?;
     let prepared = prepared.map_err(failed)?;
+    if first.map_err(failed)? == second.map_err(failed)? {
+        return Err(error::open_transaction());
+    }
     if let Some((former, until)) = former.filter(|_| !url.has_pooler) {
         end(&client, former, until).await?;
     }
     Ok((Session { client, prepared, schema }, findings))
+}
+
+/// Returns when the transaction of a statement has begun, in microseconds. Two transactions have two times.
+async fn began(client: &Client) -> Result<i64, tokio_postgres::Error> {
+    client.query_typed(BEGAN, &[]).await?.first().map_or(Ok(0), |row| row.try_get(0))
 }
 
 /// Ends a process of the server, and waits until it is gone: the call only sends a signal. On another server there is no such

@@ -25,6 +25,15 @@ pub(super) fn no_session() -> NodeError {
     )
 }
 
+/// Returns the error of a connection that is inside of a transaction, so that the server commits no grant.
+pub(super) fn open_transaction() -> NodeError {
+    NodeError::Server(
+        "a transaction of the connection does not end, so that no lock would be committed: a pooler between this service and the \
+         server has begun it; Pgpool-II needs backend_clustering_mode = 'streaming_replication'"
+            .into(),
+    )
+}
+
 /// Returns the message of the server, or the words of the client. The details of a server may contain the values of a row, and
 /// with them a token (secrets stay in).
 pub(super) fn message(error: &Error) -> String {

@@ -40,7 +40,7 @@ const PATIENT: Duration = Duration::from_millis(200);
 const TASKS: u64 = 12;
 /// The number of tasks that wait patiently.
 const PATIENT_TASKS: u64 = 2;
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -15,6 +15,9 @@ pub(super) fn create_table(schema: &str) -> String {
     over_table(include_str!("table.sql"), schema)
 }
 
+/// Returns when the transaction of this statement has begun.
+pub(super) const BEGAN: &str = "select (extract(epoch from now()) * 1000000)::bigint";
+
 /// Reads the properties of a server that a node checks before its first use. The parameter is the schema.
 pub(super) const FINDINGS: &str = include_str!("findings.sql");
 /// Ends a process of the server.

@@ -193,6 +193,19 @@ async fn a_restart_that_a_connection_has_not_noticed_is_no_other_server() {
     assert_eq!(warnings(&logs, "unnoticed"), (0, 0));
 }
 
+/// The other address has shown the former `run_id`, and the connection shows the new one. This does not prove two servers.
+#[tokio::test(start_paused = true)]
+async fn a_restart_between_the_answers_of_two_connections_is_no_other_server() {
+    let logs = Logs::collect();
+    let (name, _server) = start("between", &[(1, "one"), (2, "one")]).await;
+    sleep(10 * SECOND).await;
+    name.servers[&address(1)].change(|fields| fields.run_id = "two");
+    name.lead_to(&[1, 2]);
+    sleep(200 * SECOND).await;
+    assert!(!name.servers[&address(2)].answered().is_empty(), "the servers were not compared");
+    assert_eq!(warnings(&logs, "between"), (0, 0));
+}
+
 /// Each process asks the name servers.
 #[tokio::test(start_paused = true)]
 async fn a_name_is_looked_up_at_most_once_a_minute_while_a_connection_lasts() {
