@@ -18,15 +18,6 @@ pub(crate) trait KeptLink {
 
     /// Returns whether the server owes a reply, and for how long.
     fn silence(&self, limit: Duration) -> Silence;
-
-    /// Returns an error if the server has been silent for `limit`. Other operations than releases would pile up, and would be
-    /// useless by the time at which the server executes them.
-    fn check_silence(&self, limit: Duration) -> Result<(), NodeError> {
-        match self.silence(limit) {
-            Silence::Silent(time) => Err(NodeError::NoReply(time)),
-            Silence::CheckAgainAfter(_) => Ok(()),
-        }
-    }
 }
 
 /// The part of a store that makes the connections of a [`Kept`].
@@ -71,8 +62,8 @@ pub(crate) struct Kept<L> {
     status: StatusSender,
     /// The callers that wait for a connection.
     callers: WaitingCallers,
-    /// Cancelled when no further connection is to be made.
-    stopped: CancellationToken,
+    /// Cancel it when no further connection is to be made. The keeper ends the present one.
+    pub(crate) stopped: CancellationToken,
 }
 
 impl<L: KeptLink> Kept<L> {
@@ -111,18 +102,13 @@ impl<L: KeptLink> Kept<L> {
         self.status.subscribe()
     }
 
-    /// Waits for the end of the next attempt to connect, which is made soon, or until [`stopped`](Self::stopped). Returns whether
+    /// Waits for the end of the next attempt to connect, which is made soon, or until it is [stopped](Self::stopped). Returns whether
     /// there is a connection.
     pub(crate) async fn reconnect(&self) -> bool {
         let current = self.current.load_full();
         let is_connected = || self.link().is_ok();
         let wait = self.callers.wait(Result::as_ref(&*current).err(), self.status(), is_connected);
         self.stopped.run_until_cancelled(wait).await.unwrap_or_default()
-    }
-
-    /// Returns the token to cancel when no further connection is to be made. The keeper ends the present one.
-    pub(crate) fn stopped(&self) -> &CancellationToken {
-        &self.stopped
     }
 
     /// Sets the connection, or the reason why there is none. `changed` is [that](Keeper::changed) of the keeper.
@@ -141,7 +127,7 @@ impl<L: KeptLink> Kept<L> {
         changed(status, is_lost);
     }
 
-    /// Keeps the server connected until [`stopped`](Self::stopped).
+    /// Keeps the server connected until it is [stopped](Self::stopped).
     pub(crate) async fn keep(&self, keeper: &mut impl Keeper<Link = L>) {
         let mut pauses = Pauses::new();
         while let Some(connected) = self.stopped.run_until_cancelled(keeper.connect()).await {

@@ -301,6 +301,6 @@ pub(crate) async fn another_connection_replaces_one_that_broke<P: PlayedLink>() 
         let reason = end_of::<P>(&link).await;
         assert_eq!(kept.link().err(), Some(NodeError::NotConnected(reason)));
     }
-    kept.stopped().cancel();
+    kept.stopped.cancel();
     timeout(P::LIMIT, task).await.expect("the end").unwrap();
 }

@@ -294,8 +294,11 @@ impl SharedState {
             self.gate.check_grants()?;
         }
         let link = self.slot(op.spec.name()).link()?;
-        if !matches!(op.action, Action::Release { .. }) {
-            link.check_silence(self.settings.node_timeout)?;
+        // Other operations would be useless by the time at which the server executes them.
+        if !matches!(op.action, Action::Release { .. })
+            && let Silence::Silent(time) = link.silence(self.settings.node_timeout)
+        {
+            return Err(NodeError::NoReply(time));
         }
         Ok(link)
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use super::connect::{Established, SessionConnector};
 use super::evidence::Evidence;
@@ -26,7 +25,8 @@ pub(super) struct ZookeeperSession {
     name: Arc<str>,
     acl: Acl,
     settings: NodeSettings,
-    kept: Kept<SessionLink>,
+    /// Stopped when the node is dropped: the session is closed, and the tasks of the node end.
+    pub(super) kept: Kept<SessionLink>,
     evidence: Mutex<Evidence>,
     /// The status of the node.
     status: StatusSender,
@@ -129,11 +129,6 @@ impl ZookeeperSession {
         }
     }
 
-    /// Returns the token that is cancelled when the node is dropped: the session is closed, and the tasks of the node end.
-    pub(super) fn closing(&self) -> &CancellationToken {
-        self.kept.stopped()
-    }
-
     /// Keeps the session connected until it is to be closed.
     async fn keep(self: Arc<Self>, url: ZookeeperUrl) {
         let mut keeper = SessionKeeper {
@@ -199,7 +194,7 @@ impl Keeper for SessionKeeper<'_> {
         (requests, stream): (LinkRequests, ServerStream),
     ) -> Arc<str> {
         let ZookeeperSession { settings, evidence, .. } = self.session;
-        let (connector, closing) = (&mut self.connector, self.session.closing());
+        let (connector, closing) = (&mut self.connector, &self.session.kept.stopped);
         let driver = SessionDriver::new(&connector.url, settings, evidence, closing);
         let reason = driver.run(requests, stream, &mut connector.last_zxid).await;
         connector.last_connected = settings.clock.now();

@@ -43,10 +43,10 @@ use super::link::Event;
 use super::link::open::Endpoint;
 use super::script::Script;
 use crate::error::NodeError;
-use crate::node::{NodeStatus, StatusReceiver};
+use crate::node::{NodeStatus, Silence, StatusReceiver};
 use crate::store::kit::connect_time::ConnectTime;
 use crate::store::kit::gate::Gate;
-use crate::store::kit::kept::{Keeper, Kept, KeptLink};
+use crate::store::kit::kept::{Keeper, Kept};
 use crate::store::kit::outage_log::OutageLog;
 use crate::store::kit::wall_clock::Reading;
 use crate::{log_limited, telemetry};
@@ -133,7 +133,7 @@ impl Server {
     /// Ends the connection, and makes no other one, because another server was promoted. Other tasks may still have this
     /// server.
     pub(crate) fn stop(&self) {
-        self.kept.stopped().cancel();
+        self.kept.stopped.cancel();
         self.end_if_stopped();
     }
 }
@@ -176,11 +176,14 @@ impl Inner {
     /// Returns the connection, or an error if the server is silent.
     pub(crate) fn responsive_connection(&self) -> Result<Arc<Connection>, NodeError> {
         let connection = self.connection()?;
-        connection.check_silence(self.settings.node.node_timeout)?;
-        Ok(connection)
+        match connection.link.silence(self.settings.node.node_timeout) {
+            Silence::Silent(time) => Err(NodeError::NoReply(time)),
+            Silence::CheckAgainAfter(_) => Ok(connection),
+        }
     }
 
-    /// Returns the connection for an operation. A silent server receives only releases.
+    /// Returns the connection for an operation. A silent server receives only releases: other commands
+    /// would pile up, and would be useless by the time the server executes them.
     pub(crate) fn connection_for(&self, is_release: bool) -> Result<Arc<Connection>, NodeError> {
         // Mostly it is set, and many threads read it.
         if !self.is_used.load(Ordering::Relaxed) {
@@ -197,21 +200,10 @@ impl Inner {
 
     /// Ends the connection if the server was stopped: grants of a former master do not count.
     fn end_if_stopped(&self) {
-        if self.kept.stopped().is_cancelled()
+        if self.kept.stopped.is_cancelled()
             && let Ok(connection) = self.connection()
         {
             connection.link.end("another server was promoted");
-        }
-    }
-
-    /// Logs and publishes a new status.
-    fn publish(&self, status: &NodeStatus, is_lost: bool) {
-        self.outages.lock().record(self.name(), status);
-        if let Role::Member(_) = self.role {
-            telemetry::node_up(self.name(), status.is_up());
-        }
-        if let Some(observer) = self.observer.upgrade() {
-            observer.status_changed(is_lost);
         }
     }
 
@@ -284,7 +276,13 @@ impl Keeper for Arc<Inner> {
     }
 
     fn changed(&mut self, status: NodeStatus, is_lost: bool) {
-        self.publish(&status, is_lost);
+        self.outages.lock().record(self.name(), &status);
+        if let Role::Member(_) = self.role {
+            telemetry::node_up(self.name(), status.is_up());
+        }
+        if let Some(observer) = self.observer.upgrade() {
+            observer.status_changed(is_lost);
+        }
     }
 
     fn explain(&self, error: NodeError) -> NodeError {
@@ -353,15 +351,13 @@ impl Observer for Nobody {
 }
 
 #[cfg(test)]
-impl Inner {
+impl Server {
     /// Sets the connection, or the reason why there is none.
     pub(crate) fn set(&self, current: Result<Arc<Connection>, NodeError>) {
-        self.kept.set(current, |status, is_lost| self.publish(&status, is_lost));
+        let mut keeper = Arc::clone(&self.inner);
+        self.kept.set(current, |status, is_lost| keeper.changed(status, is_lost));
     }
-}
 
-#[cfg(test)]
-impl Server {
     /// Returns a server that is not started.
     fn for_tests(role: Role, settings: ServerSettings) -> Arc<Self> {
         let endpoint = Endpoint::parse("redis://localhost");
