@@ -50,6 +50,7 @@ impl PlayedLink for PlayedServer {
     const SENDS_DROPPED: bool = true;
     const FINDS_UNREAD: bool = false;
     const NONSENSE: &'static [u8] = &[0; 5];
+    const CUT: &'static str = "bytes remaining on stream";
 
     async fn connect(capacity: usize) -> (Self, Arc<ServerLink>, BoxFuture<'static, ()>) {
         let (server, connected) = Self::connect_through(capacity, false).await;

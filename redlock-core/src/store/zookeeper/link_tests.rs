@@ -90,6 +90,7 @@ impl PlayedLink for PlayedServer<DuplexStream> {
     const SENDS_DROPPED: bool = true;
     const FINDS_UNREAD: bool = false;
     const NONSENSE: &'static [u8] = b"\0\0\0\x05short";
+    const CUT: &'static str = "bytes remaining on stream";
 
     async fn connect(capacity: usize) -> (Self, Arc<SessionLink>, BoxFuture<'static, ()>) {
         let (server, link, driven) = connect_through(capacity, link_contract::NODE_TIMEOUT);

@@ -95,6 +95,7 @@ mod tests {
         const SENDS_DROPPED: bool = false;
         const FINDS_UNREAD: bool = true;
         const NONSENSE: &'static [u8] = b"no RESP\r\n";
+        const CUT: &'static str = "closed";
 
         async fn connect(capacity: usize) -> (Self, Arc<Connection>, BoxFuture<'static, ()>) {
             let (connection, server) = played_connection_through(capacity, |_| {});
