@@ -3,6 +3,7 @@
 //! * [`gate`]: decides whether the votes of the server count.
 //! * [`wall_clock`]: detects steps of the server's wall clock.
 //! * [`clock_step`]: closes the gate after such a step, and reports the step.
+//! * [`kept`]: one connection, which is made anew when it has broken.
 //! * [`connect_time`]: the error of an attempt to connect that takes too long.
 //! * [`names`]: notices that the name of the server leads to another address.
 //! * [`pauses`]: the pauses between the attempts to connect.
@@ -17,6 +18,9 @@ pub(crate) mod connect_time;
 pub(crate) mod gate;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod keepalive;
+pub(crate) mod kept;
+#[cfg(test)]
+pub(crate) mod link_contract;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) mod link_state;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::NodeError;
+use crate::node::NodeStatus;
 
 /// The shortest time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -29,8 +30,17 @@ pub(crate) struct OutageLog {
 }
 
 impl OutageLog {
+    /// Records the status of a server after an attempt to connect, or after the end of a connection.
+    pub(crate) fn record(&mut self, server: &str, status: &NodeStatus) {
+        match status {
+            NodeStatus::Up => self.up(server),
+            NodeStatus::Down(reason) => self.down(server, reason),
+            NodeStatus::Connecting => {}
+        }
+    }
+
     /// Records that the connection broke, or that an attempt to connect has failed.
-    pub(crate) fn down(&mut self, server: &str, reason: &NodeError) {
+    fn down(&mut self, server: &str, reason: &NodeError) {
         if !std::mem::replace(&mut self.is_down, true) {
             self.outages += 1;
         }
@@ -45,7 +55,7 @@ impl OutageLog {
     }
 
     /// Records that the server is connected.
-    pub(crate) fn up(&mut self, server: &str) {
+    fn up(&mut self, server: &str) {
         self.is_down = false;
         if self.logged_as_down.take().is_some() {
             tracing::info!(node = %server, "a node is back");

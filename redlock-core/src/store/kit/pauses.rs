@@ -54,7 +54,6 @@ impl Pauses {
     }
 
     /// Records that the server has refused the login. The first pause is as long as the later ones.
-    #[cfg(feature = "redis")]
     pub(crate) fn record_refusal(&mut self) {
         self.next = AFTER_REFUSAL;
     }

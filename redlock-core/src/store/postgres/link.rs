@@ -24,6 +24,7 @@ use super::unsettled::Unsettled;
 use crate::clock::Clock;
 use crate::error::{NodeError, legible};
 use crate::node::Silence;
+use crate::store::kit::kept::KeptLink;
 use crate::store::kit::link_state::LinkState;
 use crate::store::kit::wall_clock::{READING_INTERVAL, Reading};
 
@@ -84,21 +85,21 @@ impl ServerLink {
             answer.await.unwrap_or_else(|_| Err(NodeError::ConnectionBroke(state.reason())))
         }
     }
+}
 
-    /// Returns whether the server owes a reply, and for how long.
-    pub(super) fn silence(&self, limit: Duration) -> Silence {
-        self.state.silence(limit)
+impl KeptLink for ServerLink {
+    fn ended(&self) -> Option<Arc<str>> {
+        self.state.ended()
     }
 
-    /// Returns the reason of the end, if the connection has ended.
-    pub(super) fn ended(&self) -> Option<Arc<str>> {
-        self.state.ended()
+    fn silence(&self, limit: Duration) -> Silence {
+        self.state.silence(limit)
     }
 }
 
 /// Drives a connection.
 pub(super) struct LinkDriver {
-    connected: Connected,
+    pub(super) connected: Connected,
     requests: mpsc::UnboundedReceiver<Request>,
     state: Arc<LinkState>,
     node_timeout: Duration,

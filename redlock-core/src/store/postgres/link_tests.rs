@@ -1,18 +1,20 @@
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::poll;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::time::{advance, sleep, timeout};
+use tokio::io::DuplexStream;
+use tokio::time::{sleep, timeout};
 
 use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
-use super::played_server::PlayedServer;
+use super::played_server::{PlayedServer, Request};
 use super::session::{Answer, SqlValue, Work};
 use super::sql::Statement;
 use crate::clock::fake::RuntimeClock;
 use crate::error::NodeError;
-use crate::node::Silence;
+use crate::store::kit::kept::KeptLink;
+use crate::store::kit::link_contract::{self, PlayedLink, link_contract};
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(800);
 /// The time after which a server counts as silent, for this node timeout.
@@ -41,6 +43,54 @@ fn acquire() -> Work {
     Work::Statement(Statement::Acquire, values)
 }
 
+impl PlayedLink for PlayedServer {
+    type Link = ServerLink;
+    type Request = Request;
+    const LIMIT: Duration = LIMIT;
+    const SENDS_DROPPED: bool = true;
+    const FINDS_UNREAD: bool = false;
+    const NONSENSE: &'static [u8] = &[0; 5];
+    const CUT: &'static str = "bytes remaining on stream";
+
+    async fn connect(capacity: usize) -> (Self, Arc<ServerLink>, BoxFuture<'static, ()>) {
+        let (server, connected) = Self::connect_through(capacity, false).await;
+        let clock = Arc::new(RuntimeClock::new());
+        let (link, driver) = LinkDriver::new(connected, link_contract::NODE_TIMEOUT, clock);
+        (server, Arc::new(link), driver.run(|_| {}, || true).map(drop).boxed())
+    }
+
+    fn send(link: &ServerLink, number: usize) -> BoxFuture<'_, Result<usize, NodeError>> {
+        let values = vec![SqlValue::Text(number.to_string().into()), SqlValue::Text("".into())];
+        let work = Work::Statement(Statement::Holder, values);
+        let answer = link.send(work, RequestContext::default());
+        let number = |answer: Answer| answer.number.unwrap().try_into().unwrap();
+        answer.map(move |answer| answer.map(number)).boxed()
+    }
+
+    async fn take(&mut self) -> (usize, Request) {
+        let request = self.operation().await;
+        (std::str::from_utf8(&request.parameter).unwrap().parse().unwrap(), request)
+    }
+
+    async fn answer(&mut self, number: usize, request: &Request) {
+        let row = (Some(i64::try_from(number).unwrap()), None);
+        Self::answer(self, request, Some(row)).await;
+    }
+
+    async fn answer_pings(&mut self) {
+        loop {
+            let request = self.request().await;
+            Self::answer(self, &request, GRANTED).await;
+        }
+    }
+
+    fn socket(&mut self) -> &mut DuplexStream {
+        &mut self.socket
+    }
+}
+
+link_contract!(PlayedServer);
+
 fn release() -> Work {
     let values = vec![SqlValue::Text("name".into()), SqlValue::Text("token".into())];
     Work::Statement(Statement::Release, values)
@@ -48,26 +98,6 @@ fn release() -> Work {
 
 fn released() -> RequestContext {
     RequestContext { released: Some("released".into()), ..RequestContext::default() }
-}
-
-#[tokio::test(start_paused = true)]
-async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
-    let (mut server, link) = driven(false).await;
-    let acquired = link.send(acquire(), RequestContext::default());
-    drop(link.send(release(), released()));
-    let mut requests = Vec::new();
-    for statement in [Statement::Acquire, Statement::Release] {
-        let request = server.operation().await;
-        assert!(request.is(statement), "{request:?}");
-        requests.push(request);
-    }
-    for request in requests {
-        server.answer(&request, GRANTED).await;
-    }
-    assert_eq!(
-        acquired.await,
-        Ok(Answer { rows: 1, number: Some(7), session: Some(1), ..Answer::default() })
-    );
 }
 
 /// The pooler may execute two statements in two sessions, and the second one first.
@@ -100,49 +130,6 @@ async fn behind_a_pooler_pings_go_between_the_requests_of_a_queue() {
         server.answer(&request, GRANTED).await;
     }
     assert!((3..=4).contains(&pings), "{pings} in {:?}", 2 * LIMIT);
-}
-
-/// The process was stopped, or another task kept the thread busy, while the reply arrived.
-#[tokio::test(start_paused = true)]
-async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
-    let (mut server, link, driver) = connect(false).await;
-    let mut run = pin!(driver.run(|_| {}, || true));
-    let mut answer = pin!(link.send(acquire(), RequestContext::default()));
-    assert!(poll!(&mut run).is_pending() && poll!(&mut answer).is_pending());
-    let request = server.operation().await;
-    server.answer(&request, GRANTED).await;
-    advance(10 * LIMIT).await;
-    assert!(poll!(&mut run).is_pending());
-    assert!(answer.await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
-    let (mut server, link) = driven(false).await;
-    let answers: Vec<_> = (0..5).map(|_| link.send(acquire(), RequestContext::default())).collect();
-    let mut requests = Vec::new();
-    for _ in &answers {
-        requests.push(server.operation().await);
-    }
-    let unanswered = requests.pop();
-    for request in requests {
-        sleep(LIMIT * 9 / 10).await;
-        server.answer(&request, GRANTED).await;
-    }
-    sleep(NODE_TIMEOUT / 2).await;
-    assert!(matches!(link.silence(NODE_TIMEOUT), Silence::CheckAgainAfter(_)));
-    sleep(NODE_TIMEOUT / 2 + NODE_TIMEOUT / 4).await;
-    assert!(matches!(link.silence(NODE_TIMEOUT), Silence::Silent(_)));
-    assert!(link.ended().is_none(), "the limit is longer");
-    let mut ends = Vec::new();
-    for answer in answers {
-        ends.push(answer.await);
-    }
-    assert!(ends[..4].iter().all(Result::is_ok), "{ends:?}");
-    let broke = NodeError::ConnectionBroke("no reply within 1s".into());
-    assert_eq!(ends[4], Err(broke), "{unanswered:?}");
-    let later = link.send(acquire(), RequestContext::default()).await;
-    assert_eq!(later, Err(NodeError::NotConnected("no reply within 1s".into())));
 }
 
 /// A server gives up the wait for its standby with a warning, and then reports success.

@@ -4,7 +4,6 @@
 //! * [`sql`]: the statements.
 //! * [`schema`]: the table, and the checks before its first use.
 //! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
-//! * [`slot`]: keeps one connection.
 //! * [`connect`]: makes a connection.
 //! * [`pooler`]: recognises a pooler in transaction mode.
 //! * [`socket`]: the socket of a connection, with TLS or without.
@@ -29,7 +28,6 @@ mod session;
 mod shared;
 #[cfg(test)]
 mod shared_tests;
-mod slot;
 mod socket;
 mod sql;
 #[cfg(feature = "tls")]

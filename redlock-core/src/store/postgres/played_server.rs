@@ -19,7 +19,7 @@ const INT8: i32 = 20;
 
 /// The server's end of a connection.
 pub(super) struct PlayedServer {
-    socket: DuplexStream,
+    pub(super) socket: DuplexStream,
     /// The statements by their names.
     prepared: HashMap<String, String>,
     /// The number of the session that executes the statements.
@@ -32,6 +32,8 @@ pub(super) struct Request {
     pub(super) sql: String,
     kind: Kind,
     types: Vec<u8>,
+    /// The first parameter, which is a text in most statements.
+    pub(super) parameter: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -52,14 +54,22 @@ impl Request {
 impl PlayedServer {
     /// Makes a connection whose statements are prepared, or are not because of a pooler.
     pub(super) async fn connect(has_pooler: bool) -> (Self, Connected) {
-        let (client, socket) = tokio::io::duplex(1 << 20);
+        Self::connect_through(1 << 20, has_pooler).await
+    }
+
+    /// As [`connect`](Self::connect), over a connection that holds this number of bytes in each direction.
+    pub(super) async fn connect_through(capacity: usize, has_pooler: bool) -> (Self, Connected) {
+        let (client, socket) = tokio::io::duplex(capacity);
         let mut server = Self { socket, prepared: HashMap::new(), session: 1 };
-        server.send(&[(b'R', &[0; 4]), (b'Z', b"I")]).await;
         let socket: ServerSocket = Box::new(client);
-        let (client, mut connection) =
-            Config::new().user("app").connect_raw(socket, NoTls).await.unwrap();
-        let length = server.socket.read_i32().await.unwrap();
-        server.body(length).await;
+        let mut config = Config::new();
+        let accept = async {
+            let length = server.socket.read_i32().await.unwrap();
+            server.body(length).await;
+            server.send(&[(b'R', &[0; 4]), (b'Z', b"I")]).await;
+        };
+        let (connected, ()) = join(config.user("app").connect_raw(socket, NoTls), accept).await;
+        let (client, mut connection) = connected.unwrap();
         let statements = if has_pooler { &[][..] } else { &Statement::ALL };
         let prepare = try_join_all(statements.iter().map(async |statement| {
             client.prepare_typed(&statement.sql("public"), statement.types()).await
@@ -71,14 +81,21 @@ impl PlayedServer {
                 server.answer(&request, None).await;
             }
         };
-        let prepared = join(driven(&mut connection, prepare), answer).await.0.unwrap();
+        // The connection reads until the last answer was written.
+        let prepare = async { join(prepare, answer).await.0 };
+        let prepared = driven(&mut connection, prepare).await.unwrap();
         let session = Arc::new(Session { client, prepared, schema: "public".to_owned() });
         (server, Connected { session, connection, findings: findings(), address: None })
     }
 
     /// Waits for the next request.
     pub(super) async fn request(&mut self) -> Request {
-        let mut request = Request { sql: String::new(), kind: Kind::Prepare, types: Vec::new() };
+        let mut request = Request {
+            sql: String::new(),
+            kind: Kind::Prepare,
+            types: Vec::new(),
+            parameter: Vec::new(),
+        };
         loop {
             let tag = self.socket.read_u8().await.expect("a request");
             let length = self.socket.read_i32().await.unwrap();
@@ -95,8 +112,9 @@ impl PlayedServer {
                     self.prepared.insert(name, request.sql.clone());
                 }
                 b'B' => {
-                    text();
+                    let portal = text();
                     let name = text();
+                    request.parameter = first_parameter(&body[portal.len() + name.len() + 2..]);
                     request.sql = self.prepared[&name].clone();
                     request.kind =
                         if name.is_empty() { Kind::ExecuteUnnamed } else { Kind::Execute };
@@ -199,6 +217,13 @@ impl PlayedServer {
         }
         self.socket.write_all(&bytes).await.unwrap();
     }
+}
+
+/// Returns the first parameter after the names in a message that binds parameters.
+fn first_parameter(body: &[u8]) -> Vec<u8> {
+    let formats = usize::from(u16::from_be_bytes([body[0], body[1]]));
+    let Some((length, rest)) = body[4 + 2 * formats..].split_first_chunk() else { return vec![] };
+    rest.get(..u32::from_be_bytes(*length) as usize).unwrap_or_default().to_vec()
 }
 
 fn fields(severity: &str, code: &str) -> Vec<u8> {

@@ -17,7 +17,6 @@ use super::error;
 use super::link::{LinkDriver, LinkEvent, RequestContext, ServerLink};
 use super::schema::{Backend, Findings};
 use super::session::{Answer, SqlValue, Work, driven};
-use super::slot::Slot;
 use super::socket::NamedAddress;
 use super::sql::Statement;
 use super::unsettled::UnsettledTokens;
@@ -28,9 +27,9 @@ use crate::lock::Token;
 use crate::log_limit::LogLimit;
 use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, Silence, StatusSender};
 use crate::store::kit::gate::{Closures, Gate};
+use crate::store::kit::kept::{Keeper, Kept, KeptLink};
 use crate::store::kit::names;
 use crate::store::kit::outage_log::OutageLog;
-use crate::store::kit::pauses::Pauses;
 use crate::store::kit::wall_clock::Reading;
 use crate::{log_limited, telemetry};
 
@@ -53,7 +52,7 @@ pub(super) struct SharedState {
     pub(super) store_id: OnceLock<Arc<str>>,
     /// The connections for operations, and behind them the one for notifications, which does not exist behind a pooler. The
     /// name of a lock decides over which connection its operations are sent.
-    slots: Vec<Slot>,
+    slots: Vec<Kept<ServerLink>>,
     status: StatusSender,
     log_limit: LogLimit,
     outages: Mutex<OutageLog>,
@@ -96,7 +95,7 @@ impl SharedState {
         Self {
             name,
             slots: (0..url.connections + usize::from(!url.has_pooler))
-                .map(|_| Slot::new())
+                .map(|_| Kept::new())
                 .collect(),
             log_limit: LogLimit::new(Arc::clone(&settings.clock)),
             url,
@@ -116,57 +115,7 @@ impl SharedState {
 
     /// Keeps the connection with this index.
     async fn keep(self: Arc<Self>, index: usize) {
-        let (slot, is_listener) = (&self.slots[index], index == self.url.connections);
-        let (mut pauses, mut former) = (Pauses::new(), None);
-        let on_event = |event| match event {
-            LinkEvent::Time(reading) if index == 0 => self.compare_clock(reading),
-            LinkEvent::Time(_) => {}
-            LinkEvent::Notified(channel) => self.channels.notify(&channel),
-            // The task ends with the node.
-            LinkEvent::Released(channel) => drop(self.released.send(channel)),
-        };
-        // The guard compares the clock of the server. Without a ping, nobody would notice that no notification arrives.
-        let has_guard = self.settings.restart_guard.is_some();
-        let is_needed =
-            || (has_guard && index == 0) || (is_listener && !self.channels.are_unused());
-        loop {
-            let error = match self.connect(former).await {
-                Ok(connected) => {
-                    let Findings { server, backend, ref database, .. } = connected.findings;
-                    former = Some(backend);
-                    let moved = self.moved(connected.address.clone(), server, database.clone());
-                    let mut last = self.last.lock().subscribe();
-                    let since = Instant::now();
-                    let NodeSettings { node_timeout, clock, .. } = &self.settings;
-                    let (link, driver) =
-                        LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
-                    let link = Arc::new(link);
-                    slot.set(Ok(Arc::clone(&link)));
-                    self.update_status();
-                    let listen = async {
-                        if is_listener {
-                            self.begin_listening(link).await;
-                        }
-                        pending().await
-                    };
-                    let reason = tokio::select! {
-                        reason = driver.run(on_event, is_needed) => reason,
-                        never = listen => never,
-                        // Another connection leads to the standby.
-                        _ = last.wait_for(|last| is_replaced(server, *last)) => {
-                            "a standby has replaced this server".into()
-                        }
-                        () = moved => "the name of the server leads to another server".into(),
-                    };
-                    pauses.record_connection(since.elapsed());
-                    NodeError::NotConnected(reason)
-                }
-                Err(error) => error,
-            };
-            slot.set(Err(error.clone()));
-            self.update_status();
-            pauses.pause(&error, &slot.callers).await;
-        }
+        self.slots[index].keep(&mut SlotKeeper { shared: &self, index, former: None }).await;
     }
 
     /// Connects to a primary server that no other one has replaced.
@@ -213,7 +162,7 @@ impl SharedState {
         while released.recv_many(&mut channels, ANNOUNCED).await > 0 {
             let channels = std::mem::take(&mut channels);
             // The connection for notifications if it is up, or else one for operations. If it fails, waiters poll.
-            let mut links = self.slots.iter().rev().map(Slot::link);
+            let mut links = self.slots.iter().rev().map(Kept::link);
             let unlinked = |reason: &NodeError| self.warn_not_notified("listener", reason);
             if let Some(link) = links.find_map(|link| link.inspect_err(unlinked).ok()) {
                 let refused = |reason: &NodeError| self.warn_not_notified("notify", reason);
@@ -251,11 +200,7 @@ impl SharedState {
             (NodeStatus::Down(_), _) | (NodeStatus::Connecting, NodeStatus::Up) => one,
             _ => other,
         });
-        match &status {
-            NodeStatus::Up => outages.up(&self.name),
-            NodeStatus::Down(reason) => outages.down(&self.name, reason),
-            NodeStatus::Connecting => {}
-        }
+        outages.record(&self.name, &status);
         self.status.send(status);
     }
 
@@ -329,13 +274,13 @@ impl SharedState {
         }
     }
 
-    fn operation_slots(&self) -> &[Slot] {
+    fn operation_slots(&self) -> &[Kept<ServerLink>] {
         &self.slots[..self.url.connections]
     }
 
     /// Returns the place of the connection for the operations of a lock. The operations with one token have one name, so that
     /// they keep their order.
-    pub(super) fn slot(&self, name: &str) -> &Slot {
+    pub(super) fn slot(&self, name: &str) -> &Kept<ServerLink> {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let slots = self.operation_slots();
@@ -424,6 +369,66 @@ impl SharedState {
             again = Some(again.map_or(next, |again| again.min(next)));
         }
         again.map_or(Silence::Silent(waited), Silence::CheckAgainAfter)
+    }
+}
+
+/// Makes the connections of one slot.
+struct SlotKeeper<'a> {
+    shared: &'a SharedState,
+    index: usize,
+    /// The process behind the former connection.
+    former: Option<Backend>,
+}
+
+impl Keeper for SlotKeeper<'_> {
+    type Link = ServerLink;
+    type Driver = LinkDriver;
+
+    async fn connect(&mut self) -> Result<(Arc<ServerLink>, LinkDriver), NodeError> {
+        let connected = self.shared.connect(self.former).await?;
+        self.former = Some(connected.findings.backend);
+        let NodeSettings { node_timeout, clock, .. } = &self.shared.settings;
+        let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
+        Ok((Arc::new(link), driver))
+    }
+
+    async fn serve(&mut self, link: Arc<ServerLink>, driver: LinkDriver) -> Arc<str> {
+        let Self { shared, index, .. } = *self;
+        let is_listener = index == shared.url.connections;
+        let on_event = |event| match event {
+            LinkEvent::Time(reading) if index == 0 => shared.compare_clock(reading),
+            LinkEvent::Time(_) => {}
+            LinkEvent::Notified(channel) => shared.channels.notify(&channel),
+            // The task ends with the node.
+            LinkEvent::Released(channel) => drop(shared.released.send(channel)),
+        };
+        // The guard compares the clock of the server. Without a ping, nobody would notice that no notification arrives.
+        let has_guard = shared.settings.restart_guard.is_some();
+        let is_needed =
+            || (has_guard && index == 0) || (is_listener && !shared.channels.are_unused());
+        let Connected { findings, address, .. } = &driver.connected;
+        let server = findings.server;
+        let moved = shared.moved(address.clone(), server, findings.database.clone());
+        let mut last = shared.last.lock().subscribe();
+        let listen = async {
+            if is_listener {
+                shared.begin_listening(link).await;
+            }
+            pending().await
+        };
+        tokio::select! {
+            reason = driver.run(on_event, is_needed) => reason,
+            never = listen => never,
+            // Another connection leads to the standby.
+            _ = last.wait_for(|last| is_replaced(server, *last)) => {
+                "a standby has replaced this server".into()
+            }
+            () = moved => "the name of the server leads to another server".into(),
+        }
+    }
+
+    fn changed(&mut self, _: NodeStatus, _: bool) {
+        self.shared.update_status();
     }
 }
 

@@ -41,7 +41,7 @@ async fn connect(node: &SharedState) -> PlayedServer {
     let NodeSettings { node_timeout, clock, .. } = &node.settings;
     let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
     tokio::spawn(driver.run(|_| {}, || true));
-    node.slot("order:42").set(Ok(Arc::new(link)));
+    node.slot("order:42").set(Ok(Arc::new(link)), |_, _| {});
     server
 }
 

@@ -23,6 +23,7 @@ use super::url::ZookeeperUrl;
 use crate::clock::Moment;
 use crate::error::NodeError;
 use crate::node::{NodeSettings, Silence};
+use crate::store::kit::kept::KeptLink;
 use crate::store::kit::link_state::LinkState;
 
 /// A connection ends when its server has owed a reply for this time, or for a quarter of the session timeout if that is
@@ -102,15 +103,15 @@ impl SessionLink {
             value.ok_or(RequestError::Unexpected)
         }))
     }
+}
 
-    /// Returns whether the server owes a reply, and for how long.
-    pub(super) fn silence(&self, limit: Duration) -> Silence {
-        self.state.silence(limit)
+impl KeptLink for SessionLink {
+    fn ended(&self) -> Option<Arc<str>> {
+        self.state.ended()
     }
 
-    /// Returns the reason of the end, if the connection has ended.
-    pub(super) fn ended(&self) -> Option<Arc<str>> {
-        self.state.ended()
+    fn silence(&self, limit: Duration) -> Silence {
+        self.state.silence(limit)
     }
 }
 

@@ -2,19 +2,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::poll;
+use futures_util::future::{BoxFuture, ready};
+use futures_util::{FutureExt, poll};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::io::DuplexStream;
-use tokio::task::{JoinHandle, yield_now};
-use tokio::time::{advance, sleep};
+use tokio::task::JoinHandle;
+use tokio::time::advance;
 use tokio_util::sync::CancellationToken;
 
 use super::evidence::Evidence;
 use super::frames::ServerStream;
 use super::jute::JuteWriter;
 use super::link::{LinkRequests, SessionDriver, SessionLink};
-use super::played_server::{CLOSE_SESSION, PlayedServer, SYNC};
+use super::played_server::{CLOSE_SESSION, PlayedRequest, PlayedServer, SYNC};
 use super::requests::{
     Acl, Children, CreateKind, ErrorCode, RequestError, create, delete, get_children, get_data,
     set_data,
@@ -24,15 +25,16 @@ use crate::clock::Clock;
 use crate::clock::fake::RuntimeClock;
 use crate::error::NodeError;
 use crate::node::NodeSettings;
+use crate::store::kit::kept::KeptLink;
+use crate::store::kit::link_contract::{self, PlayedLink, link_contract};
 
 const T: Duration = Duration::from_secs(40);
 const BEAT: Duration = Duration::from_secs(2);
 const NODE_TIMEOUT: Duration = Duration::from_millis(800);
-/// The time after which a server counts as silent.
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// The end of the driver, and the state that it changes.
 struct Driven {
+    node_timeout: Duration,
     requests: LinkRequests,
     stream: ServerStream,
     clock: Arc<RuntimeClock>,
@@ -44,7 +46,7 @@ impl Driven {
     /// Drives the connection until it ends, and returns the reason and the greatest transaction number.
     async fn run(self) -> (Arc<str>, i64) {
         let clock: Arc<dyn Clock> = self.clock;
-        let settings = NodeSettings { clock, ..NodeSettings::for_tests(NODE_TIMEOUT) };
+        let settings = NodeSettings { clock, ..NodeSettings::for_tests(self.node_timeout) };
         let url = ZookeeperUrl::parse("zookeeper://a/chroot?session_timeout=40s").unwrap();
         let driver = SessionDriver::new(&url, &settings, &self.evidence, &self.closing);
         let mut last_zxid = 0;
@@ -54,13 +56,22 @@ impl Driven {
 }
 
 fn connect() -> (PlayedServer<DuplexStream>, SessionLink, Driven) {
-    let (client, socket) = tokio::io::duplex(1 << 20);
+    connect_through(1 << 20, NODE_TIMEOUT)
+}
+
+/// As [`connect`], over a connection that holds this number of bytes in each direction.
+fn connect_through(
+    capacity: usize,
+    node_timeout: Duration,
+) -> (PlayedServer<DuplexStream>, SessionLink, Driven) {
+    let (client, socket) = tokio::io::duplex(capacity);
     let (link, requests) = SessionLink::new(1);
     let clock = Arc::new(RuntimeClock::new());
     let evidence = Arc::new(Mutex::new(Evidence::new(T, clock.now())));
     let closing = CancellationToken::new();
     let stream = ServerStream::new(client);
-    (PlayedServer { socket }, link, Driven { requests, stream, clock, evidence, closing })
+    let driven = Driven { node_timeout, requests, stream, clock, evidence, closing };
+    (PlayedServer { socket }, link, driven)
 }
 
 /// The reason of the end, and the greatest transaction number.
@@ -72,31 +83,54 @@ fn driven() -> (PlayedServer<DuplexStream>, SessionLink, Running) {
     (server, link, tokio::spawn(driven.run()))
 }
 
-fn broke(reason: &str) -> RequestError {
-    RequestError::ConnectionBroke(reason.into())
+impl PlayedLink for PlayedServer<DuplexStream> {
+    type Link = SessionLink;
+    type Request = PlayedRequest;
+    const LIMIT: Duration = Duration::from_secs(2);
+    const SENDS_DROPPED: bool = true;
+    const FINDS_UNREAD: bool = false;
+    const NONSENSE: &'static [u8] = b"\0\0\0\x05short";
+    const CUT: &'static str = "bytes remaining on stream";
+
+    async fn connect(capacity: usize) -> (Self, Arc<SessionLink>, BoxFuture<'static, ()>) {
+        let (server, link, driven) = connect_through(capacity, link_contract::NODE_TIMEOUT);
+        (server, Arc::new(link), driven.run().map(drop).boxed())
+    }
+
+    fn send(link: &SessionLink, number: usize) -> BoxFuture<'_, Result<usize, NodeError>> {
+        let reply = match link.send(get_children(&format!("/{number}"))) {
+            Ok(reply) => reply,
+            Err(error) => return ready(Err(error)).boxed(),
+        };
+        let number = |children: Children| children.names[0].parse().unwrap();
+        reply.map(move |reply| reply.map(number).map_err(NodeError::from)).boxed()
+    }
+
+    async fn take(&mut self) -> (usize, PlayedRequest) {
+        let request = self.operation().await;
+        (request.path()[1..].parse().unwrap(), request)
+    }
+
+    async fn answer(&mut self, number: usize, request: &PlayedRequest) {
+        self.children(request, &[number.to_string()]).await;
+    }
+
+    async fn answer_pings(&mut self) {
+        loop {
+            let beat = self.request().await;
+            self.reply(&beat, 0, 0, b"").await;
+        }
+    }
+
+    fn socket(&mut self) -> &mut DuplexStream {
+        &mut self.socket
+    }
 }
 
-#[tokio::test(start_paused = true)]
-async fn requests_are_sent_in_their_order_without_waiting_for_replies() {
-    let (mut server, link, _task) = driven();
-    let mut replies = Vec::new();
-    for number in 0..200 {
-        replies.push(link.send(delete(&format!("/{number}"))).unwrap());
-    }
-    // A dropped future does not withdraw its request.
-    drop(replies.remove(7));
-    let mut requests = Vec::new();
-    for number in 0..200 {
-        let request = server.operation().await;
-        assert_eq!((request.op, request.path()), (2, &*format!("/{number}")));
-        requests.push(request);
-    }
-    for request in &requests {
-        server.reply(request, 0, 0, b"").await;
-    }
-    for reply in replies {
-        assert_eq!(reply.await, Ok(()));
-    }
+link_contract!(PlayedServer<DuplexStream>);
+
+fn broke(reason: &str) -> RequestError {
+    RequestError::ConnectionBroke(reason.into())
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,66 +246,6 @@ async fn after_a_pause_of_the_process_the_connection_ends_before_anything_is_sen
     assert_eq!(&*reason, "this process or the ensemble has paused");
     assert_eq!(reply.await, Err(broke("this process or the ensemble has paused")));
     assert_eq!(server.frame().await, None);
-}
-
-/// The process was stopped, or another task kept the thread busy, while the reply arrived.
-#[tokio::test(start_paused = true)]
-async fn a_reply_that_a_late_process_has_not_read_yet_is_no_silence() {
-    let (mut server, link, driven) = connect();
-    let mut run = pin!(driven.run());
-    let reply = link.send(delete("/a")).unwrap();
-    assert!(poll!(&mut run).is_pending());
-    let request = server.operation().await;
-    assert!(poll!(&mut run).is_pending());
-    advance(5 * LIMIT).await;
-    // The runtime has not noticed the reply yet.
-    assert!(poll!(&mut run).is_pending());
-    server.reply(&request, 0, 0, b"").await;
-    assert!(poll!(&mut run).is_pending());
-    assert_eq!(reply.await, Ok(()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_slow_server_is_not_silent_and_a_silent_one_loses_its_connection() {
-    let (mut server, link, _task) = driven();
-    let beat = server.request().await;
-    server.reply(&beat, 0, 0, b"").await;
-    let mut replies: Vec<_> = (0..5).map(|_| link.send(delete("/a")).unwrap()).collect();
-    let mut requests = Vec::new();
-    while requests.len() < 5 {
-        requests.push(server.operation().await);
-    }
-    for request in &requests[..4] {
-        // Between two checks of the driver.
-        sleep(LIMIT * 3 / 4 + NODE_TIMEOUT / 16).await;
-        assert!(link.silence(NODE_TIMEOUT).is_silent());
-        server.reply(request, 0, 0, b"").await;
-        yield_now().await;
-        assert!(!link.silence(NODE_TIMEOUT).is_silent());
-    }
-    sleep(NODE_TIMEOUT / 2).await;
-    assert!(!link.silence(NODE_TIMEOUT).is_silent());
-    sleep(NODE_TIMEOUT / 2 + NODE_TIMEOUT / 4).await;
-    assert!(link.silence(NODE_TIMEOUT).is_silent());
-    assert!(link.ended().is_none(), "the limit is longer");
-    let last = replies.pop().unwrap();
-    for reply in replies {
-        assert_eq!(reply.await, Ok(()));
-    }
-    assert_eq!(last.await, Err(broke("no reply within 2s")));
-    let later = link.send(delete("/a")).err();
-    assert_eq!(later, Some(NodeError::NotConnected("no reply within 2s".into())));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_owes_nothing_is_not_silent() {
-    let (mut server, link, _task) = driven();
-    for _ in 0..20 {
-        let beat = server.request().await;
-        server.reply(&beat, 0, 0, b"").await;
-        sleep(BEAT * 9 / 10).await;
-        assert!(!link.silence(NODE_TIMEOUT).is_silent());
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -145,7 +145,7 @@ impl Node for ZookeeperNode {
 impl Drop for ZookeeperNode {
     fn drop(&mut self) {
         if let Some(locks) = self.started.get() {
-            locks.znodes.session.closing.cancel();
+            locks.znodes.session.kept.stopped.cancel();
         }
     }
 }

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::connect::{Established, SessionConnector};
 use super::evidence::Evidence;
-use super::link::{PendingReply, SessionDriver, SessionLink};
+use super::frames::ServerStream;
+use super::link::{LinkRequests, PendingReply, SessionDriver, SessionLink};
 use super::requests::{Acl, ZookeeperRequest};
 use super::url::ZookeeperUrl;
 use crate::clock::Moment;
@@ -19,21 +17,19 @@ use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
 use crate::node::{NodeSettings, NodeStatus, Silence, StatusSender};
+use crate::store::kit::kept::{Keeper, Kept, KeptLink};
 use crate::store::kit::outage_log::OutageLog;
-use crate::store::kit::pauses::{Pauses, WaitingCallers};
 
 /// The session with the ensemble, over one connection at a time.
 pub(super) struct ZookeeperSession {
     name: Arc<str>,
     acl: Acl,
     settings: NodeSettings,
-    current: ArcSwap<Result<Arc<SessionLink>, NodeError>>,
+    /// Stopped when the node is dropped: the session is closed, and the tasks of the node end.
+    pub(super) kept: Kept<SessionLink>,
     evidence: Mutex<Evidence>,
+    /// The status of the node.
     status: StatusSender,
-    /// The callers that wait for a connection.
-    callers: WaitingCallers,
-    /// Cancelled when the node is dropped: the session is closed, and the tasks of the node end.
-    pub(super) closing: CancellationToken,
 }
 
 impl ZookeeperSession {
@@ -45,16 +41,13 @@ impl ZookeeperSession {
         status: StatusSender,
         runtime: &Handle,
     ) -> Arc<Self> {
-        let reason = NodeError::NotConnected("not connected yet".into());
         let session = Arc::new(Self {
             name,
             acl: url.acl(),
-            current: ArcSwap::from_pointee(Err(reason)),
+            kept: Kept::new(),
             evidence: Mutex::new(Evidence::new(url.session_timeout, settings.clock.now())),
             status,
-            callers: WaitingCallers::default(),
             settings,
-            closing: CancellationToken::new(),
         });
         runtime.spawn(Arc::clone(&session).keep(url));
         session
@@ -78,10 +71,7 @@ impl ZookeeperSession {
     ///
     /// [`NodeError::NotConnected`] while there is no connection.
     pub(super) fn link(&self) -> Result<Arc<SessionLink>, NodeError> {
-        Result::clone(&self.current.load()).and_then(|link| match link.ended() {
-            None => Ok(link),
-            Some(reason) => Err(NodeError::NotConnected(reason)),
-        })
+        self.kept.link()
     }
 
     /// Returns the number of the session. After a session has expired, and its ephemeral nodes with it, a new session
@@ -96,7 +86,7 @@ impl ZookeeperSession {
 
     /// Waits until the session is connected, and returns its number.
     pub(super) async fn connected(&self) -> u64 {
-        let status = self.status.subscribe();
+        let status = self.kept.status();
         loop {
             status.wait_for(|_| self.number().is_ok()).await;
             if let Ok(number) = self.number() {
@@ -128,9 +118,7 @@ impl ZookeeperSession {
 
     /// Waits for the end of the next attempt to connect, which is made soon. Returns whether there is a connection.
     pub(super) async fn reconnect(&self) -> bool {
-        let (current, status) = (self.current.load_full(), self.status.subscribe());
-        let is_connected = || self.link().is_ok();
-        self.callers.wait(Result::as_ref(&*current).err(), status, is_connected).await
+        self.kept.reconnect().await
     }
 
     /// Returns whether the server owes a reply, and for how long. Without a connection, it is silent.
@@ -143,61 +131,79 @@ impl ZookeeperSession {
 
     /// Keeps the session connected until it is to be closed.
     async fn keep(self: Arc<Self>, url: ZookeeperUrl) {
-        let closing = &self.closing;
-        let log_limit = LogLimit::new(Arc::clone(&self.settings.clock));
-        let (mut outages, mut pauses) = (OutageLog::default(), Pauses::new());
-        let mut connector = SessionConnector::new(url, self.settings.clone());
-        let mut number = None;
-        while let Some(connected) = closing.run_until_cancelled(connector.connect()).await {
-            let error = match connected {
-                Ok(Established { stream, session, before }) => {
-                    if number.replace(session.number).is_some_and(|one| one != session.number) {
-                        // The servers have refused the former session before this moment.
-                        let words = match self.vouch(before, Duration::ZERO) {
-                            Ok(()) => {
-                                "the servers do not know the session, which cannot have expired: the URL leads to another ensemble, \
-                                 whose locks others may hold too, or the data of the servers are lost"
-                            }
-                            Err(_) => "the session has expired, and with it its locks",
-                        };
-                        log_limited!(
-                            log_limit, "session", &self.name, warn, node = %self.name, "{words}"
-                        );
-                    }
-                    self.evidence.lock().connected(session.began, before);
-                    let since = Instant::now();
-                    let (link, requests) = SessionLink::new(session.number);
-                    outages.up(&self.name);
-                    self.set(Ok(Arc::new(link)));
-                    let (settings, evidence) = (&self.settings, &self.evidence);
-                    let driver = SessionDriver::new(&connector.url, settings, evidence, closing);
-                    let reason = driver.run(requests, stream, &mut connector.last_zxid).await;
-                    connector.last_connected = self.settings.clock.now();
-                    pauses.record_connection(since.elapsed());
-                    NodeError::NotConnected(reason)
-                }
-                Err(error) => error,
-            };
-            if let Some(before) = connector.shortened.take() {
-                self.evidence.lock().end(before);
-            }
-            self.set(Err(error.clone()));
-            if closing.is_cancelled() {
-                return;
-            }
-            outages.down(&self.name, &error);
-            let pause = pauses.pause(&error, &self.callers);
-            closing.run_until_cancelled(pause).await;
+        let mut keeper = SessionKeeper {
+            session: &self,
+            connector: SessionConnector::new(url, self.settings.clone()),
+            number: None,
+            outages: OutageLog::default(),
+            log_limit: LogLimit::new(Arc::clone(&self.settings.clock)),
+        };
+        self.kept.keep(&mut keeper).await;
+    }
+}
+
+/// Makes the connections of a session.
+struct SessionKeeper<'a> {
+    session: &'a ZookeeperSession,
+    connector: SessionConnector,
+    /// The number of the latest session.
+    number: Option<u64>,
+    outages: OutageLog,
+    log_limit: LogLimit,
+}
+
+impl SessionKeeper<'_> {
+    /// Takes note of a session that a server has shortened.
+    fn record_shortened(&mut self) {
+        if let Some(before) = self.connector.shortened.take() {
+            self.session.evidence.lock().end(before);
         }
     }
+}
 
-    /// Sets the connection, or the reason why there is none.
-    fn set(&self, current: Result<Arc<SessionLink>, NodeError>) {
-        let status = match &current {
-            Ok(_) => NodeStatus::Up,
-            Err(reason) => NodeStatus::Down(reason.clone()),
-        };
-        self.current.store(Arc::new(current));
-        self.status.send(status);
+impl Keeper for SessionKeeper<'_> {
+    type Link = SessionLink;
+    type Driver = (LinkRequests, ServerStream);
+
+    async fn connect(&mut self) -> Result<(Arc<SessionLink>, Self::Driver), NodeError> {
+        let established = self.connector.connect().await;
+        let Established { stream, session: key, before } =
+            established.inspect_err(|_| self.record_shortened())?;
+        let Self { session, number, log_limit, .. } = self;
+        if number.replace(key.number).is_some_and(|one| one != key.number) {
+            // The servers have refused the former session before this moment.
+            let words = match session.vouch(before, Duration::ZERO) {
+                Ok(()) => {
+                    "the servers do not know the session, which cannot have expired: the URL leads to another ensemble, \
+                     whose locks others may hold too, or the data of the servers are lost"
+                }
+                Err(_) => "the session has expired, and with it its locks",
+            };
+            log_limited!(
+                log_limit, "session", &session.name, warn, node = %session.name, "{words}"
+            );
+        }
+        session.evidence.lock().connected(key.began, before);
+        let (link, requests) = SessionLink::new(key.number);
+        Ok((Arc::new(link), (requests, stream)))
+    }
+
+    async fn serve(
+        &mut self,
+        _: Arc<SessionLink>,
+        (requests, stream): (LinkRequests, ServerStream),
+    ) -> Arc<str> {
+        let ZookeeperSession { settings, evidence, .. } = self.session;
+        let (connector, closing) = (&mut self.connector, &self.session.kept.stopped);
+        let driver = SessionDriver::new(&connector.url, settings, evidence, closing);
+        let reason = driver.run(requests, stream, &mut connector.last_zxid).await;
+        connector.last_connected = settings.clock.now();
+        self.record_shortened();
+        reason
+    }
+
+    fn changed(&mut self, status: NodeStatus, _: bool) {
+        self.outages.record(&self.session.name, &status);
+        self.session.status.send(status);
     }
 }

@@ -510,7 +510,7 @@ async fn a_closed_session_ends_on_the_server_and_its_task_ends() {
     let (session, _status) = ensemble.session(OPEN);
     let (mut server, _) = ensemble.accept(7).await;
     session.connected().await;
-    session.closing.cancel();
+    session.kept.stopped.cancel();
     let close = server.operation().await;
     assert_eq!(close.op, CLOSE_SESSION);
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
@@ -528,7 +528,7 @@ async fn without_a_connection_only_the_task_of_a_closed_session_ends() {
     let (session, status) = start(parse(&format!("zookeeper://{gone}{OPEN}")), settings());
     assert!(matches!(down(&status).await, NodeError::NotConnected(_)));
     assert!(!session.reconnect().await);
-    session.closing.cancel();
+    session.kept.stopped.cancel();
     while Handle::current().metrics().num_alive_tasks() > 0 {
         yield_now().await;
     }

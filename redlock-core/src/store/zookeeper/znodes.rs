@@ -84,7 +84,7 @@ impl Znodes {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
-        self.runtime.spawn(self.session.closing.clone().run_until_cancelled_owned(task))
+        self.runtime.spawn(self.session.kept.stopped.clone().run_until_cancelled_owned(task))
     }
 
     /// Makes a znode in the queue of a lock, and lists the queue. Both are sent in one go: the list is that of a server that

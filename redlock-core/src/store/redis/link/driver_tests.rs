@@ -351,17 +351,6 @@ async fn a_frame_that_does_not_fit_ends_the_link_and_wakes_all_callers() {
     }
 }
 
-#[tokio::test]
-async fn a_server_that_closes_the_connection_within_a_reply_is_the_reason() {
-    let (link, mut server) = link(4096);
-    let reply = link.send(&cmd("PING"));
-    server.write_all(b"$5\r\nab").await.unwrap();
-    drop(server);
-    let error = timeout(SOON, reply).await.unwrap().unwrap_err();
-    assert!(error.is_io_error() && error.detail().unwrap().contains("closed"), "{error}");
-    assert!(link.send(&cmd("PING")).await.unwrap_err().is_io_error());
-}
-
 /// A server could otherwise fill the memory of its clients.
 #[tokio::test]
 async fn a_reply_of_more_than_a_mebibyte_ends_the_link() {

@@ -1,5 +1,6 @@
 //! One connection to a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::redis::{FromRedisValue, RedisError};
@@ -8,6 +9,7 @@ use tokio::time::sleep;
 
 use super::identity::Identity;
 use crate::node::Silence;
+use crate::store::kit::kept::KeptLink;
 use crate::store::redis::encode;
 use crate::store::redis::link::Link;
 use crate::store::redis::script::Script;
@@ -38,8 +40,18 @@ impl Connection {
     }
 
     /// Returns the SHA-1 sum by which the server knows a script.
-    pub(crate) fn sha(&self, script: Script) -> &str {
+    pub(in crate::store::redis) fn sha(&self, script: Script) -> &str {
         self.shas.of(script)
+    }
+}
+
+impl KeptLink for Connection {
+    fn ended(&self) -> Option<Arc<str>> {
+        self.link.reason()
+    }
+
+    fn silence(&self, limit: Duration) -> Silence {
+        self.link.silence(limit)
     }
 }
 
@@ -83,54 +95,67 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use futures_util::FutureExt;
+    use futures_util::future::{BoxFuture, pending, ready};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::super::played_server::{played_connection, serve};
+    use super::super::played_server::{played_connection, played_connection_through, serve};
     use super::*;
+    use crate::error::NodeError;
+    use crate::store::kit::link_contract::{PlayedLink, link_contract};
+    use crate::store::redis::error;
 
-    /// The peer of the connection is gone, but the connection does not break.
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
+    impl PlayedLink for DuplexStream {
+        type Link = Connection;
+        type Request = ();
         const LIMIT: Duration = Duration::from_secs(5);
-        let (connection, _server) = played_connection();
-        let connection = Arc::new(connection);
-        let ask = || {
-            let connection = Arc::clone(&connection);
-            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
-        };
-        let before = ask();
-        let silent = tokio::time::timeout(LIMIT / 2, connection.end_when_silent_for(LIMIT)).await;
-        assert!(silent.is_err() && connection.link.is_alive(), "the connection ended too soon");
-        tokio::time::timeout(LIMIT, connection.end_when_silent_for(LIMIT)).await.unwrap();
-        assert!(!connection.link.is_alive());
-        let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
-        let (before, after) = tokio::time::timeout(LIMIT, ended).await.unwrap();
-        assert!(before.unwrap_err().is_io_error());
-        assert!(after.unwrap_err().is_io_error());
+        const SENDS_DROPPED: bool = false;
+        const FINDS_UNREAD: bool = true;
+        const NONSENSE: &'static [u8] = b"no RESP\r\n";
+        const CUT: &'static str = "closed";
+
+        async fn connect(capacity: usize) -> (Self, Arc<Connection>, BoxFuture<'static, ()>) {
+            let (connection, server) = played_connection_through(capacity, |_| {});
+            let connection = Arc::new(connection);
+            let shared = Arc::clone(&connection);
+            let driver = async move {
+                tokio::select! {
+                    _ = shared.link.ended() => {}
+                    () = shared.end_when_silent_for(Self::LIMIT) => {}
+                }
+            };
+            (server, connection, driver.boxed())
+        }
+
+        fn send(link: &Connection, number: usize) -> BoxFuture<'_, Result<usize, NodeError>> {
+            if let Some(reason) = link.ended() {
+                return ready(Err(NodeError::NotConnected(reason))).boxed();
+            }
+            let reply = link.send(bb8_redis::redis::cmd("GET").arg(format!("{number:04}")));
+            let number = |reply| usize::from_redis_value(reply).unwrap();
+            reply.map(move |reply| reply.map(number).map_err(|e| error::node_error(&e))).boxed()
+        }
+
+        async fn take(&mut self) -> (usize, ()) {
+            let mut command = *b"*2\r\n$3\r\nGET\r\n$4\r\n0000\r\n";
+            self.read_exact(&mut command).await.unwrap();
+            (std::str::from_utf8(&command[17..21]).unwrap().parse().unwrap(), ())
+        }
+
+        async fn answer(&mut self, number: usize, (): &()) {
+            self.write_all(format!(":{number}\r\n").as_bytes()).await.unwrap();
+        }
+
+        async fn answer_pings(&mut self) {
+            pending::<()>().await;
+        }
+
+        fn socket(&mut self) -> &mut DuplexStream {
+            self
+        }
     }
 
-    /// The reply to an earlier command says nothing about the later ones.
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
-        const LIMIT: Duration = Duration::from_secs(5);
-        let (connection, mut server) = played_connection();
-        let ping = bb8_redis::redis::cmd("PING");
-        let (mut first, mut second) =
-            (Box::pin(connection.send(&ping)), Box::pin(connection.send(&ping)));
-        let probe = async {
-            futures_util::join!(&mut first, async {
-                assert!(futures_util::poll!(&mut second).is_pending());
-                serve(&mut server, "PING", "+PONG\r\n", || {}).await;
-            })
-        };
-        probe.await.0.unwrap();
-        let noticed = tokio::time::timeout(3 * LIMIT, connection.end_when_silent_for(LIMIT));
-        noticed.await.unwrap();
-        assert!(!connection.link.is_alive());
-        assert!(second.await.unwrap_err().is_io_error());
-    }
+    link_contract!(DuplexStream);
 
     /// Late replies delay only the time at which the server counts as silent.
     #[tokio::test(start_paused = true)]
@@ -208,23 +233,6 @@ mod tests {
         let mut rest = String::new();
         server.read_to_string(&mut rest).await.unwrap();
         assert_eq!(rest, "");
-    }
-
-    /// If the command stayed pending, a release that is sent at that moment would never be
-    /// repeated.
-    #[tokio::test(start_paused = true)]
-    async fn pending_commands_end_with_their_connection() {
-        let (connection, _server) = played_connection();
-        let connection = Arc::new(connection);
-        let waiting = {
-            let connection = Arc::clone(&connection);
-            tokio::spawn(async move { connection.send(&bb8_redis::redis::cmd("PING")).await })
-        };
-        // The command is sent, and its caller waits for the reply.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        connection.link.end("the server closed the connection");
-        let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
-        assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
     }
 
     /// After a failover, the name of the server may resolve to the new master. Otherwise each command would be refused.

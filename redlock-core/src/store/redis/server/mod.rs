@@ -30,13 +30,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bb8_redis::bb8;
 use futures_util::future::{OptionFuture, try_join};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::encode;
@@ -45,11 +43,11 @@ use super::link::Event;
 use super::link::open::Endpoint;
 use super::script::Script;
 use crate::error::NodeError;
-use crate::node::{NodeStatus, Silence, StatusReceiver, StatusSender};
+use crate::node::{NodeStatus, Silence, StatusReceiver};
 use crate::store::kit::connect_time::ConnectTime;
 use crate::store::kit::gate::Gate;
+use crate::store::kit::kept::{Keeper, Kept};
 use crate::store::kit::outage_log::OutageLog;
-use crate::store::kit::pauses::{Pauses, WaitingCallers};
 use crate::store::kit::wall_clock::Reading;
 use crate::{log_limited, telemetry};
 
@@ -75,23 +73,18 @@ pub(crate) trait Observer: Send + Sync {
 }
 
 /// One server with its connection. Its connection ends, and is not made anew, when the last handle is dropped.
-///
-/// There is never more than one usable connection, so that commands arrive in the order in which they were
-/// sent (an abandoned attempt leaves nothing behind). Without a connection, every operation fails at once,
-/// so that no caller waits for the server.
 pub(crate) struct Server {
     inner: Arc<Inner>,
     /// The task that keeps the server connected. It ends with the last handle.
-    task: OnceLock<AbortOnDropHandle<Option<()>>>,
+    task: OnceLock<AbortOnDropHandle<()>>,
 }
 
 pub(crate) struct Inner {
     pub(crate) endpoint: Endpoint,
     role: Role,
     settings: Arc<ServerSettings>,
-    /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
-    current: ArcSwap<Result<Arc<Connection>, NodeError>>,
-    status: StatusSender,
+    /// The connection, as a copy beside the pool. It is stopped when another server has replaced this one.
+    kept: Kept<Connection>,
     pub(crate) gate: Gate,
     /// Represents the server in the registry.
     registered: Arc<()>,
@@ -102,10 +95,6 @@ pub(crate) struct Inner {
     outages: Arc<Mutex<OutageLog>>,
     /// Whether an operation has used the connection since the last reading of the wall clock.
     is_used: AtomicBool,
-    /// The callers that wait for a connection.
-    callers: WaitingCallers,
-    /// Cancelled when another server has replaced this one.
-    stopped: CancellationToken,
     observer: Weak<dyn Observer>,
 }
 
@@ -122,18 +111,13 @@ impl Server {
             endpoint,
             role,
             settings: Arc::clone(settings),
-            current: ArcSwap::from_pointee(Err(NodeError::NotConnected(
-                "not connected yet".into(),
-            ))),
-            status: StatusSender::new(NodeStatus::Connecting),
+            kept: Kept::new(),
             gate: Gate::default(),
             registered: Arc::default(),
             history: Mutex::default(),
             last_reading: Mutex::default(),
             outages: former.map_or_else(Arc::default, |former| Arc::clone(&former.outages)),
             is_used: AtomicBool::new(false),
-            callers: WaitingCallers::default(),
-            stopped: CancellationToken::new(),
             observer,
         };
         Arc::new(Self { inner: Arc::new(inner), task: OnceLock::new() })
@@ -141,15 +125,15 @@ impl Server {
 
     /// Keeps the server connected in this runtime, until the last handle is dropped.
     pub(crate) fn start(&self, runtime: &Handle) {
-        let keep_connected = Arc::clone(&self.inner).keep_connected();
-        let keep_connected = self.stopped.clone().run_until_cancelled_owned(keep_connected);
+        let mut inner = Arc::clone(&self.inner);
+        let keep_connected = async move { Arc::clone(&inner).kept.keep(&mut inner).await };
         self.task.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(keep_connected)));
     }
 
     /// Ends the connection, and makes no other one, because another server was promoted. Other tasks may still have this
     /// server.
     pub(crate) fn stop(&self) {
-        self.stopped.cancel();
+        self.kept.stopped.cancel();
         self.end_if_stopped();
     }
 }
@@ -177,15 +161,11 @@ impl Inner {
     }
 
     pub(crate) fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
+        self.kept.status()
     }
 
     pub(crate) fn connection(&self) -> Result<Arc<Connection>, NodeError> {
-        let connection = Result::clone(&self.current.load())?;
-        match connection.link.reason() {
-            None => Ok(connection),
-            Some(reason) => Err(self.explain(NodeError::NotConnected(reason))),
-        }
+        self.kept.link_or(|error| self.explain(error))
     }
 
     /// Adds the address to an error if the server was announced: the node may have several servers, or another one by now.
@@ -215,108 +195,16 @@ impl Inner {
     /// Waits for the end of the next attempt to connect, which is made soon, or until the server is stopped. Returns whether the
     /// server is connected.
     pub(crate) async fn reconnect(&self) -> bool {
-        let current = self.current.load_full();
-        let is_connected = || self.connection().is_ok();
-        let wait = self.callers.wait(Result::as_ref(&*current).err(), self.status(), is_connected);
-        self.stopped.run_until_cancelled(wait).await.unwrap_or_default()
+        self.kept.reconnect().await
     }
 
     /// Ends the connection if the server was stopped: grants of a former master do not count.
     fn end_if_stopped(&self) {
-        if self.stopped.is_cancelled()
+        if self.kept.stopped.is_cancelled()
             && let Ok(connection) = self.connection()
         {
             connection.link.end("another server was promoted");
         }
-    }
-
-    /// Sets the connection, or the reason why there is none.
-    pub(crate) fn set(&self, current: Result<Arc<Connection>, NodeError>) {
-        let status = match &current {
-            Ok(_) => {
-                self.outages.lock().up(self.name());
-                NodeStatus::Up
-            }
-            Err(reason) => {
-                self.outages.lock().down(self.name(), reason);
-                NodeStatus::Down(reason.clone())
-            }
-        };
-        if let Role::Member(_) = self.role {
-            telemetry::node_up(self.name(), status.is_up());
-        }
-        let is_lost = self.status.subscribe().get().is_up() && !status.is_up();
-        self.current.store(Arc::new(current));
-        self.status.send(status);
-        if let Some(observer) = self.observer.upgrade() {
-            observer.status_changed(is_lost);
-        }
-    }
-
-    /// Keeps the server connected.
-    async fn keep_connected(self: Arc<Self>) {
-        let mut pauses = Pauses::new();
-        loop {
-            let error = match self.connect().await {
-                Ok((pool, connection)) => {
-                    let since = Instant::now();
-                    let reason = self.serve(&connection).await;
-                    // Pending replies must fail, instead of waiting on a connection that is being replaced.
-                    connection.link.end(&reason);
-                    // Nothing may be written any more once there is another connection.
-                    connection.link.stopped().await;
-                    self.record_end(&connection.identity);
-                    drop(pool);
-                    pauses.record_connection(since.elapsed());
-                    NodeError::NotConnected(reason)
-                }
-                Err(error) => error,
-            };
-            let error = self.explain(error);
-            self.set(Err(error.clone()));
-            if let NodeError::Credentials(words) = &error
-                && error::refuses_login(words)
-            {
-                // The server would only log more refusals.
-                pauses.record_refusal();
-            }
-            pauses.pause(&error, &self.callers).await;
-        }
-    }
-
-    /// Makes a connection, and uses it if it is admitted.
-    async fn connect(
-        self: &Arc<Self>,
-    ) -> Result<(bb8::Pool<Connector>, Arc<Connection>), NodeError> {
-        // bb8 owns the connection, so that a pool and its connection end together. It makes one, which is multiplexed, so
-        // that commands keep their order (an abandoned attempt leaves nothing behind).
-        let pool = bb8::Pool::builder()
-            .max_size(1)
-            .min_idle(1)
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .retry_connection(false)
-            .build(Connector(Arc::clone(self)))
-            .await?;
-        let connection = pool.get().await.map(|pooled| Arc::clone(&pooled));
-        let connection = connection.map_err(|error| match error {
-            bb8::RunError::User(error) => error,
-            bb8::RunError::TimedOut => NodeError::NotConnected("no connection in time".into()),
-        })?;
-        self.admit(&connection.identity)?;
-        if !connection.takes_subscriptions {
-            let server = self.name();
-            log_limited!(
-                self.settings.log_limit, "subscriptions", server, warn, node = %server,
-                "the server keeps RESP2's rules for a connection with a subscription, so waiters poll"
-            );
-        }
-        let Identity { time, time_refusal, .. } = &connection.identity;
-        self.begin_clock_watch(time.ok_or(time_refusal.as_deref()));
-        self.set(Ok(Arc::clone(&connection)));
-        // `stop` may not have found the connection.
-        self.end_if_stopped();
-        Ok((pool, connection))
     }
 
     /// Waits until the connection breaks, and returns the reason.
@@ -342,8 +230,72 @@ impl Inner {
     }
 }
 
+impl Keeper for Arc<Inner> {
+    type Link = Connection;
+    type Driver = bb8::Pool<Connector>;
+
+    async fn connect(&mut self) -> Result<(Arc<Connection>, Self::Driver), NodeError> {
+        // bb8 owns the connection, so that a pool and its connection end together. It makes one, which is multiplexed, so
+        // that commands keep their order (an abandoned attempt leaves nothing behind).
+        let pool = bb8::Pool::builder()
+            .max_size(1)
+            .min_idle(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .retry_connection(false)
+            .build(Connector(Arc::clone(self)))
+            .await?;
+        let connection = pool.get().await.map(|pooled| Arc::clone(&pooled));
+        let connection = connection.map_err(|error| match error {
+            bb8::RunError::User(error) => error,
+            bb8::RunError::TimedOut => NodeError::NotConnected("no connection in time".into()),
+        })?;
+        self.admit(&connection.identity)?;
+        if !connection.takes_subscriptions {
+            let server = self.name();
+            log_limited!(
+                self.settings.log_limit, "subscriptions", server, warn, node = %server,
+                "the server keeps RESP2's rules for a connection with a subscription, so waiters poll"
+            );
+        }
+        let Identity { time, time_refusal, .. } = &connection.identity;
+        self.begin_clock_watch(time.ok_or(time_refusal.as_deref()));
+        Ok((connection, pool))
+    }
+
+    async fn serve(&mut self, connection: Arc<Connection>, _pool: Self::Driver) -> Arc<str> {
+        // `stop` may not have found the connection.
+        self.end_if_stopped();
+        let reason = Inner::serve(self, &connection).await;
+        // Pending replies must fail, instead of waiting on a connection that is being replaced.
+        connection.link.end(&reason);
+        // Nothing may be written any more once there is another connection.
+        connection.link.stopped().await;
+        self.record_end(&connection.identity);
+        reason
+    }
+
+    fn changed(&mut self, status: NodeStatus, is_lost: bool) {
+        self.outages.lock().record(self.name(), &status);
+        if let Role::Member(_) = self.role {
+            telemetry::node_up(self.name(), status.is_up());
+        }
+        if let Some(observer) = self.observer.upgrade() {
+            observer.status_changed(is_lost);
+        }
+    }
+
+    fn explain(&self, error: NodeError) -> NodeError {
+        Inner::explain(self, error)
+    }
+
+    fn is_refused_login(&self, error: &NodeError) -> bool {
+        matches!(error, NodeError::Credentials(words) if error::refuses_login(words))
+    }
+}
+
 /// Makes the connections of a server.
-struct Connector(Arc<Inner>);
+pub(crate) struct Connector(Arc<Inner>);
 
 impl bb8::ManageConnection for Connector {
     type Connection = Arc<Connection>;
@@ -400,6 +352,12 @@ impl Observer for Nobody {
 
 #[cfg(test)]
 impl Server {
+    /// Sets the connection, or the reason why there is none.
+    pub(crate) fn set(&self, current: Result<Arc<Connection>, NodeError>) {
+        let mut keeper = Arc::clone(&self.inner);
+        self.kept.set(current, |status, is_lost| keeper.changed(status, is_lost));
+    }
+
     /// Returns a server that is not started.
     fn for_tests(role: Role, settings: ServerSettings) -> Arc<Self> {
         let endpoint = Endpoint::parse("redis://localhost");

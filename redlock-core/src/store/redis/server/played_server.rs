@@ -17,7 +17,15 @@ pub(crate) fn played_connection() -> (Connection, DuplexStream) {
 pub(crate) fn played_connection_with(
     on_event: impl Fn(Event) + Send + Sync + 'static,
 ) -> (Connection, DuplexStream) {
-    let (client, server) = tokio::io::duplex(4096);
+    played_connection_through(4096, on_event)
+}
+
+/// As [`played_connection_with`], over a connection that holds this number of bytes in each direction.
+pub(crate) fn played_connection_through(
+    capacity: usize,
+    on_event: impl Fn(Event) + Send + Sync + 'static,
+) -> (Connection, DuplexStream) {
+    let (client, server) = tokio::io::duplex(capacity);
     let link = Link::start(Socket::played(client), true, on_event);
     let shas = Shas::played();
     (Connection { link, shas, identity: Identity::default(), takes_subscriptions: true }, server)

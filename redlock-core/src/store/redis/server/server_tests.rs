@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use futures_util::FutureExt;
 use redlock_logs::Logs;
 use tokio::sync::watch;
-use tokio::time::{advance, sleep};
+use tokio::time::{Instant, advance, sleep};
 
 use super::played_redis::{Attempt, Fields, PlayedRedis, Subscriptions};
 use super::played_server::played_connection;
