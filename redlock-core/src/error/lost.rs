@@ -7,7 +7,7 @@ use crate::key::LockKey;
 
 /// The loss of a lock: its holder may no longer rely on it, and another caller may hold it. The guarded work must stop.
 ///
-/// No acquisition that fails returns it. Every error that can report a loss contains it, as the variant `Lost`:
+/// Every error that can report a loss contains it, as the variant `Lost`:
 ///
 /// | error | the loss was found |
 /// |---|---|
@@ -74,8 +74,8 @@ impl fmt::Display for LossCause {
 }
 
 impl LostError {
-    /// Creates the loss of the lock of this key, for tests of code that handles it. `votes` are those that have denied the
-    /// lock, or those of the last extension that failed; `Votes::default()` if there are none.
+    /// Creates the loss of the lock of this key, for tests of code that handles it. `votes` have denied the lock, or are the
+    /// votes on the last extension that has failed; `Votes::default()` if no extension has failed.
     pub fn new(key: LockKey, cause: LossCause, votes: Votes) -> Self {
         Self { key, cause, votes }
     }
