@@ -1,4 +1,9 @@
-//! The state of a node over a server that outlives its connections.
+//! What the stores share.
+//!
+//! * [`description`]: the description of a store, by which the manager makes nodes from URLs.
+//! * [`registry`]: which node of a manager has which server.
+//!
+//! The state of a node over a server that outlives its connections:
 //!
 //! * [`gate`]: decides whether the votes of the server count.
 //! * [`wall_clock`]: detects steps of the server's wall clock.
@@ -9,10 +14,17 @@
 //! * [`link_state`]: the reason of the end of a connection, and the silence of its server.
 //! * [`keepalive`]: lets the kernel notice that the machine of a server has disappeared.
 //! * [`outage_log`]: the log lines about a server that goes down and comes back.
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
+    expect(dead_code, reason = "only servers need it")
+)]
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod clock_step;
 pub(crate) mod connect_time;
+pub(crate) mod description;
+#[cfg(feature = "unstable-simulation")]
+pub(crate) mod dial;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod gate;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -23,5 +35,7 @@ pub(crate) mod link_state;
 pub(crate) mod names;
 pub(crate) mod outage_log;
 pub(crate) mod pauses;
+#[cfg(feature = "redis")]
+pub(crate) mod registry;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod wall_clock;

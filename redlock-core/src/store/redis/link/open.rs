@@ -11,14 +11,14 @@ use futures_util::TryFutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-#[cfg(feature = "unstable-simulation")]
-use super::dial::Dial;
 use super::socket::{Socket, connect_tcp, look_up};
 use super::{Event, Link};
 use crate::access::Credentials;
 use crate::error::{NodeError, legible};
 use crate::jitter::jitter;
 use crate::store::kit::connect_time::ConnectTime;
+#[cfg(feature = "unstable-simulation")]
+use crate::store::kit::dial::Dial;
 use crate::store::redis::error;
 use crate::store::redis::url::{HostPort, Login, RedisUrl, Servers};
 use crate::telemetry;
