@@ -1,6 +1,7 @@
 //! What the stores share.
 //!
 //! * [`description`]: the description of a store, by which the manager makes nodes from URLs.
+//! * [`url`]: reads what the URLs of all stores have in common.
 //! * [`registry`]: which node of a manager has which server.
 //!
 //! The state of a node over a server that outlives its connections:
@@ -37,5 +38,6 @@ pub(crate) mod outage_log;
 pub(crate) mod pauses;
 #[cfg(feature = "redis")]
 pub(crate) mod registry;
+pub(crate) mod url;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod wall_clock;

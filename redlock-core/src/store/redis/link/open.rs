@@ -19,8 +19,9 @@ use crate::jitter::jitter;
 use crate::store::kit::connect_time::ConnectTime;
 #[cfg(feature = "unstable-simulation")]
 use crate::store::kit::dial::Dial;
+use crate::store::kit::url::HostPort;
 use crate::store::redis::error;
-use crate::store::redis::url::{HostPort, Login, RedisUrl, Servers};
+use crate::store::redis::url::{Login, RedisUrl, Servers};
 use crate::telemetry;
 
 /// The part of the life of credentials after which a connection logs in again.

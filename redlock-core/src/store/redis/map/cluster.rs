@@ -16,11 +16,12 @@ use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::random::with_random;
 use crate::store::kit::pauses::AFTER_REFUSAL;
+use crate::store::kit::url::HostPort;
 use crate::store::redis::error::node_error;
 use crate::store::redis::link::Link;
 use crate::store::redis::link::open::Endpoint;
 use crate::store::redis::server::Server;
-use crate::store::redis::url::{HostPort, Servers};
+use crate::store::redis::url::Servers;
 
 /// The shortest pause between two readings of the slots.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);

@@ -35,11 +35,12 @@ use super::sentinel::SentinelGroup;
 use super::server::connection::Connection;
 use super::server::promotions::Promotions;
 use super::server::{Observer, Promoted, Role, Server, ServerSettings};
-use super::url::{HostPort, RedisUrl, Servers};
+use super::url::{RedisUrl, Servers};
 use crate::error::{NodeError, legible};
 use crate::log_limited;
 use crate::node::{NodeStatus, StatusSender};
 use crate::store::kit::gate::Closures;
+use crate::store::kit::url::HostPort;
 
 use topology::Masters;
 
