@@ -73,7 +73,7 @@ pub struct LockManagerBuilder {
     pub(super) credentials: Option<ProviderFn>,
     /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
-    /// What replaces the operating system's network, by the names of the nodes.
+    /// The networks that replace the operating system's, by the names of the nodes.
     #[cfg(feature = "unstable-simulation")]
     pub(super) dials: BTreeMap<String, Arc<dyn Dial>>,
 }

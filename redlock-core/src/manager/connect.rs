@@ -221,9 +221,7 @@ fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes 
 fn question(nodes: &[Arc<dyn Node>], votes: &Votes) -> Option<String> {
     let mut unreached = BTreeMap::<_, Vec<_>>::new();
     for (node, (name, vote)) in nodes.iter().zip(votes.iter()) {
-        if let Some(Vote::Failed(NodeError::NotConnected(reason))) = vote
-            // Otherwise the reason names another address than the name of the node.
-            && !reason.contains("(announced by ")
+        if let Some(Vote::Failed(NodeError::NotConnected(_))) = vote
             && let Some(product) = node.product()
         {
             unreached.entry(product).or_default().push(name);
@@ -280,14 +278,12 @@ mod tests {
     #[tokio::test]
     async fn the_error_asks_whether_the_stores_run_that_were_not_reached() {
         let refused = || NodeError::NotConnected("refused".into());
-        let announced = "10.0.0.9:6379 (announced by the sentinels): refused".into();
         let (mut names, mut builder) = (Vec::new(), LockManager::builder());
         for (product, reason) in [
             (Some("Redis"), refused()),
             (Some("Redis"), NodeError::NotPermitted("NOAUTH".into())),
             (Some("PostgreSQL"), refused()),
             (Some("Redis"), refused()),
-            (Some("Redis"), NodeError::NotConnected(announced)),
             (None, refused()),
         ] {
             let mut node = DeferringNode::new().0;

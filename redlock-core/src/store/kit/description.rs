@@ -7,11 +7,12 @@ use std::time::Duration;
 
 #[cfg(feature = "unstable-simulation")]
 use super::dial::Dial;
+use super::provider::Provider;
 #[cfg(feature = "redis")]
 use super::registry::ServerRegistry;
+use crate::access::ProviderFn;
 #[cfg(feature = "tls")]
 use crate::access::TlsOptions;
-use crate::access::{Provider, ProviderFn};
 use crate::clock::Clock;
 use crate::lock::Dialect;
 use crate::node::Node;
@@ -53,7 +54,7 @@ pub(crate) trait StoreUrl: Send {
     fn into_node(self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String>;
 }
 
-/// What a manager knows about the nodes that it makes from URLs, before they are started.
+/// The options of a manager that the nodes of URLs need before they are started.
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis needs all of it"))]
 pub(crate) struct NodeOptions<'a> {
     /// Gets the credentials for nodes whose URLs have none.
@@ -71,7 +72,7 @@ pub(crate) struct NodeOptions<'a> {
     /// Which node of the manager has which server.
     #[cfg(feature = "redis")]
     pub(crate) registry: Arc<ServerRegistry>,
-    /// What replaces the operating system's network, by the names of the nodes.
+    /// The networks that replace the operating system's, by the names of the nodes.
     #[cfg(feature = "unstable-simulation")]
     pub(crate) dials: &'a BTreeMap<String, Arc<dyn Dial>>,
 }

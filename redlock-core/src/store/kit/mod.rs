@@ -1,7 +1,9 @@
-//! What the stores share.
+//! The parts that several stores need.
 //!
 //! * [`description`]: the description of a store, by which the manager makes nodes from URLs.
-//! * [`url`]: reads what the URLs of all stores have in common.
+//! * [`url`], [`query`]: read what the URLs of all stores have in common.
+//! * [`provider`]: gets the credentials for each connection.
+//! * [`client_config`], [`encrypt`]: TLS of a connection.
 //! * [`registry`]: which node of a manager has which server.
 //!
 //! The state of a node over a server that outlives its connections:
@@ -20,12 +22,16 @@
     expect(dead_code, reason = "only servers need it")
 )]
 
+#[cfg(feature = "tls")]
+pub(crate) mod client_config;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod clock_step;
 pub(crate) mod connect_time;
 pub(crate) mod description;
 #[cfg(feature = "unstable-simulation")]
 pub(crate) mod dial;
+#[cfg(all(feature = "tls", any(feature = "postgres", feature = "zookeeper")))]
+pub(crate) mod encrypt;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod gate;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -36,6 +42,8 @@ pub(crate) mod link_state;
 pub(crate) mod names;
 pub(crate) mod outage_log;
 pub(crate) mod pauses;
+pub(crate) mod provider;
+pub(crate) mod query;
 #[cfg(feature = "redis")]
 pub(crate) mod registry;
 pub(crate) mod url;

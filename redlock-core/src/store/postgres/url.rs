@@ -3,7 +3,9 @@
 use percent_encoding::percent_decode_str;
 use tokio_postgres::config::{Config, Host};
 
-use crate::access::{Provider, Query, TlsOptions};
+use crate::access::TlsOptions;
+use crate::store::kit::provider::Provider;
+use crate::store::kit::query::Query;
 use crate::store::kit::url::{HostPort, UrlParts, check_distinct, read_port};
 
 /// Says which URLs are allowed, at the end of errors.

@@ -177,7 +177,9 @@ impl Node for RedisNode {
     }
 
     fn product(&self) -> Option<&'static str> {
-        Some("Redis")
+        let is_elsewhere = self.started().is_ok_and(|shared| shared.map.has_announced_server());
+        // The servers of a cluster announce each other.
+        (!self.is_cluster && !is_elsewhere).then_some("Redis")
     }
 
     /// A `{` that begins no hash tag leaves no name for the fencing counter, or for the fair queue, in the slot of its lock.

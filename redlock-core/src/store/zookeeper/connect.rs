@@ -16,9 +16,7 @@ use super::requests::{
     close_session, create, exists,
 };
 use super::url::ZookeeperUrl;
-#[cfg(feature = "tls")]
-use crate::access::encrypt;
-use crate::access::{Credentials, Provider};
+use crate::access::Credentials;
 use crate::clock::Moment;
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
@@ -26,6 +24,9 @@ use crate::log_limited;
 use crate::node::NodeSettings;
 use crate::random::with_random;
 use crate::store::kit::connect_time::ConnectTime;
+#[cfg(feature = "tls")]
+use crate::store::kit::encrypt::encrypt;
+use crate::store::kit::provider::Provider;
 use crate::store::kit::url::HostPort;
 
 const PROTOCOL_VERSION: i32 = 0;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::requests::Acl;
-use crate::access::{Provider, Query, TlsOptions};
+use crate::access::TlsOptions;
+use crate::store::kit::provider::Provider;
+use crate::store::kit::query::Query;
 use crate::store::kit::url::{HostPort, UrlParts, check_distinct};
 use crate::time_text::{TIME_FORM, parse_time};
 

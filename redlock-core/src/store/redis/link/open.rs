@@ -79,6 +79,11 @@ impl Endpoint {
         Self { announcer: Some(announcer.into()), ..self }
     }
 
+    /// Returns whether another server has announced this address.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announcer.is_some()
+    }
+
     /// Leads to one of the addresses of the host.
     pub(crate) fn at(&self, address: SocketAddr) -> Self {
         Self { address: Some(address), ..self.clone() }
@@ -356,7 +361,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::access::{Provider, ProviderFn};
+    use crate::access::ProviderFn;
+    use crate::store::kit::provider::Provider;
     use crate::store::redis::server::played_server::serve;
 
     /// Returns a link whose login is to be repeated, and the end of its server.

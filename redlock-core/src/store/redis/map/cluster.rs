@@ -184,10 +184,10 @@ mod tests {
     use tokio::runtime::Handle;
 
     use super::*;
-    use crate::access::Provider;
     use crate::error::Vote;
     use crate::node::Node;
     use crate::node::{NodeSettings, NodeStatus};
+    use crate::store::kit::provider::Provider;
     use crate::store::redis::played_node::{HELD, LEASE, PlayedCluster, call, node, settings};
     use crate::store::redis::server::played_server::serve;
 

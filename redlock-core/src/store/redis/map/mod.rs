@@ -191,6 +191,11 @@ impl Map {
         matches!(self.url.servers, Servers::Cluster { .. })
     }
 
+    /// Returns whether an owner of a slot has an address that another server has announced.
+    pub(super) fn has_announced_server(&self) -> bool {
+        self.owners.load().iter().any(|(_, owner)| owner.endpoint.is_announced())
+    }
+
     /// Returns the server that owns a slot.
     pub(super) fn owner_of(&self, slot: usize) -> Option<Arc<Server>> {
         owner_in(&self.owners.load(), slot).cloned()

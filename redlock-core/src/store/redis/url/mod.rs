@@ -7,7 +7,8 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::access::{Provider, TlsOptions};
+use crate::access::TlsOptions;
+use crate::store::kit::provider::Provider;
 use crate::store::kit::url::HostPort;
 
 /// Says which URLs are allowed, at the end of errors.

@@ -1,7 +1,8 @@
 //! Reads URLs. No error repeats a URL, which may contain a password.
 
 use super::{ALLOWED, Login, RedisUrl, Servers};
-use crate::access::{Provider, Query};
+use crate::store::kit::provider::Provider;
+use crate::store::kit::query::Query;
 use crate::store::kit::url::{HostPort, UrlParts};
 
 /// The default port of a server.
