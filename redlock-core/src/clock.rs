@@ -3,17 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A source of the time. Tests use their own clock, so that they need not wait.
-pub(crate) trait Clock: fmt::Debug + Send + Sync + 'static {
+/// A source of the time, which a manager gives to its nodes, see [`NodeSettings::clock`](crate::node::NodeSettings::clock).
+/// Tests use their own clock, so that they need not wait.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the present time.
     fn now(&self) -> Moment;
 }
 
-/// A point in time, in nanoseconds since the clock's zero. That suffices for 584 years.
+/// A point in time of a [`Clock`]. Moments of different clocks cannot be compared.
 ///
-/// The clock goes on while the machine is suspended, because the leases on the servers do (every lock has a deadline).
+/// The clock goes on while the machine is suspended, because the leases on the servers do.
+// In nanoseconds since the clock's zero, which suffices for 584 years. Every lock has a deadline.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 impl Moment {
     /// The last moment, which no clock reaches.
@@ -24,23 +26,24 @@ impl Moment {
         Self(nanos(time))
     }
 
-    /// Returns the time that has passed since `earlier`.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    /// Returns the time that has passed since `earlier`: zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the moment `duration` later.
-    pub(crate) fn plus(self, duration: Duration) -> Self {
+    /// Returns the moment `duration` later, or the last moment of all, which no clock reaches.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
     /// Returns the time that is left until `deadline`: zero when the clock has reached it.
-    pub(crate) fn time_until(self, deadline: Self) -> Duration {
+    pub fn time_until(self, deadline: Self) -> Duration {
         deadline.since(self)
     }
 
     /// Returns whether the clock has reached `deadline`.
-    pub(crate) fn has_reached(self, deadline: Self) -> bool {
+    pub fn has_reached(self, deadline: Self) -> bool {
         self >= deadline
     }
 }

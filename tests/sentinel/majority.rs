@@ -222,6 +222,7 @@ async fn the_error_names_the_server_that_was_tried_and_the_sentinels_that_announ
         group.learns(sentinel, closed, 2).await;
     }
     let error = refused(&group.url()).await.to_string();
+    assert!(!error.contains("is Redis running"), "{error}");
     let [first, second] = [0, 1].map(|index| group.sentinels[index].port());
     let place = format!(
         "not connected: 127.0.0.1:{closed} (announced by sentinels 127.0.0.1:{first}, 127.0.0.1:{second}): "

@@ -1,16 +1,10 @@
-//! How a manager gets access to its servers.
-#![cfg_attr(
-    not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
-    expect(dead_code, unused_imports, reason = "only servers need access")
-)]
+//! The public types by which a manager gets access to its servers: the options of TLS, and credentials. The kit of the
+//! stores has the rest.
 #![cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "public with the feature"))]
 
 #[cfg(feature = "tls")]
 mod client_config;
 mod credentials;
-#[cfg(all(feature = "tls", any(feature = "postgres", feature = "zookeeper")))]
-mod encrypt;
-mod query;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -21,12 +15,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 #[cfg(feature = "tls")]
-pub(crate) use client_config::{check_tls, client_config};
+pub(crate) use client_config::{check_tls, read_config};
 pub use credentials::Credentials;
-pub(crate) use credentials::{Provider, ProviderError, ProviderFn};
-#[cfg(all(feature = "tls", any(feature = "postgres", feature = "zookeeper")))]
-pub(crate) use encrypt::encrypt;
-pub(crate) use query::Query;
+pub(crate) use credentials::{ProviderError, ProviderFn};
 pub(crate) use tls::Pem;
 pub use tls::TlsOptions;
 

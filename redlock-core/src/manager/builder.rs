@@ -1,5 +1,7 @@
 //! The options of a manager.
 
+#[cfg(feature = "unstable-simulation")]
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,8 @@ use crate::access::{Pem, ProviderFn, TlsOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
 use crate::node::{Node, Ordered};
+#[cfg(feature = "unstable-simulation")]
+use crate::store::kit::dial::Dial;
 use crate::store::memory::MemoryNode;
 
 const EXPIRE: Duration = Duration::from_secs(30);
@@ -69,6 +73,9 @@ pub struct LockManagerBuilder {
     pub(super) credentials: Option<ProviderFn>,
     /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
+    /// The networks that replace the operating system's, by the names of the nodes.
+    #[cfg(feature = "unstable-simulation")]
+    pub(super) dials: BTreeMap<String, Arc<dyn Dial>>,
 }
 
 #[derive(Debug)]
@@ -92,6 +99,8 @@ impl LockManagerConfig {
             tls: (tls != TlsOptions::default()).then_some(tls),
             credentials: None,
             clock: Arc::new(SystemClock),
+            #[cfg(feature = "unstable-simulation")]
+            dials: BTreeMap::new(),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Creates a manager, and waits for its nodes at the start.
 
 use std::collections::{BTreeMap, HashMap};
-#[cfg(not(feature = "redis"))]
-use std::convert::Infallible as Endpoint;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +11,8 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::LockManager;
-use super::builder::{LockManagerBuilder, NodeConfig};
-use super::config::{LockManagerConfig, ParsedUrl};
+use super::builder::LockManagerBuilder;
+use super::config::LockManagerConfig;
 use crate::ballot::Ballot;
 use crate::buffer_space::BufferSpace;
 use crate::clock::Clock;
@@ -25,9 +23,6 @@ use crate::log_limit::LogLimit;
 use crate::node::{LeaseRange, Node, NodeSettings, NodeStatus, StatusReceiver};
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
-use crate::store::memory::MemoryNode;
-#[cfg(feature = "redis")]
-use crate::store::redis::Endpoint;
 use crate::telemetry;
 
 const MAX_WAITERS: usize = 1000;
@@ -75,18 +70,10 @@ impl LockManagerBuilder {
     ///
     /// Cancel safe. If the future is dropped, its connections are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
-        self.connect_with(|_, endpoint| endpoint).await
-    }
-
-    /// Connects to the nodes. `adapt` adapts the endpoint of each URL of one server.
-    pub(crate) async fn connect_with(
-        self,
-        adapt: impl Fn(&str, Endpoint) -> Endpoint,
-    ) -> Result<LockManager, ConnectError> {
         self.check()?;
         #[cfg(feature = "tls")]
         self.check_tls().await?;
-        let nodes = self.create_nodes(adapt).await?;
+        let nodes = self.create_nodes().await?;
         let settings = self.node_settings();
         let clock = Arc::clone(&self.clock);
         let manager = self.build(nodes, clock);
@@ -111,54 +98,6 @@ impl LockManagerBuilder {
     #[cfg(test)]
     pub(crate) fn with_nodes(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
         LockManager::builder().node_timeout(Duration::from_millis(50)).build(nodes, clock)
-    }
-
-    /// Creates the nodes. `adapt` adapts the endpoint of each URL of one server.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "without Redis there is no endpoint")
-    )]
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(clippy::unused_async, reason = "only files of TLS are read")
-    )]
-    async fn create_nodes(
-        &self,
-        adapt: impl Fn(&str, Endpoint) -> Endpoint,
-    ) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
-        let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
-        #[cfg(feature = "redis")]
-        let registry = Arc::default();
-        for (index, config) in self.nodes.iter().enumerate() {
-            let invalid = |reason| ConnectError::InvalidUrl { position: index + 1, reason };
-            nodes.push(match config {
-                NodeConfig::Node(node) => Arc::clone(node),
-                NodeConfig::Url(url) => {
-                    let parsed = url.parse(self.nodes.len()).map_err(invalid)?;
-                    #[cfg(feature = "tls")]
-                    let parsed = self.with_tls(parsed).await.map_err(invalid)?;
-                    match parsed {
-                    ParsedUrl::Memory => {
-                        tracing::warn!(
-                            "the locks are in the memory of this process: they exclude no other process"
-                        );
-                        Arc::new(MemoryNode::with_clock(Arc::clone(&self.clock)))
-                    }
-                    #[cfg(feature = "postgres")]
-                    ParsedUrl::Postgres(parsed) => Arc::new(self.postgres_node(*parsed)),
-                    #[cfg(feature = "redis")]
-                    ParsedUrl::Redis(parsed) => {
-                        let adapt = |endpoint| adapt(url.as_ref(), endpoint);
-                        Arc::new(self.redis_node(*parsed, &registry, adapt))
-                    }
-                    #[cfg(feature = "zookeeper")]
-                    ParsedUrl::Zookeeper(parsed) => {
-                        Arc::new(self.zookeeper_node(*parsed).map_err(invalid)?)
-                    }
-                }},
-            });
-        }
-        Ok(nodes)
     }
 
     fn node_settings(&self) -> NodeSettings {
@@ -282,9 +221,7 @@ fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes 
 fn question(nodes: &[Arc<dyn Node>], votes: &Votes) -> Option<String> {
     let mut unreached = BTreeMap::<_, Vec<_>>::new();
     for (node, (name, vote)) in nodes.iter().zip(votes.iter()) {
-        if let Some(Vote::Failed(NodeError::NotConnected(reason))) = vote
-            // Otherwise the reason names another address than the name of the node.
-            && !reason.contains("(announced by ")
+        if let Some(Vote::Failed(NodeError::NotConnected(_))) = vote
             && let Some(product) = node.product()
         {
             unreached.entry(product).or_default().push(name);
@@ -300,6 +237,7 @@ fn question(nodes: &[Arc<dyn Node>], votes: &Votes) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MemoryNode;
     use crate::clock::fake::RuntimeClock;
     use crate::node::deferring::DeferringNode;
 
@@ -340,14 +278,12 @@ mod tests {
     #[tokio::test]
     async fn the_error_asks_whether_the_stores_run_that_were_not_reached() {
         let refused = || NodeError::NotConnected("refused".into());
-        let announced = "10.0.0.9:6379 (announced by the sentinels): refused".into();
         let (mut names, mut builder) = (Vec::new(), LockManager::builder());
         for (product, reason) in [
             (Some("Redis"), refused()),
             (Some("Redis"), NodeError::NotPermitted("NOAUTH".into())),
             (Some("PostgreSQL"), refused()),
             (Some("Redis"), refused()),
-            (Some("Redis"), NodeError::NotConnected(announced)),
             (None, refused()),
         ] {
             let mut node = DeferringNode::new().0;

@@ -1,28 +1,15 @@
 //! Nodes with URLs.
 
 use std::sync::Arc;
-#[cfg(feature = "redis")]
-use std::time::Duration;
 
 use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-use crate::access::Provider;
 use crate::access::{Credentials, ProviderError};
 use crate::error::ConnectError;
-#[cfg(feature = "zookeeper")]
-use crate::node::Ordered;
-#[cfg(feature = "postgres")]
-use crate::store::postgres::{PostgresNode, PostgresUrl};
-#[cfg(feature = "redis")]
-use crate::store::redis::{
-    CheckedLocks, Endpoint, RedisNode, RedisOptions, RedisUrl, ServerRegistry,
-};
-#[cfg(feature = "zookeeper")]
-use crate::store::zookeeper::{ZookeeperNode, ZookeeperUrl};
-
-#[cfg(feature = "redis")]
-const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
+use crate::node::Node;
+use crate::store::kit::description::NodeOptions;
+#[cfg(feature = "unstable-simulation")]
+use crate::store::kit::dial::Dial;
 
 impl LockManager {
     /// Connects to the nodes with these URLs, with the defaults of [`LockManagerBuilder`]. One URL makes
@@ -144,56 +131,50 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Returns the function that gets the credentials for the node with this name.
-    #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-    fn provider(&self, name: String) -> Option<Provider> {
-        let function = Arc::clone(self.credentials.as_ref()?);
-        Some(Provider::Function(function, name.into()))
+    /// Replaces the operating system's network on the way to each node with a URL.
+    #[cfg(feature = "unstable-simulation")]
+    pub(crate) fn dialed_by(mut self, dial: impl Fn(&str) -> Arc<dyn Dial>) -> Self {
+        for node in &self.nodes {
+            if let NodeConfig::Url(url) = node
+                && let Ok(parsed) = url.parse(1)
+            {
+                self.dials.insert(parsed.name(), dial(url.as_ref()));
+            }
+        }
+        self
     }
 
-    /// Creates the node of a URL.
-    #[cfg(feature = "postgres")]
-    pub(super) fn postgres_node(&self, mut url: PostgresUrl) -> PostgresNode {
-        if !url.has_password() {
-            url.provider = self.provider(url.name());
-        }
-        PostgresNode::new(url)
-    }
-
-    /// Creates the node of a URL.
-    #[cfg(feature = "zookeeper")]
-    pub(super) fn zookeeper_node(
-        &self,
-        mut url: ZookeeperUrl,
-    ) -> Result<Ordered<ZookeeperNode>, String> {
-        if !url.has_password() {
-            url.provider = self.provider(url.name());
-        }
-        url.check_acl()?;
-        Ok(Ordered::new(ZookeeperNode::new(url)))
-    }
-
-    /// Creates the node of a URL. `adapt` adapts the endpoint of one server.
-    #[cfg(feature = "redis")]
-    pub(super) fn redis_node(
-        &self,
-        mut url: RedisUrl,
-        registry: &Arc<ServerRegistry>,
-        adapt: impl Fn(Endpoint) -> Endpoint,
-    ) -> RedisNode {
-        if url.login.password.is_none() && url.login.provider.is_none() {
-            url.login.provider = self.provider(url.name());
-        }
-        RedisNode::new(RedisOptions {
-            endpoint: Endpoint::of_one(&url).map(adapt),
-            url,
-            registry: Arc::clone(registry),
-            locks: CheckedLocks {
-                prefix: self.config.prefix.as_deref().unwrap_or_default().into(),
-                dialect: self.config.dialect.unwrap_or_default(),
-            },
-            cluster_refresh: self.config.cluster_refresh.unwrap_or(CLUSTER_REFRESH),
+    /// Creates the nodes.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(clippy::unused_async, reason = "only files of TLS are read")
+    )]
+    pub(super) async fn create_nodes(&self) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+        let options = NodeOptions {
+            credentials: self.credentials.as_ref(),
+            clock: &self.clock,
+            prefix: self.config.prefix.as_deref().unwrap_or_default(),
+            dialect: self.config.dialect.unwrap_or_default(),
+            cluster_refresh: self.config.cluster_refresh,
             is_only_node: self.nodes.len() == 1,
-        })
+            #[cfg(feature = "redis")]
+            registry: Arc::default(),
+            #[cfg(feature = "unstable-simulation")]
+            dials: &self.dials,
+        };
+        let mut nodes = Vec::with_capacity(self.nodes.len());
+        for (index, config) in self.nodes.iter().enumerate() {
+            let invalid = |reason| ConnectError::InvalidUrl { position: index + 1, reason };
+            nodes.push(match config {
+                NodeConfig::Node(node) => Arc::clone(node),
+                NodeConfig::Url(url) => {
+                    let parsed = url.parse(self.nodes.len()).map_err(invalid)?;
+                    #[cfg(feature = "tls")]
+                    let parsed = self.with_tls(parsed).await.map_err(invalid)?;
+                    parsed.into_node(&options).map_err(invalid)?
+                }
+            });
+        }
+        Ok(nodes)
     }
 }

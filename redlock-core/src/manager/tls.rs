@@ -1,9 +1,9 @@
 //! The options of TLS of all nodes, which complete those of each URL.
 
 use super::builder::{LockManagerBuilder, NodeConfig};
-use super::config::ParsedUrl;
 use crate::access::{TlsOptions, check_tls, read_files};
 use crate::error::{ConnectError, InvalidOption};
+use crate::store::kit::description::StoreUrl;
 
 impl LockManagerBuilder {
     /// Sets the options of TLS for all nodes whose URL begins with `rediss`, or has the parameter
@@ -45,7 +45,10 @@ impl LockManagerBuilder {
 
     /// Completes the options of a URL by those of all nodes. The error explains a mistake in the files that the URL
     /// names.
-    pub(super) async fn with_tls(&self, mut url: ParsedUrl) -> Result<ParsedUrl, String> {
+    pub(super) async fn with_tls(
+        &self,
+        mut url: Box<dyn StoreUrl>,
+    ) -> Result<Box<dyn StoreUrl>, String> {
         if let Some(own) = url.tls().and_then(Option::take) {
             check_files(&own).await?;
             let tls = own.or(self.tls.as_ref().unwrap_or(&TlsOptions::default()));

@@ -45,6 +45,32 @@
 //! A node with [`Fencing::Quorum`] executes [`Confirm`](Action::Confirm), also if its manager has no other node: a waiter
 //! that takes a lock over from another caller of its process gets a number of its own.
 //!
+//! ## Restarted stores
+//!
+//! A store that is restarted may have forgotten locks that are still held. A node that claims
+//! [`restart_guard`](Capabilities::restart_guard) gets the longest lease of all clients in its
+//! [settings](NodeSettings::restart_guard). It refuses to acquire locks, by
+//! [`NodeError::restarted`](crate::NodeError::restarted), until its store has been running for that time:
+//!
+//! * It asks its store for the uptime, at least at each new connection. A store that does not know its uptime counts as started
+//!   when the connection was made.
+//! * It measures the time since then by the [clock](NodeSettings::clock) of its settings.
+//! * It reports by [`is_granting`](Node::is_granting) that it refuses.
+//!
+//! ```
+//! # use redlock_core::NodeError;
+//! # use redlock_core::node::{Moment, NodeSettings};
+//! /// Returns an error as long as a store that was started at `since` may have forgotten a lock that is still held.
+//! fn check_age(settings: &NodeSettings, since: Moment) -> Result<(), NodeError> {
+//!     let Some(longest_lease) = settings.restart_guard else { return Ok(()) };
+//!     let (now, opens) = (settings.clock.now(), since.plus(longest_lease));
+//!     if now.has_reached(opens) {
+//!         return Ok(());
+//!     }
+//!     Err(NodeError::restarted(Some(now.since(since)), now.time_until(opens)))
+//! }
+//! ```
+//!
 //! ## Order
 //!
 //! A caller may drop its future, or a quorum of other nodes may decide, before a node has replied to an
@@ -258,6 +284,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+pub use crate::clock::{Clock, Moment};
 use crate::error::{InvalidOption, NodeError};
 pub use crate::key::LockKey;
 pub use crate::lock::{LockSpec, Mark, Mode, Token};
@@ -302,10 +329,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the product that stores the locks, such as `Redis`. If [`connect`](crate::LockManagerBuilder::connect) does
-    /// not reach the store, its error asks the operator, for example, "is Redis running at 10.0.0.1:6379?".
+    /// Returns the product, such as `Redis`, that should run at the address in the [name](Self::name) of the node. If
+    /// [`connect`](crate::LockManagerBuilder::connect) does not reach the store, its error asks the operator, for example,
+    /// "is Redis running at 10.0.0.1:6379?".
     ///
-    /// The provided method returns `None`: then the error does not ask.
+    /// Returns `None` if the node has learned that its store is at other addresses: then the error does not ask. The provided
+    /// method returns `None`.
     fn product(&self) -> Option<&'static str> {
         None
     }

@@ -21,12 +21,10 @@ pub struct NodeSettings {
     /// How long a former primary server may grant locks after the promotion of another one, see
     /// [`LockManagerBuilder::failover_margin`](crate::LockManagerBuilder::failover_margin). `None` if the servers decide.
     pub failover_margin: Option<Duration>,
-    /// The clock that measures leases.
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
-        expect(dead_code, reason = "only servers need it")
-    )]
-    pub(crate) clock: Arc<dyn Clock>,
+    /// The clock that measures leases: the clock of the system, which goes on while the machine is suspended, or the clock of
+    /// a test. A node measures the time of its [`restart_guard`](Self::restart_guard) by it. `tokio::time::Instant` may
+    /// stand still during a suspension, in which leases end.
+    pub clock: Arc<dyn Clock>,
 }
 
 #[cfg(all(test, any(feature = "postgres", feature = "redis", feature = "zookeeper")))]

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
-use crate::store::redis::Endpoint;
 use crate::{ConnectError, LockManager, LockManagerBuilder};
 
 pub use crate::seeded::{Seeded, seed};
-pub use crate::store::redis::{Dial, Dialing, Stream, scripts};
+pub use crate::store::kit::dial::{Dial, Dialing, Stream};
+pub use crate::store::redis::scripts;
 
 /// Connects a manager to simulated servers.
 ///
@@ -28,9 +28,8 @@ pub async fn connect(
     clock: impl Fn() -> Duration + Send + Sync + 'static,
     dial: impl Fn(&str) -> Arc<dyn Dial>,
 ) -> Result<LockManager, ConnectError> {
-    let endpoint = |url: &str, endpoint: Endpoint| endpoint.dialed_by(dial(url));
     builder.clock = Arc::new(Readings(clock));
-    builder.connect_with(endpoint).await
+    builder.dialed_by(dial).connect().await
 }
 
 /// A clock that shows the time that a function returns.

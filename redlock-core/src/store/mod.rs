@@ -1,8 +1,8 @@
 //! The stores that this crate knows: each is a [node](crate::node), or a group of servers that acts as one.
 //!
-//! A store imports the protocol of nodes and the kit that the stores share, and no other store.
+//! A store imports the protocol of nodes and the kit that the stores share, and no other store. The manager knows the stores
+//! by their [table](STORES).
 
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) mod kit;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
@@ -11,3 +11,39 @@ pub(crate) mod postgres;
 pub(crate) mod redis;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
+
+use kit::description::StoreDescription;
+
+/// Describes a store that a feature compiles.
+macro_rules! described {
+    ($store:ident, $feature:literal, $schemes:expr, $forms:literal) => {
+        StoreDescription {
+            schemes: $schemes,
+            forms: $forms,
+            #[cfg(feature = $feature)]
+            read: Ok($store::read),
+            #[cfg(not(feature = $feature))]
+            read: Err($feature),
+            is_alone: false,
+        }
+    };
+}
+
+/// All stores, in the order in which errors name them.
+pub(crate) const STORES: &[StoreDescription] = &[
+    described!(
+        redis,
+        "redis",
+        &["redis", "rediss", "valkey", "valkeys", "unix"],
+        "redis://, rediss://, valkey://, valkeys://, unix:///, redis+sentinel://, redis-cluster://"
+    ),
+    described!(postgres, "postgres", &["postgres", "postgresql"], "postgres://"),
+    described!(zookeeper, "zookeeper", &["zookeeper", "zookeepers"], "zookeeper://, zookeepers://"),
+    StoreDescription {
+        schemes: &["memory"],
+        forms: "memory: alone",
+        read: Ok(memory::read),
+        // Several of these nodes could be a quorum, which other processes do not see.
+        is_alone: true,
+    },
+];

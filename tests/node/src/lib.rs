@@ -2,8 +2,9 @@
 //!
 //! Its store is a task that owns the locks. Operations reach the task over a channel, as they reach a server
 //! over a connection. [`ActorNode`] keeps the order of operations. [`UnorderedNode`] sends them to the same
-//! store in any order, as a pool of connections does.
+//! store in any order, as a pool of connections does. [`GuardedNode`] notices that its store was restarted.
 
+mod guarded;
 mod store;
 mod test_store;
 mod unordered;
@@ -19,6 +20,7 @@ use redlock_core::node::{
 use redlock_core::{NodeError, Vote};
 use tokio::sync::{mpsc, oneshot};
 
+pub use guarded::GuardedNode;
 use store::{Message, Store};
 pub use unordered::UnorderedNode;
 

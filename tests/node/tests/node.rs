@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redlock_actor_node::{ActorNode, UnorderedNode};
+use redlock_actor_node::{ActorNode, GuardedNode, UnorderedNode};
 use redlock_core::node::Node;
+use redlock_core::test_util::TestClock;
 use redlock_core::{ConnectError, LockError, LockManager, LockManagerBuilder, NodeError, Vote};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -218,4 +219,39 @@ async fn no_release_overtakes_its_acquisition_on_a_node_that_does_not_keep_the_o
     }
     locks.shutdown().await;
     assert!(nodes[0].is_empty().await);
+}
+
+/// The node measures the time since the restart by the clock of its manager, which the test moves.
+#[tokio::test]
+async fn a_node_grants_no_lock_until_its_restarted_store_can_have_forgotten_none() {
+    redlock_logs::watch();
+    let clock = TestClock::new();
+    let node = GuardedNode::new(ActorNode::start("actor"));
+    let builder = builder(std::slice::from_ref(&node)).test_clock(&clock).restart_guard(LONG);
+    let locks = builder.connect().await.unwrap();
+    let second = Duration::from_secs(1);
+    let refused = async |ago: Duration| {
+        assert!(!locks.is_granting());
+        let error = locks.lock(KEY).try_acquire().await.unwrap_err();
+        let LockError::Unavailable { votes, .. } = &error else { panic!("{error}") };
+        let Some(Vote::Failed(NodeError::Restarted { ago: Some(reported), votes_in, .. })) =
+            votes.get("actor")
+        else {
+            panic!("{error}");
+        };
+        assert!((ago..ago + second).contains(reported), "{error}");
+        assert_eq!(*reported + *votes_in, LONG);
+    };
+    refused(Duration::ZERO).await;
+    let half = LONG / 2;
+    clock.advance(half).await;
+    refused(half).await;
+    clock.advance(half).await;
+    assert!(locks.is_granting());
+    acquires(&locks).await;
+
+    node.restart();
+    refused(Duration::ZERO).await;
+    clock.advance(LONG).await;
+    acquires(&locks).await;
 }

@@ -19,7 +19,6 @@ use std::time::Duration;
 use crate::error::ConfigError;
 use crate::lock::Dialect;
 pub use node_url::NodeUrl;
-pub(super) use node_url::ParsedUrl;
 use settings::SETTINGS;
 
 /// The settings of a [`LockManager`](crate::LockManager) in the configuration of a service: a part of its TOML, JSON or

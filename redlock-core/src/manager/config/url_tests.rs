@@ -74,6 +74,12 @@ async fn the_url_of_memory_is_a_node_of_this_process_with_a_warning() {
     guard.release().await.unwrap();
 }
 
+#[test]
+fn nothing_may_follow_the_scheme_of_memory() {
+    let text = from_variable("LOCKS_URLS", "memory://s3cret").unwrap_err().to_string();
+    assert!(text.contains("nothing may follow memory:") && !text.contains("s3cret"), "{text}");
+}
+
 /// Two of these nodes would be a quorum of three, which other processes do not see.
 #[tokio::test]
 async fn the_url_of_memory_must_be_the_only_node() {
@@ -109,11 +115,13 @@ fn an_unknown_scheme_is_answered_by_those_of_all_stores() {
         ("mysql://app:s3cret@db/shop", "its scheme is unknown"),
         ("10.0.0.1:6379", "it has no scheme"),
         ("s3cret", "it has no scheme"),
+        ("memoryx:s3cret", "it has no scheme"),
     ] {
         let text = from_variable("LOCKS_URLS", url).unwrap_err().to_string();
         assert!(text.contains(words) && !text.contains("s3cret"), "{text}");
         for (scheme, is_there) in [
             (" redis://", cfg!(feature = "redis")),
+            (" valkey://", cfg!(feature = "redis")),
             (" postgres://", cfg!(feature = "postgres")),
             (" zookeeper://", cfg!(feature = "zookeeper")),
             (" memory: alone", true),

@@ -1,4 +1,12 @@
-//! The state of a node over a server that outlives its connections.
+//! The parts that several stores need.
+//!
+//! * [`description`]: the description of a store, by which the manager makes nodes from URLs.
+//! * [`url`], [`query`]: read what the URLs of all stores have in common.
+//! * [`provider`]: gets the credentials for each connection.
+//! * [`client_config`], [`encrypt`]: TLS of a connection.
+//! * [`registry`]: which node of a manager has which server.
+//!
+//! The state of a node over a server that outlives its connections:
 //!
 //! * [`gate`]: decides whether the votes of the server count.
 //! * [`wall_clock`]: detects steps of the server's wall clock.
@@ -10,10 +18,21 @@
 //! * [`link_state`]: the reason of the end of a connection, and the silence of its server.
 //! * [`keepalive`]: lets the kernel notice that the machine of a server has disappeared.
 //! * [`outage_log`]: the log lines about a server that goes down and comes back.
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
+    expect(dead_code, reason = "only servers need it")
+)]
 
+#[cfg(feature = "tls")]
+pub(crate) mod client_config;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod clock_step;
 pub(crate) mod connect_time;
+pub(crate) mod description;
+#[cfg(feature = "unstable-simulation")]
+pub(crate) mod dial;
+#[cfg(all(feature = "tls", any(feature = "postgres", feature = "zookeeper")))]
+pub(crate) mod encrypt;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod gate;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -27,5 +46,10 @@ pub(crate) mod link_state;
 pub(crate) mod names;
 pub(crate) mod outage_log;
 pub(crate) mod pauses;
+pub(crate) mod provider;
+pub(crate) mod query;
+#[cfg(feature = "redis")]
+pub(crate) mod registry;
+pub(crate) mod url;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod wall_clock;

@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+#[cfg(feature = "tls")]
+use crate::access::TlsOptions;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::LockSpec;
 use crate::node::{
     Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, QueueReply, Reply,
     ReplyFuture, StatusReceiver, StatusSender, Subscription,
 };
+use crate::store::kit::description::{NodeOptions, StoreUrl};
 use locks::LockTable;
 use subscribers::Topic;
 
@@ -120,6 +123,41 @@ impl MemoryNode {
 
     fn subscribe_to(&self, spec: &LockSpec, topic: Topic, notify: Notify) -> Subscription {
         self.store.locks.lock().subscribers.subscribe(spec, topic, notify)
+    }
+}
+
+/// The URL of a new node.
+struct MemoryUrl;
+
+/// Reads a URL. The error explains the mistake without repeating the URL.
+pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
+    if url.eq_ignore_ascii_case("memory:") {
+        Ok(Box::new(MemoryUrl))
+    } else {
+        Err("nothing may follow memory: in the URL of a node in memory".to_owned())
+    }
+}
+
+impl StoreUrl for MemoryUrl {
+    fn name(&self) -> String {
+        "memory:".to_owned()
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
+        None
+    }
+
+    #[cfg(feature = "tls")]
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn into_node(self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {
+        tracing::warn!(
+            "the locks are in the memory of this process: they exclude no other process"
+        );
+        Ok(Arc::new(MemoryNode::with_clock(Arc::clone(options.clock))))
     }
 }
 

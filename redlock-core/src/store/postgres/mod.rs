@@ -42,20 +42,23 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
+#[cfg(feature = "tls")]
+use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::node::{
     Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, ReplyFuture,
     Silence, StatusReceiver, StatusSender, Subscription,
 };
+use crate::store::kit::description::{NodeOptions, StoreUrl};
 
 pub use schema::postgres_schema;
-pub(crate) use url::PostgresUrl;
 
 use shared::SharedState;
+use url::PostgresUrl;
 
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
-pub(crate) struct PostgresNode {
+struct PostgresNode {
     name: Arc<str>,
     url: PostgresUrl,
     status: StatusSender,
@@ -63,9 +66,37 @@ pub(crate) struct PostgresNode {
     started: OnceLock<(Arc<SharedState>, Vec<AbortOnDropHandle<()>>)>,
 }
 
+/// Reads a URL. The error explains the mistake without repeating the URL.
+pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
+    Ok(Box::new(PostgresUrl::parse(url)?))
+}
+
+impl StoreUrl for PostgresUrl {
+    fn name(&self) -> String {
+        self.name()
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
+        Some(&mut self.tls)
+    }
+
+    #[cfg(feature = "tls")]
+    fn is_local(&self) -> bool {
+        self.is_local()
+    }
+
+    fn into_node(mut self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {
+        if !self.has_password() {
+            self.provider = options.provider(self.name());
+        }
+        Ok(Arc::new(PostgresNode::new(*self)))
+    }
+}
+
 impl PostgresNode {
     /// Creates a node that is not started yet: every operation fails.
-    pub(crate) fn new(url: PostgresUrl) -> Self {
+    fn new(url: PostgresUrl) -> Self {
         Self {
             name: url.name().into(),
             url,

@@ -6,8 +6,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::access::{TlsOptions, encrypt};
+use crate::access::TlsOptions;
 use crate::error::NodeError;
+use crate::store::kit::encrypt::encrypt;
 
 /// The message `SSLRequest` of the protocol ("Message Formats" in the documentation of PostgreSQL).
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];

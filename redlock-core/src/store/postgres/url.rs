@@ -1,8 +1,12 @@
 //! Reads the URLs of PostgreSQL servers. No error repeats a URL, which may contain a password.
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::config::{Config, Host};
 
-use crate::access::{Provider, Query, TlsOptions};
+use crate::access::TlsOptions;
+use crate::store::kit::provider::Provider;
+use crate::store::kit::query::Query;
+use crate::store::kit::url::{HostPort, UrlParts, check_distinct, read_port};
 
 /// Says which URLs are allowed, at the end of errors.
 const ALLOWED: &str = "allowed are postgres://user[:password@]host[:port][,host[:port]..]/database[?parameter=value&..] \
@@ -10,6 +14,7 @@ const ALLOWED: &str = "allowed are postgres://user[:password@]host[:port][,host[
 /// The names of the parameters.
 const PARAMETERS: &str =
     "schema, connections, pooler, sslmode, password_file, tls_ca, tls_cert, tls_key, tls_insecure";
+const DEFAULT_PORT: u16 = 5432;
 /// The length at which PostgreSQL cuts the name of a schema.
 const MAX_SCHEMA: usize = 63;
 
@@ -33,37 +38,33 @@ pub(crate) struct PostgresUrl {
 impl PostgresUrl {
     /// Reads a URL. The error explains the mistake without repeating the URL.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let rest = url.split_once(':').and_then(|(_, rest)| rest.strip_prefix("//"));
-        let rest =
-            rest.ok_or_else(|| format!("two slashes are missing after its scheme; {ALLOWED}"))?;
-        if rest.contains('#') {
-            return Err(format!("it contains a #; write %23 in its place; {ALLOWED}"));
-        }
-        let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = base.split_once('/').unwrap_or((base, ""));
-        if database.contains('@') || query.contains('@') || authority.matches('@').count() > 1 {
+        let (_, parts) = UrlParts::split(url, ALLOWED)?;
+        let database = parts.path;
+        if database.contains('@') || parts.query.contains('@') || parts.userinfo.contains('@') {
             // It may be a part of the password, which no error and no name may repeat (secrets stay in).
             return Err("it contains an @ in its password, or after a / or a ?; write %40 for @, %2F for / and %3F for ?".into());
         }
-        let (user, hosts) = authority.split_once('@').unwrap_or(("", authority));
-        if user.is_empty() || user.starts_with(':') {
-            return Err(format!("the user is missing; {ALLOWED}"));
-        }
-        if hosts.split(',').any(str::is_empty) {
-            return Err(format!("a host is missing; {ALLOWED}"));
-        }
+        let [user, password] = parts.login()?;
+        let user = user.ok_or_else(|| format!("the user is missing; {ALLOWED}"))?;
+        let server = |text: &str| socket(text).map_or_else(|| parts.server(text, DEFAULT_PORT), Ok);
+        let servers = parts.servers.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
+        check_distinct(&servers)?;
         if database.is_empty() || database.contains('/') {
             return Err(format!("the database is missing, or it contains a /; {ALLOWED}"));
         }
-        let config = format!("postgres://{base}").parse::<Config>();
-        let unread =
-            || format!("a host, a port, the user or the database cannot be read; {ALLOWED}");
-        let config = config.map_err(|_| unread())?;
-        let names = [config.get_user(), config.get_dbname()];
-        if names.iter().flatten().any(|name| name.contains(char::is_control))
-            || config.get_ports().contains(&0)
-        {
-            return Err(unread());
+        let database = parts.decoded(database)?;
+        if [&user, &database].iter().any(|name| name.contains(char::is_control)) {
+            return Err(format!(
+                "the user or the database contains a control character; {ALLOWED}"
+            ));
+        }
+        let mut config = Config::new();
+        config.user(user).dbname(database);
+        if let Some(password) = password {
+            config.password(password);
+        }
+        for HostPort { host, port } in &servers {
+            config.host(host).port(*port);
         }
         let mut url = Self {
             config,
@@ -73,11 +74,7 @@ impl PostgresUrl {
             connections: 2,
             has_pooler: false,
         };
-        let addresses = url.addresses();
-        if addresses.iter().enumerate().any(|(index, one)| addresses[..index].contains(one)) {
-            return Err("one of its hosts occurs twice".to_owned());
-        }
-        url.read_parameters(query)?;
+        url.read_parameters(parts.query)?;
         Ok(url)
     }
 
@@ -133,7 +130,8 @@ impl PostgresUrl {
     /// `public`.
     pub(crate) fn name(&self) -> String {
         let database = self.config.get_dbname().unwrap_or_default();
-        let name = format!("{}/{database}", self.addresses().join(","));
+        let servers: Vec<_> = self.servers().map(|(host, port)| address(host, port)).collect();
+        let name = format!("{}/{database}", servers.join(","));
         if self.schema == "public" { name } else { format!("{name}/{}", self.schema) }
     }
 
@@ -148,14 +146,19 @@ impl PostgresUrl {
         self.config.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_)))
     }
 
-    fn addresses(&self) -> Vec<String> {
-        self.servers().map(|(host, port)| address(host, port)).collect()
-    }
-
     /// Returns the hosts with their ports.
     pub(super) fn servers(&self) -> impl Iterator<Item = (&Host, u16)> {
         self.config.get_hosts().iter().zip(self.config.get_ports().iter().copied())
     }
+}
+
+/// Reads a server whose host is the folder of its Unix socket. The slash at the beginning of the folder is encoded.
+fn socket(text: &str) -> Option<HostPort> {
+    let (folder, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+    let host = percent_decode_str(folder).decode_utf8().ok()?;
+    let is_folder = host.starts_with('/') && !host.contains(char::is_control);
+    is_folder.then_some(())?;
+    Some(HostPort { host: host.into(), port: read_port(port, DEFAULT_PORT)? })
 }
 
 /// Returns a host and its port for names and errors.
@@ -186,6 +189,7 @@ mod tests {
                 "a:5432,b:7000,[::1]:5432/shop/locks",
             ),
             ("postgres://app@%2Frun%2Fpostgresql/my%20shop", "/run/postgresql:5432/my shop"),
+            ("postgres://app@%2frun:6000,%2Ftmp,b/shop", "/run:6000,/tmp:5432,b:5432/shop"),
         ] {
             assert_eq!(parse(url).name(), name, "{url}");
         }
@@ -233,8 +237,12 @@ mod tests {
             ("postgres://app:s3cret@db:0/shop", "cannot be read"),
             ("postgres://app:s3cret@db:65536/shop", "cannot be read"),
             ("postgres://app:s3cret@[::1/shop", "cannot be read"),
-            ("postgres://app:s3cret@db/sh%00op", "cannot be read"),
-            ("postgres://app:s3cret@db/%ff", "cannot be read"),
+            ("postgres://app:s3cret@db/sh%00op", "control character"),
+            ("postgres://app:s3cret@db/%ff", "not UTF-8"),
+            ("postgres://a%0app:s3cret@db/shop", "control character"),
+            ("postgres://app:s3cret@%2Frun:0/shop", "cannot be read"),
+            ("postgres://app:s3cret@%2Frun%00/shop", "cannot be read"),
+            ("postgres://app:s3cret@A,a/shop", "occurs twice"),
             ("postgres://app:s3cret@a,b:5432,a:5432/shop", "occurs twice"),
             (
                 "postgres://app:s3cret@db/shop?search_path=s3cret",

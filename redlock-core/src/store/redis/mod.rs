@@ -47,6 +47,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
+#[cfg(feature = "tls")]
+use crate::access::TlsOptions;
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::LockSpec;
@@ -55,22 +57,23 @@ use crate::node::{
     Capabilities, Node, NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
     Reconnection, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
-
-#[cfg(feature = "unstable-simulation")]
-pub use link::dial::{Dial, Dialing, Stream};
-pub(crate) use link::open::Endpoint;
-pub(crate) use server::ServerRegistry;
-pub(crate) use server::rights::CheckedLocks;
-pub(crate) use url::{RedisUrl, Servers};
+use crate::store::kit::description::{NodeOptions, StoreUrl};
+use crate::store::kit::registry::ServerRegistry;
 
 use fencing::{hash_tag, slot};
+use link::open::Endpoint;
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
+use server::rights::CheckedLocks;
 use server::{Server, ServerSettings};
 use shared::Shared;
+use url::{RedisUrl, Servers};
+
+/// The default time between two readings of the slots of a cluster.
+const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 
 /// A node of Redis or Valkey servers.
-pub(crate) struct RedisNode {
+struct RedisNode {
     name: Arc<str>,
     options: Mutex<Option<RedisOptions>>,
     is_cluster: bool,
@@ -81,21 +84,62 @@ pub(crate) struct RedisNode {
 }
 
 /// The options of a node, apart from those of [every node](NodeSettings).
-pub(crate) struct RedisOptions {
-    pub(crate) url: RedisUrl,
+struct RedisOptions {
+    url: RedisUrl,
     /// The endpoint, if the URL is that of one server.
-    pub(crate) endpoint: Option<Endpoint>,
-    pub(crate) registry: Arc<ServerRegistry>,
-    pub(crate) locks: CheckedLocks,
+    endpoint: Option<Endpoint>,
+    registry: Arc<ServerRegistry>,
+    locks: CheckedLocks,
     /// The time between two readings of the slots of a cluster.
-    pub(crate) cluster_refresh: Duration,
+    cluster_refresh: Duration,
     /// Whether the manager has no other node.
-    pub(crate) is_only_node: bool,
+    is_only_node: bool,
+}
+
+/// Reads a URL. The error explains the mistake without repeating the URL.
+pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
+    Ok(Box::new(RedisUrl::parse(url)?))
+}
+
+impl StoreUrl for RedisUrl {
+    fn name(&self) -> String {
+        self.name()
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
+        Some(&mut self.tls)
+    }
+
+    #[cfg(feature = "tls")]
+    fn is_local(&self) -> bool {
+        matches!(self.servers, Servers::Unix(_))
+    }
+
+    fn into_node(mut self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {
+        if self.login.password.is_none() && self.login.provider.is_none() {
+            self.login.provider = options.provider(self.name());
+        }
+        let endpoint = Endpoint::of_one(&self);
+        #[cfg(feature = "unstable-simulation")]
+        let endpoint = endpoint.map(|endpoint| match options.dials.get(&self.name()) {
+            Some(dial) => endpoint.dialed_by(Arc::clone(dial)),
+            None => endpoint,
+        });
+        Ok(Arc::new(RedisNode::new(RedisOptions {
+            endpoint,
+            url: *self,
+            registry: Arc::clone(&options.registry),
+            locks: CheckedLocks { prefix: options.prefix.into(), dialect: options.dialect },
+            cluster_refresh: options.cluster_refresh.unwrap_or(CLUSTER_REFRESH),
+            is_only_node: options.is_only_node,
+        })))
+    }
 }
 
 impl RedisNode {
     /// Creates a node that is not started yet: every operation fails.
-    pub(crate) fn new(options: RedisOptions) -> Self {
+    fn new(options: RedisOptions) -> Self {
         Self {
             name: options.url.name().into(),
             is_cluster: matches!(options.url.servers, Servers::Cluster { .. }),
@@ -133,7 +177,9 @@ impl Node for RedisNode {
     }
 
     fn product(&self) -> Option<&'static str> {
-        Some("Redis")
+        let is_elsewhere = self.started().is_ok_and(|shared| shared.map.has_announced_server());
+        // The servers of a cluster announce each other.
+        (!self.is_cluster && !is_elsewhere).then_some("Redis")
     }
 
     /// A `{` that begins no hash tag leaves no name for the fencing counter, or for the fair queue, in the slot of its lock.

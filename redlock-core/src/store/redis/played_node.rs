@@ -9,10 +9,10 @@ use super::server::connection::Connection;
 use super::server::played_server::{played_connection, played_connection_with};
 use super::server::{Observer, Server};
 use super::*;
-use crate::access::Provider;
 use crate::key::LockKey;
 use crate::lock::{Dialect, Mode, Token};
 use crate::node::Action;
+use crate::store::kit::provider::Provider;
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 

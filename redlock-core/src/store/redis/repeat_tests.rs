@@ -16,7 +16,7 @@ use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, Token};
 use crate::node::{Action, Node};
 use crate::store::kit::gate::Closures;
-use crate::store::redis::url::HostPort;
+use crate::store::kit::url::HostPort;
 
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {

@@ -15,10 +15,8 @@ use super::requests::{
     Acl, CreateKind, ErrorCode, ReplyHeader, RequestError, ZookeeperRequest, authenticate,
     close_session, create, exists,
 };
-use super::url::{ZookeeperUrl, address};
-#[cfg(feature = "tls")]
-use crate::access::encrypt;
-use crate::access::{Credentials, Provider};
+use super::url::ZookeeperUrl;
+use crate::access::Credentials;
 use crate::clock::Moment;
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
@@ -26,6 +24,10 @@ use crate::log_limited;
 use crate::node::NodeSettings;
 use crate::random::with_random;
 use crate::store::kit::connect_time::ConnectTime;
+#[cfg(feature = "tls")]
+use crate::store::kit::encrypt::encrypt;
+use crate::store::kit::provider::Provider;
+use crate::store::kit::url::HostPort;
 
 const PROTOCOL_VERSION: i32 = 0;
 /// The `xid` of a login, and of another request before those of the driver.
@@ -118,7 +120,7 @@ impl SessionConnector {
                 Err(error) if !matches!(first_error, None | Some(NodeError::NotConnected(_))) => {
                     drop(error);
                 }
-                Err(error) => first_error = Some(error.at(&address(server))),
+                Err(error) => first_error = Some(error.at(&server.to_string())),
             }
         }
         Err(first_error.unwrap_or_else(|| NodeError::NotConnected("the URL has no host".into())))
@@ -126,7 +128,7 @@ impl SessionConnector {
 
     async fn open(
         &mut self,
-        server: &(String, u16),
+        server: &HostPort,
         login: Option<&str>,
     ) -> Result<Established, NodeError> {
         let timeout = self.url.session_timeout;
@@ -136,10 +138,11 @@ impl SessionConnector {
             if is_new {
                 self.check_tick(server).await?;
             }
-            let (mut stream, address) = self.dial(&server.0, (server.0.as_str(), server.1)).await?;
+            let (mut stream, address) =
+                self.dial(&server.host, (server.host.as_str(), server.port)).await?;
             if !is_new {
                 // Of the same server, which has accepted this connection already.
-                let granted = self.granted_timeout(&server.0, address, timeout).await?;
+                let granted = self.granted_timeout(&server.host, address, timeout).await?;
                 self.check_limit(server, granted)?;
             }
             let before = self.settings.clock.now();
@@ -174,7 +177,7 @@ impl SessionConnector {
     }
 
     /// Checks the tick by the shortest session of the server, which is two ticks. A tick in the URL was checked with it.
-    async fn check_tick(&self, (host, port): &(String, u16)) -> Result<(), NodeError> {
+    async fn check_tick(&self, HostPort { host, port }: &HostPort) -> Result<(), NodeError> {
         if self.url.tick.is_some() {
             return Ok(());
         }
@@ -201,12 +204,12 @@ impl SessionConnector {
     }
 
     /// Checks that a server grants the session timeout. Another server may work, so the operator learns of this one now.
-    fn check_limit(&self, server: &(String, u16), granted: Duration) -> Result<(), NodeError> {
+    fn check_limit(&self, server: &HostPort, granted: Duration) -> Result<(), NodeError> {
         let timeout = self.url.session_timeout;
         if granted >= timeout {
             return Ok(());
         }
-        let server = address(server);
+        let server = server.to_string();
         log_limited!(
             self.log_limit, "limit", &server, warn, %server, maxSessionTimeout = ?granted, session_timeout = ?timeout,
             "a server is not used, because it allows only shorter sessions than the session_timeout"

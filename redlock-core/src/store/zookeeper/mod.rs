@@ -40,21 +40,23 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+#[cfg(feature = "tls")]
+use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::node::{
-    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, ReplyFuture,
-    Silence, StatusReceiver, StatusSender, Subscription,
+    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Ordered, Reconnection,
+    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
-
-pub(crate) use url::ZookeeperUrl;
+use crate::store::kit::description::{NodeOptions, StoreUrl};
 
 use locks::ZookeeperLocks;
 use session::ZookeeperSession;
+use url::ZookeeperUrl;
 use znodes::Znodes;
 
 /// A node over a ZooKeeper ensemble.
-pub(crate) struct ZookeeperNode {
+struct ZookeeperNode {
     name: Arc<str>,
     url: Mutex<Option<ZookeeperUrl>>,
     longest_lease: Duration,
@@ -62,9 +64,42 @@ pub(crate) struct ZookeeperNode {
     started: OnceLock<Arc<ZookeeperLocks>>,
 }
 
+/// Reads a URL. The error explains the mistake without repeating the URL.
+pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
+    Ok(Box::new(ZookeeperUrl::parse(url)?))
+}
+
+impl StoreUrl for ZookeeperUrl {
+    fn name(&self) -> String {
+        self.name()
+    }
+
+    fn longest_lease(&self) -> Option<Duration> {
+        Some(self.longest_lease())
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
+        Some(&mut self.tls)
+    }
+
+    #[cfg(feature = "tls")]
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn into_node(mut self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {
+        if !self.has_password() {
+            self.provider = options.provider(self.name());
+        }
+        self.check_acl()?;
+        Ok(Arc::new(Ordered::new(ZookeeperNode::new(*self))))
+    }
+}
+
 impl ZookeeperNode {
     /// Creates a node that is not started yet: every operation fails.
-    pub(crate) fn new(url: ZookeeperUrl) -> Self {
+    fn new(url: ZookeeperUrl) -> Self {
         Self {
             name: url.name().into(),
             longest_lease: url.longest_lease(),

@@ -15,12 +15,13 @@ use super::requests::{RequestError, ZookeeperRequest};
 use super::session::ZookeeperSession;
 use super::url::ZookeeperUrl;
 use super::znodes::Znodes;
-use crate::access::{Credentials, Provider};
+use crate::access::Credentials;
 use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
 use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, StatusReceiver, StatusSender};
+use crate::store::kit::provider::Provider;
 
 /// The session timeout in milliseconds.
 const T: i32 = 40_000;

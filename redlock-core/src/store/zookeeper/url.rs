@@ -1,12 +1,12 @@
 //! Reads the URLs of ZooKeeper ensembles. No error repeats a URL, which may contain a password.
 
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
-
 use super::requests::Acl;
-use crate::access::{Provider, Query, TlsOptions};
+use crate::access::TlsOptions;
+use crate::store::kit::provider::Provider;
+use crate::store::kit::query::Query;
+use crate::store::kit::url::{HostPort, UrlParts, check_distinct};
 use crate::time_text::{TIME_FORM, parse_time};
 
 /// Says which URLs are allowed, at the end of errors.
@@ -25,8 +25,7 @@ const LEAST_TICKS: u32 = 8;
 /// The servers of an ensemble, and the settings of the session.
 #[derive(Clone)]
 pub(crate) struct ZookeeperUrl {
-    /// The hosts, without the brackets of an IPv6 address, and their ports.
-    pub(super) servers: Vec<(String, u16)>,
+    pub(super) servers: Vec<HostPort>,
     /// The path of the node in which all locks are; empty if it is the root.
     pub(super) chroot: String,
     pub(super) session_timeout: Duration,
@@ -43,40 +42,31 @@ pub(crate) struct ZookeeperUrl {
 impl ZookeeperUrl {
     /// Reads a URL. The error explains the mistake without repeating the URL.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let parts = url.split_once(':').and_then(|(scheme, rest)| {
-            Some((scheme.eq_ignore_ascii_case("zookeepers"), rest.strip_prefix("//")?))
-        });
-        let (is_tls, rest) =
-            parts.ok_or_else(|| format!("two slashes are missing after its scheme; {ALLOWED}"))?;
-        if rest.contains('#') {
-            return Err(format!("it contains a #; write %23 in its place; {ALLOWED}"));
-        }
-        let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if base.contains('@') {
+        let (scheme, parts) = UrlParts::split(url, ALLOWED)?;
+        if !parts.userinfo.is_empty() || parts.path.contains('@') {
             // No error and no name may repeat a password (secrets stay in).
             return Err("it contains an @: a login belongs in a file with user:password, see the parameter auth_file; in the chroot write %40 for @".into());
         }
-        let (authority, chroot) = base.find('/').map_or((base, ""), |slash| base.split_at(slash));
-        let servers: Option<Vec<_>> = authority.split(',').map(read_server).collect();
-        let servers = servers.ok_or_else(|| {
-            format!("a host is missing, or a host or its port cannot be read; {ALLOWED}")
-        })?;
-        if servers.iter().enumerate().any(|(index, one)| servers[..index].contains(one)) {
-            return Err("one of its hosts occurs twice".into());
+        let server = |text| parts.server(text, DEFAULT_PORT);
+        let servers = parts.servers.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
+        check_distinct(&servers)?;
+        let chroot = match parts.path {
+            "" => String::new(),
+            path => format!("/{}", parts.decoded(path)?),
+        };
+        if !chroot.is_empty() && !is_path(&chroot) {
+            return Err("its chroot is not a path of ZooKeeper: a path has no slash at its end, no empty part, no part . or .., and no control characters".into());
         }
-        let chroot = percent_decode_str(if chroot == "/" { "" } else { chroot }).decode_utf8();
-        let chroot = chroot.ok().filter(|chroot| chroot.is_empty() || is_path(chroot));
-        let chroot = chroot.ok_or("its chroot is not a path of ZooKeeper: a path has no slash at its end, no empty part, no part . or .., and no control characters")?;
         let mut url = Self {
             servers,
-            chroot: chroot.into(),
+            chroot,
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             tick: None,
             is_open: false,
             provider: None,
             tls: None,
         };
-        url.read_parameters(query, is_tls)?;
+        url.read_parameters(parts.query, scheme == "zookeepers")?;
         Ok(url)
     }
 
@@ -146,7 +136,7 @@ impl ZookeeperUrl {
 
     /// Returns the name of the node, which contains no credentials: the hosts and the chroot.
     pub(crate) fn name(&self) -> String {
-        let servers: Vec<_> = self.servers.iter().map(address).collect();
+        let servers: Vec<_> = self.servers.iter().map(HostPort::to_string).collect();
         format!("{}{}", servers.join(","), self.chroot)
     }
 
@@ -164,36 +154,6 @@ impl ZookeeperUrl {
     pub(crate) fn longest_lease(&self) -> Duration {
         self.session_timeout / 2
     }
-}
-
-/// Returns a host and its port for names and errors.
-pub(super) fn address((host, port): &(String, u16)) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-fn read_server(text: &str) -> Option<(String, u16)> {
-    let (host, port) = if let Some(text) = text.strip_prefix('[') {
-        let (host, port) = text.split_once(']')?;
-        host.parse::<Ipv6Addr>().ok()?;
-        (host, port)
-    } else {
-        let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if host.is_empty() || !host.bytes().all(is_name) {
-            return None;
-        }
-        (host, port)
-    };
-    let port = match port {
-        "" => DEFAULT_PORT,
-        port => {
-            let port = port
-                .strip_prefix(':')
-                .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))?;
-            port.parse().ok().filter(|port| *port > 0)?
-        }
-    };
-    Some((host.to_ascii_lowercase(), port))
 }
 
 /// Returns whether ZooKeeper allows this path (`PathUtils.validatePath`), which is not the root.
@@ -291,7 +251,7 @@ mod tests {
             ("zookeeper://a/s3cret%EF%BF%BD", "not a path"),
             ("zookeeper://a/s3cret%EE%80%80", "not a path"),
             ("zookeeper://a/s3cret%F0%9F%94%92", "not a path"),
-            ("zookeeper://a/s3cret%ff", "not a path"),
+            ("zookeeper://a/s3cret%ff", "not UTF-8"),
             ("zookeeper://a?1&s3cret=c@a", "known are session_timeout"),
             ("zookeeper://a?%73%33cret=1", "known are session_timeout"),
             (

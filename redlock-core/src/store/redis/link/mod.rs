@@ -3,8 +3,6 @@
 //! The safety of a lock depends on the pairing of commands and replies. A [`driver`], which is a task of its own,
 //! pairs them.
 
-#[cfg(feature = "unstable-simulation")]
-pub(crate) mod dial;
 mod driver;
 #[cfg(test)]
 mod driver_tests;

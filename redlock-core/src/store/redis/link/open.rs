@@ -11,16 +11,17 @@ use futures_util::TryFutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-#[cfg(feature = "unstable-simulation")]
-use super::dial::Dial;
 use super::socket::{Socket, connect_tcp, look_up};
 use super::{Event, Link};
 use crate::access::Credentials;
 use crate::error::{NodeError, legible};
 use crate::jitter::jitter;
 use crate::store::kit::connect_time::ConnectTime;
+#[cfg(feature = "unstable-simulation")]
+use crate::store::kit::dial::Dial;
+use crate::store::kit::url::HostPort;
 use crate::store::redis::error;
-use crate::store::redis::url::{HostPort, Login, RedisUrl, Servers};
+use crate::store::redis::url::{Login, RedisUrl, Servers};
 use crate::telemetry;
 
 /// The part of the life of credentials after which a connection logs in again.
@@ -76,6 +77,11 @@ impl Endpoint {
     /// Names the server that has announced this address, for errors.
     pub(crate) fn announced_by(self, announcer: impl Into<Arc<str>>) -> Self {
         Self { announcer: Some(announcer.into()), ..self }
+    }
+
+    /// Returns whether another server has announced this address.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announcer.is_some()
     }
 
     /// Leads to one of the addresses of the host.
@@ -355,7 +361,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::access::{Provider, ProviderFn};
+    use crate::access::ProviderFn;
+    use crate::store::kit::provider::Provider;
     use crate::store::redis::server::played_server::serve;
 
     /// Returns a link whose login is to be repeated, and the end of its server.

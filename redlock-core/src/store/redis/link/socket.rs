@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use crate::access::TlsOptions;
 use crate::error::NodeError;
 use crate::store::kit::keepalive::keep_alive;
-use crate::store::redis::url::HostPort;
+use crate::store::kit::url::HostPort;
 
 /// The bytes of a connection in both directions.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -8,8 +8,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::access::{TlsOptions, client_config};
+use crate::access::TlsOptions;
 use crate::error::NodeError;
+use crate::store::kit::client_config::client_config;
 use crate::store::redis::error;
 
 /// Makes a TLS connection to a server whose certificate is valid for `host`.

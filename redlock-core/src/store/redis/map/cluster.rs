@@ -16,11 +16,12 @@ use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::random::with_random;
 use crate::store::kit::pauses::AFTER_REFUSAL;
+use crate::store::kit::url::HostPort;
 use crate::store::redis::error::node_error;
 use crate::store::redis::link::Link;
 use crate::store::redis::link::open::Endpoint;
 use crate::store::redis::server::Server;
-use crate::store::redis::url::{HostPort, Servers};
+use crate::store::redis::url::Servers;
 
 /// The shortest pause between two readings of the slots.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -183,10 +184,10 @@ mod tests {
     use tokio::runtime::Handle;
 
     use super::*;
-    use crate::access::Provider;
     use crate::error::Vote;
     use crate::node::Node;
     use crate::node::{NodeSettings, NodeStatus};
+    use crate::store::kit::provider::Provider;
     use crate::store::redis::played_node::{HELD, LEASE, PlayedCluster, call, node, settings};
     use crate::store::redis::server::played_server::serve;
 

@@ -10,11 +10,12 @@ use tokio::time::{sleep, timeout};
 use crate::error::Vote;
 use crate::lock::{Dialect, Token};
 use crate::node::{NodeStatus, Op, StatusSender};
+use crate::store::kit::url::HostPort;
 use crate::store::redis::played_node::{HELD, LEASE, RELEASE, settings, spec};
 use crate::store::redis::server::ServerSettings;
 use crate::store::redis::server::played_redis::PlayedRedis;
 use crate::store::redis::shared::Shared;
-use crate::store::redis::url::{HostPort, RedisUrl};
+use crate::store::redis::url::RedisUrl;
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()

@@ -35,11 +35,12 @@ use super::sentinel::SentinelGroup;
 use super::server::connection::Connection;
 use super::server::promotions::Promotions;
 use super::server::{Observer, Promoted, Role, Server, ServerSettings};
-use super::url::{HostPort, RedisUrl, Servers};
+use super::url::{RedisUrl, Servers};
 use crate::error::{NodeError, legible};
 use crate::log_limited;
 use crate::node::{NodeStatus, StatusSender};
 use crate::store::kit::gate::Closures;
+use crate::store::kit::url::HostPort;
 
 use topology::Masters;
 
@@ -188,6 +189,11 @@ impl Map {
     /// password elsewhere.
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self.url.servers, Servers::Cluster { .. })
+    }
+
+    /// Returns whether an owner of a slot has an address that another server has announced.
+    pub(super) fn has_announced_server(&self) -> bool {
+        self.owners.load().iter().any(|(_, owner)| owner.endpoint.is_announced())
     }
 
     /// Returns the server that owns a slot.

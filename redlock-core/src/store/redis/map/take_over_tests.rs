@@ -8,9 +8,9 @@ use tokio::time::{Instant, advance};
 
 use crate::error::{NodeError, Vote};
 use crate::store::kit::gate::Closures;
+use crate::store::kit::url::HostPort;
 use crate::store::redis::played_node::{HELD, LEASE, PlayedCluster};
 use crate::store::redis::server::played_server::played_connection;
-use crate::store::redis::url::HostPort;
 
 const MARGIN: Duration = Duration::from_secs(16);
 

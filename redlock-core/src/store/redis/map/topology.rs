@@ -6,7 +6,7 @@ use bb8_redis::redis::{FromRedisValue, InfoDict, Value};
 
 use crate::error::NodeError;
 use crate::error::legible;
-use crate::store::redis::url::HostPort;
+use crate::store::kit::url::HostPort;
 
 /// The ranges of the slots with their masters, as one server sees them.
 pub(super) type Masters = Vec<(RangeInclusive<usize>, HostPort)>;

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::error::NodeError;
 use crate::quorum::quorum;
+use crate::store::kit::url::HostPort;
 use crate::store::redis::server::Promoted;
-use crate::store::redis::url::HostPort;
 
 /// How long a single sentinel stops the acquisitions of a master that the others still name. Sentinels tell each other
 /// of a failover every two seconds.

@@ -21,9 +21,10 @@ use tokio::time::{Instant, sleep};
 use super::link::open::{Endpoint, within};
 use super::link::{Event, Link};
 use super::server::{Promoted, ServerSettings};
-use super::url::{HostPort, Login, RedisUrl};
+use super::url::{Login, RedisUrl};
 use crate::error::{NodeError, legible};
 use crate::jitter::jitter;
+use crate::store::kit::url::HostPort;
 use crate::{log_limited, telemetry};
 
 pub(crate) use choice::Choice;

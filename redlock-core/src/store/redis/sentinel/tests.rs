@@ -302,6 +302,24 @@ fn is_second(master: &Server) -> bool {
     error.to_string().contains("10.0.0.9:2 (announced by ")
 }
 
+/// The error of a failed start asks whether the product runs at the address in the name of the node.
+#[tokio::test(start_paused = true)]
+async fn a_node_names_its_product_unless_its_servers_are_at_announced_addresses() {
+    for (url, product) in [
+        ("redis://a", Some("Redis")),
+        ("redis+sentinel://s1,s2,s3/shop", Some("Redis")),
+        ("redis-cluster://a", None),
+    ] {
+        assert_eq!(played_node::node(url).product(), product, "{url}");
+    }
+    let one = played_node::node("redis://localhost");
+    one.prepare(&settings(None)).map.insert_one("redis://localhost");
+    assert_eq!(one.product(), Some("Redis"));
+    let group = group("s1,s2,s3");
+    let (node, _shared, _server) = node(&group, None).await;
+    assert_eq!(node.product(), None);
+}
+
 /// Nobody connects to the former master any more.
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_waits_for_a_former_master_waits_for_its_successor() {

@@ -11,8 +11,8 @@ use super::identity::{Identity, LagSetting, Replication};
 use super::promotions::Promotions;
 use crate::error::NodeError;
 use crate::store::kit::gate::Closures;
+use crate::store::kit::url::HostPort;
 use crate::store::redis::link::Link;
-use crate::store::redis::url::HostPort;
 use crate::{log_limited, telemetry};
 
 /// The role of a server in its node.

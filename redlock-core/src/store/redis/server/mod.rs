@@ -18,7 +18,6 @@ pub(crate) mod played_redis;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod promotions;
-mod registry;
 pub(crate) mod rights;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
@@ -52,7 +51,6 @@ use crate::store::kit::wall_clock::Reading;
 use crate::{log_limited, telemetry};
 
 pub(crate) use admission::{Promoted, Role};
-pub(crate) use registry::ServerRegistry;
 pub(crate) use settings::ServerSettings;
 
 use connection::{Connection, Shas};

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::played_redis::PlayedRedis;
 use super::{Nobody, Role, Server, ServerSettings};
 use crate::node::{NodeSettings, NodeStatus};
-use crate::store::redis::link::dial::{Dial, Dialing};
+use crate::store::kit::dial::{Dial, Dialing};
 use crate::store::redis::link::open::Endpoint;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::store::redis::link::dial::{Dial, Dialing, Stream};
+use crate::store::kit::dial::{Dial, Dialing, Stream};
 
 /// The replies and the behaviour of the played server.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use crate::clock::fake::RuntimeClock;
 use crate::clock::{Clock, Moment};
 use crate::node::NodeSettings;
 use crate::store::kit::pauses;
-use crate::store::redis::url::HostPort;
+use crate::store::kit::url::HostPort;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);

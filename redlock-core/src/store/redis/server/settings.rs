@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::registry::ServerRegistry;
 use super::rights::CheckedLocks;
 use crate::log_limit::LogLimit;
 use crate::node::NodeSettings;
+use crate::store::kit::registry::ServerRegistry;
 
 /// The settings that all servers of a node share.
 #[derive(Debug)]

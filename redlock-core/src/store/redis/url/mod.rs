@@ -7,10 +7,12 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::access::{Provider, TlsOptions};
+use crate::access::TlsOptions;
+use crate::store::kit::provider::Provider;
+use crate::store::kit::url::HostPort;
 
 /// Says which URLs are allowed, at the end of errors.
-const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
+const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., valkey://..., valkeys://..., \
                        unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
                        redis-cluster://[user][:password@]host[:port][,host..][/database], or memory: alone";
 
@@ -45,14 +47,6 @@ pub(crate) enum Servers {
     },
 }
 
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct HostPort {
-    /// A name or an address; an IPv6 address has no brackets.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
 /// The credentials for a server. `Debug` shows neither the user nor the password.
 #[derive(Clone, Default)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -81,13 +75,6 @@ impl RedisUrl {
 
 fn list(servers: &[HostPort]) -> String {
     servers.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",")
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
 }
 
 impl fmt::Debug for Login {

@@ -20,7 +20,7 @@ struct RegisteredServer {
 
 impl ServerRegistry {
     /// Records the identity of a server, or returns the name of the other node that has this server.
-    pub(super) fn register(
+    pub(crate) fn register(
         &self,
         server: &Arc<()>,
         voter: &Arc<str>,

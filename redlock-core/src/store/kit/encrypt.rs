@@ -8,7 +8,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{TlsOptions, client_config};
+use super::client_config::client_config;
+use crate::access::TlsOptions;
 use crate::error::{NodeError, legible};
 
 /// Encrypts a connection to a server whose certificate is valid for `host`.

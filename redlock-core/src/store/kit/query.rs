@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::{Pem, TlsOptions};
+use crate::access::{Pem, TlsOptions};
 
 /// The length of the longest name that an error repeats.
 const LONGEST_NAME: usize = 40;
