@@ -70,15 +70,6 @@ impl Ask {
     }
 }
 
-/// How long a lock stays on the nodes after its holder has released it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MinHold {
-    /// For this time, counted from the acquisition.
-    For(Duration),
-    /// Until the lease runs out. The nodes are not asked to release the lock.
-    UntilExpiry,
-}
-
 /// The lease that the nodes have granted to an attempt. After a hand-over, the next holder has it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Lease {

@@ -32,7 +32,7 @@ use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
 pub(crate) use acquire::Grant;
-pub(crate) use attempt::{Ask, Attempt, Lease, MinHold};
+pub(crate) use attempt::{Ask, Attempt, Lease};
 use cleanup::NodeRelease;
 use round::Round;
 pub(crate) use standing::Standing;
@@ -46,7 +46,7 @@ pub(crate) struct Ballot {
     /// How long a node may be silent before it counts as failed.
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) home: Arc<Home>,
+    home: Arc<Home>,
     log_limit: Arc<LogLimit>,
 }
 
@@ -94,7 +94,7 @@ impl Ballot {
 
     /// Asks the nodes to release the lock, whose lease has run out on every node at `until`. `now` is the time at
     /// which its holding ended; the round lasts at most from then to `until`. If the future is
-    /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`] is only marked
+    /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`](crate::options::MinHold::UntilExpiry) is only marked
     /// as abandoned: the nodes are not asked.
     ///
     /// Returns the number of subscribers that were notified, on the node with the most; `None` if no node knows it.

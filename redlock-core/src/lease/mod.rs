@@ -7,7 +7,7 @@ mod held;
 mod keeper;
 
 pub(crate) use held::{Held, HoldState};
-pub(crate) use keeper::{LeaseKeeper, Renewal};
+pub(crate) use keeper::LeaseKeeper;
 
 #[cfg(test)]
 mod denial_tests;

@@ -20,9 +20,12 @@ use crate::buffer_space::BufferSpace;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
+use crate::home::Home;
 use crate::lease::LeaseKeeper;
+use crate::limits::Limits;
 use crate::log_limit::LogLimit;
-use crate::node::{LeaseRange, Node, NodeSettings, NodeStatus, StatusReceiver};
+use crate::node::{Node, NodeSettings, NodeStatus, StatusReceiver};
+use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::store::memory::MemoryNode;
@@ -90,8 +93,8 @@ impl LockManagerBuilder {
         let settings = self.node_settings();
         let clock = Arc::clone(&self.clock);
         let manager = self.build(nodes, clock);
-        let Context { ballot, connect_timeout, .. } = &*manager.context;
-        manager.context.check_manager(&settings)?;
+        let Context { ballot, limits, defaults, connect_timeout, .. } = &*manager.context;
+        limits.check_manager(&settings, defaults)?;
         let count = ballot.nodes.len();
         if count % 2 == 0 {
             tracing::warn!(
@@ -189,23 +192,29 @@ impl LockManagerBuilder {
         let outage_grace = outage_grace.unwrap_or(OUTAGE_GRACE);
         telemetry::describe();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
-        let leases = LeaseRange::of(&nodes);
-        let ballot = Ballot::new(nodes, node_timeout, clock, Arc::default());
-        let end_on_drop = ballot.home.gone.clone().drop_guard();
-        let queues = Queues::new(ballot.clone(), max_waiters, outage_grace, Arc::clone(&log_limit));
-        let queues = Arc::new(queues);
+        let home = Arc::<Home>::default();
+        let end_on_drop = home.gone.clone().drop_guard();
+        let ballot = Ballot::new(nodes, node_timeout, clock, Arc::clone(&home));
+        let queues = Arc::new(Queues::new(
+            Arc::clone(&home),
+            ballot.clone(),
+            max_waiters,
+            outage_grace,
+            Arc::clone(&log_limit),
+        ));
         let fair = FairQueues::new(Arc::clone(&queues), Arc::clone(&log_limit));
+        let prefix = prefix.unwrap_or_default().into();
+        let limits = Limits::new(&ballot.nodes, &prefix, restart_guard);
         let context = Arc::new(Context {
             keeper: Arc::new(LeaseKeeper::default()),
             queues,
             fair,
+            home,
             ballot,
-            prefix: prefix.unwrap_or_default().into(),
-            dialect: dialect.unwrap_or_default(),
-            expire,
+            prefix,
+            defaults: Defaults { expire, dialect: dialect.unwrap_or_default() },
+            limits,
             log_limit,
-            leases,
-            restart_guard,
             connect_timeout,
             body_buffers: BufferSpace::new(body_buffers.unwrap_or(BODY_BUFFERS)),
             _end_on_drop: end_on_drop,

@@ -318,7 +318,7 @@ async fn the_default_lease_is_at_most_the_longest_that_all_nodes_grant() {
             },
         );
         let locks = builder.connect().await.unwrap();
-        assert_eq!(locks.context.expire, expected);
+        assert_eq!(locks.context.defaults.expire, expected);
     }
 }
 

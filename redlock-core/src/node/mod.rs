@@ -261,7 +261,6 @@ use tokio::runtime::Handle;
 use crate::error::{InvalidOption, NodeError};
 pub use crate::key::LockKey;
 pub use crate::lock::{LockSpec, Mark, Mode, Token};
-pub(crate) use capabilities::LeaseRange;
 pub use capabilities::{Capabilities, Fencing};
 #[cfg(feature = "test-util")]
 pub(crate) use delegate;

@@ -276,7 +276,7 @@ impl Place<'_> {
             self.move_to(0)?;
             // A drain or a shutdown that begins from now on notifies the waiter.
             self.check_drain()?;
-            self.queues.ballot.home.check_open()?;
+            self.queues.home.check_open()?;
         }
         let since = self.with_queue(|queue| queue.record_outage(begun, &votes)).unwrap_or(begun);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);

@@ -17,13 +17,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{LockRequest, scope};
-use crate::ballot::{Ask, MinHold, Standing};
+use crate::ballot::{Ask, Standing};
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
-use crate::options::{ResolvedOptions, WaitTime};
+use crate::options::{MinHold, ResolvedOptions, WaitTime};
 use crate::queue::{FairPlace, Place, Step, WaiterOptions};
 
 /// One acquisition of a lock, with checked options.
@@ -37,13 +37,15 @@ impl Acquisition {
     /// Checks the options and the key of a request.
     pub(super) fn new(request: LockRequest) -> Result<Self, LockError> {
         let LockRequest { context, keys, options } = request;
-        let options = options.resolve(&context).map_err(|error| match &keys {
+        let options = options.resolve(&context.defaults);
+        let allowed = options.and_then(|options| context.limits.allowed(options));
+        let options = allowed.map_err(|error| match &keys {
             Ok(keys) => error.of_lock(keys.first()),
             Err(_) => error,
         })?;
         let keys = keys?.with_prefix(&context.prefix);
         let spec = LockSpec::new(keys, options.mode, options.dialect);
-        let checked = context.check_lock(&spec, options.fair, options.fenced);
+        let checked = context.limits.check_lock(&spec, options.fair, options.fenced);
         checked.map_err(|error| error.of_lock(spec.key()))?;
         Ok(Self { context, spec, options })
     }
@@ -62,7 +64,7 @@ impl Acquisition {
         // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed, because this is rare and
         // the future would enlarge the future of every acquisition.
         if !is_covered && let Err(error) = Box::pin(guard.extend(self.options.expire)).await {
-            self.context.ballot.home.check_open()?;
+            self.context.home.check_open()?;
             return Err(match error {
                 HoldError::Lost { key, .. } => LockError::lost(key),
                 HoldError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
@@ -75,7 +77,7 @@ impl Acquisition {
 
     /// Acquires the lock, or shares a lock of the same scope without extending it.
     pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
-        self.context.ballot.home.check_open()?;
+        self.context.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         self.context.enter();
         if let Some(guard) = self.share_in_scope()? {
@@ -123,7 +125,7 @@ impl Acquisition {
 
     /// Fails if the acquisition would fail now, without asking the nodes and without waiting.
     pub(super) fn look(&self) -> Result<(), LockError> {
-        self.context.ballot.home.check_open()?;
+        self.context.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         let may_wait = self.options.wait_time.is_some();
         if self.share_in_scope()?.is_some() || may_wait {
@@ -137,7 +139,7 @@ impl Acquisition {
         let left =
             deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         let limit = left.min(self.context.connect_timeout);
-        let Context { ballot, .. } = &*self.context;
+        let Context { ballot, home, .. } = &*self.context;
         if limit.is_zero() {
             return false;
         }
@@ -145,7 +147,7 @@ impl Acquisition {
             biased;
             may_ask = ballot.reconnect(&self.spec, votes, limit) => may_ask,
             // The next look at the queue refuses the caller, unless it holds another lock.
-            () = ballot.home.drain.begun() => true,
+            () = home.drain.begun() => true,
         }
     }
 
@@ -205,7 +207,7 @@ impl Acquisition {
         let waiter = WaiterOptions {
             expire: options.expire,
             accepts_hand_over: options.min_hold.is_none()
-                && (!options.fenced || self.context.can_confirm()),
+                && (!options.fenced || self.context.limits.can_confirm()),
             fenced: options.fenced,
             is_endless: self.is_endless(),
             caller: scope::caller(),

@@ -109,8 +109,8 @@ impl LockRequest {
     /// their client before they acquire the lock. No public API.
     #[doc(hidden)]
     pub async fn refused_by_drain(&self) -> LockError {
-        let Context { ballot, queues, .. } = &*self.context;
-        ballot.home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
+        let Context { home, queues, .. } = &*self.context;
+        home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
         self.refusal_at_once().unwrap_or(LockError::Draining)
     }
 

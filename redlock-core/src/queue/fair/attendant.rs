@@ -62,7 +62,7 @@ pub(super) fn start(fair: &Arc<FairQueues>, spec: &LockSpec, tickets: &Arc<Ticke
         due: Instant::now() + REFRESH,
         last_failure: None,
     };
-    PromptTask::spawn(&ballot.home, Box::pin(attendant.attend()))
+    PromptTask::spawn(&fair.queues.home, Box::pin(attendant.attend()))
 }
 
 impl Attendant {
@@ -216,7 +216,7 @@ impl Attendant {
 
     fn remove_in_background(&self, nodes: Vec<usize>, numbers: Vec<u64>) {
         let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
-        self.fair.queues.ballot.home.spawn(async move {
+        self.fair.queues.home.spawn(async move {
             remove(&fair, &spec, &nodes, numbers).await;
         });
     }

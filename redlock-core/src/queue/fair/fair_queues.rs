@@ -105,7 +105,7 @@ impl FairQueues {
         spec: &LockSpec,
         action: QueueAction,
     ) -> Result<QueueReply, NodeError> {
-        let Ballot { home, node_timeout, nodes, .. } = &self.queues.ballot;
+        let Queues { home, ballot: Ballot { node_timeout, nodes, .. }, .. } = &*self.queues;
         let node = &nodes[index];
         let mut reply = node.queue(QueueOp::new(spec, self.process, action));
         let begun = Instant::now();

@@ -246,7 +246,7 @@ pub async fn requests_that_the_node_does_not_support_are_refused(stores: TestSto
     let all = |claims: fn(&Capabilities) -> bool| nodes.iter().all(claims);
     let fenced = all(|node| node.fencing == Fencing::Quorum)
         || nodes.len() == 1 && nodes[0].fencing == Fencing::Alone;
-    let is_plain = locks.context().dialect == Dialect::Plain;
+    let is_plain = locks.context().defaults.dialect == Dialect::Plain;
     for (option, is_claimed, request) in [
         ("fenced", fenced, request(&locks, KEY).fenced(true)),
         ("fair", all(|node| node.fair), request(&locks, KEY).fair(true)),

@@ -46,7 +46,8 @@ impl Alone {
     fn caller(&self, keys: &[&str], mode: Mode) -> Caller {
         let keys = Keys::collect(keys.iter().map(LockKey::new));
         let keys = keys.unwrap_or_else(|error| panic!("{error}"));
-        let (prefix, dialect) = (&self.locks.context().prefix, self.locks.context().dialect);
+        let (prefix, dialect) =
+            (&self.locks.context().prefix, self.locks.context().defaults.dialect);
         let spec = LockSpec::new(keys.with_prefix(prefix), mode, dialect);
         Caller { node: Arc::clone(&self.node), spec, token: Token::random(dialect) }
     }
@@ -115,7 +116,7 @@ impl Caller {
 /// the acquisitions of a holder.
 pub async fn an_acquisition_by_its_holder_is_granted_again(stores: TestStores) {
     let alone = Alone::connect(&stores).await;
-    if alone.locks.context().dialect != Dialect::Plain {
+    if alone.locks.context().defaults.dialect != Dialect::Plain {
         return;
     }
     let [holder, other] = [alone.exclusive(KEY), alone.exclusive(KEY)];
@@ -495,7 +496,8 @@ pub async fn a_deleted_lock_is_not_held(stores: TestStores) {
 /// Passes if the node does not claim [`shared`](crate::node::Capabilities::shared).
 pub async fn a_shared_lock_has_several_holders_and_excludes_others(stores: TestStores) {
     let alone = Alone::connect(&stores).await;
-    if !alone.node.capabilities().shared || alone.locks.context().dialect != Dialect::Plain {
+    if !alone.node.capabilities().shared || alone.locks.context().defaults.dialect != Dialect::Plain
+    {
         return;
     }
     let [one, other] = [alone.caller(&[KEY], Mode::SHARED), alone.caller(&[KEY], Mode::SHARED)];
@@ -513,7 +515,9 @@ pub async fn a_shared_lock_has_several_holders_and_excludes_others(stores: TestS
 /// Passes if the node does not claim [`several_keys`](crate::node::Capabilities::several_keys).
 pub async fn a_lock_of_several_keys_is_set_on_all_or_none(stores: TestStores) {
     let alone = Alone::connect(&stores).await;
-    if !alone.node.capabilities().several_keys || alone.locks.context().dialect != Dialect::Plain {
+    if !alone.node.capabilities().several_keys
+        || alone.locks.context().defaults.dialect != Dialect::Plain
+    {
         return;
     }
     let [a, b, c] = ["{set}:a", "{set}:b", "{set}:c"];
