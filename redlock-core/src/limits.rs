@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::InvalidOption;
 use crate::lock::{Dialect, LockSpec, Mode};
-use crate::node::{Capabilities, Fencing, Node, NodeSettings};
+use crate::node::{Capabilities, Fencing, KeyRules, Node, NodeSettings};
 use crate::options::{Defaults, MinHold, ResolvedOptions};
 use crate::validity;
 
@@ -98,8 +98,8 @@ impl Limits {
     ) -> Result<(), InvalidOption> {
         self.check_dialect(spec.dialect())?;
         self.check_mode(spec.mode(), spec.dialect())?;
-        if fair {
-            self.require("fair", "true", "unset", "fair queues", |node| node.fair)?;
+        if fair && let Some(node) = self.nodes.iter().find(|node| node.fair_order().is_none()) {
+            return Err(lacks("fair", "true", "unset", node, "fair queues"));
         }
         if fenced {
             let has_numbers = |node: Capabilities| node.fencing != Fencing::None;
@@ -110,7 +110,7 @@ impl Limits {
             }
         }
         if fair || fenced {
-            self.nodes.iter().try_for_each(|node| node.check_prefix(&self.prefix))?;
+            self.key_rules().try_for_each(|rules| rules.check_prefix(&self.prefix))?;
         }
         if spec.has_list_of_keys() {
             self.check_list_of_keys(spec, fair)?;
@@ -173,7 +173,11 @@ impl Limits {
                            because an RLock of Redisson has one key";
             return Err(InvalidOption::conflict("dialect", message));
         }
-        self.nodes.iter().try_for_each(|node| node.check_keys(spec.keys()))
+        self.key_rules().try_for_each(|rules| rules.check_keys(spec.keys()))
+    }
+
+    fn key_rules(&self) -> impl Iterator<Item = &dyn KeyRules> {
+        self.nodes.iter().filter_map(|node| node.key_rules())
     }
 
     /// Returns whether all nodes can confirm the number of a holder that takes a lock over.
@@ -190,13 +194,21 @@ impl Limits {
         capability: &str,
         has: fn(Capabilities) -> bool,
     ) -> Result<(), InvalidOption> {
-        let lacks = self.nodes.iter().find(|node| !has(node.capabilities()));
-        lacks.map_or(Ok(()), |node| {
-            let allowed =
-                format!("{allowed}: the node {} does not support {capability}", node.name());
-            Err(InvalidOption::new(option, value, allowed))
-        })
+        let lacking = self.nodes.iter().find(|node| !has(node.capabilities()));
+        lacking.map_or(Ok(()), |node| Err(lacks(option, value, allowed, node, capability)))
     }
+}
+
+/// Returns the error of an option whose value needs a capability that a node lacks.
+fn lacks(
+    option: &'static str,
+    value: &str,
+    allowed: &str,
+    node: &Arc<dyn Node>,
+    capability: &str,
+) -> InvalidOption {
+    let allowed = format!("{allowed}: the node {} does not support {capability}", node.name());
+    InvalidOption::new(option, value, allowed)
 }
 
 /// Refuses a lease that is longer than the restart guard covers. A restarted server that has forgotten such a

@@ -32,7 +32,7 @@ use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
 pub(crate) use acquire::Grant;
-pub(crate) use attempt::{Ask, Attempt, Lease};
+pub(crate) use attempt::{Attempt, Lease};
 use cleanup::NodeRelease;
 use round::Round;
 pub(crate) use standing::Standing;
@@ -196,7 +196,8 @@ impl Ballot {
         let lost = self.nodes.iter().enumerate();
         let lost =
             lost.filter(|(index, _)| is_lost((*index, votes.get(*index).copied().flatten())));
-        let attempts: FuturesUnordered<_> = lost.map(|(_, node)| node.reconnect(spec)).collect();
+        let remotes = lost.filter_map(|(_, node)| node.remote());
+        let attempts: FuturesUnordered<_> = remotes.map(|node| node.reconnect(spec)).collect();
         // Other nodes that have failed would fail again.
         let present = votes.iter().filter(|vote| !matches!(vote, Some(Vote::Failed(_)))).count();
         let missing = quorum(self.nodes.len()).saturating_sub(present);

@@ -24,7 +24,7 @@ use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::limits::Limits;
 use crate::log_limit::LogLimit;
-use crate::node::{Node, NodeSettings, NodeStatus, StatusReceiver};
+use crate::node::{Node, NodeSettings, NodeStatus, Remote, StatusReceiver};
 use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
@@ -294,7 +294,7 @@ fn question(nodes: &[Arc<dyn Node>], votes: &Votes) -> Option<String> {
         if let Some(Vote::Failed(NodeError::NotConnected(reason))) = vote
             // Otherwise the reason names another address than the name of the node.
             && !reason.contains("(announced by ")
-            && let Some(product) = node.product()
+            && let Some(product) = node.remote().and_then(Remote::product)
         {
             unreached.entry(product).or_default().push(name);
         }

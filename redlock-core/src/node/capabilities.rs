@@ -25,8 +25,6 @@ pub struct Capabilities {
     /// Whether the node can hold a lock of several [keys](super::LockSpec::keys): all of them or none.
     /// Defaults to `false`, because a node that reads only the first key would break such locks.
     pub several_keys: bool,
-    /// Whether the node has fair queues, see [`Node::queue`](super::Node::queue). Defaults to `false`.
-    pub fair: bool,
     /// Whether the node has locks in the dialect [`Redisson`](crate::Dialect::Redisson). Without it, the node gets only
     /// [plain](crate::Dialect::Plain) locks, and does not have to read [`LockSpec::dialect`](super::LockSpec::dialect).
     /// Defaults to `false`.
@@ -62,7 +60,6 @@ impl Capabilities {
             fencing: Fencing::Quorum,
             shared: true,
             several_keys: true,
-            fair: true,
             redisson: true,
             ..Self::default()
         }
@@ -77,7 +74,6 @@ impl Default for Capabilities {
             fencing: Fencing::None,
             shared: false,
             several_keys: false,
-            fair: false,
             redisson: false,
             min_hold: true,
             only_node: false,

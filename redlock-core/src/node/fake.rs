@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    Reconnection, Reply, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Action, Capabilities, FairOrder, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    Reconnection, Remote, Reply, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::fake::RuntimeClock;
 use crate::error::{NodeError, Vote};
@@ -354,31 +354,9 @@ impl Node for FakeNode {
         Capabilities { shared: false, ..Capabilities::of_library() }
     }
 
-    /// A node that is not up fails, or does not reply and never executes the operation.
-    fn queue(&self, op: QueueOp) -> QueueFuture {
-        match *self.mode.borrow() {
-            FakeMode::Up(delay) => {
-                let queues = self.queues.clone();
-                Box::pin(async move {
-                    let reply = queues.queue(op);
-                    if !delay.is_zero() {
-                        sleep(delay).await;
-                    }
-                    reply.await
-                })
-            }
-            FakeMode::Frozen => Box::pin(std::future::pending()),
-            _ => Box::pin(std::future::ready(Err(refused()))),
-        }
-    }
-
-    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        self.queues.subscribe_queue(spec, process, notify)
-    }
-
     fn call(&self, op: Op) -> ReplyFuture {
         let token = op.token.as_str().to_owned();
-        if matches!(op.action, Action::Acquire { lookup: true, .. }) {
+        if matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup) {
             self.lookups.fetch_add(1, Ordering::Relaxed);
         }
         self.send(match op.action {
@@ -409,6 +387,44 @@ impl Node for FakeNode {
         })
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+
+    fn fair_order(&self) -> Option<&dyn FairOrder> {
+        Some(self)
+    }
+}
+
+impl FairOrder for FakeNode {
+    /// A node that is not up fails, or does not reply and never executes the operation.
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        match *self.mode.borrow() {
+            FakeMode::Up(delay) => {
+                let queues = self.queues.clone();
+                Box::pin(async move {
+                    let reply = queues.queue(op);
+                    if !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                    reply.await
+                })
+            }
+            FakeMode::Frozen => Box::pin(std::future::pending()),
+            _ => Box::pin(std::future::ready(Err(refused()))),
+        }
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.queues.subscribe_queue(spec, process, notify)
+    }
+}
+
+impl Remote for FakeNode {
     fn reconnect(&self, _: &LockSpec) -> Reconnection {
         let time = *self.reconnects_after.lock();
         Box::pin(async move {
@@ -417,10 +433,6 @@ impl Node for FakeNode {
             }
             time.is_some()
         })
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {

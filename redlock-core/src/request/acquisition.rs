@@ -17,12 +17,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{LockRequest, scope};
-use crate::ballot::{Ask, Standing};
+use crate::ballot::Standing;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
+use crate::node::Ask;
 use crate::options::{MinHold, ResolvedOptions, WaitTime};
 use crate::queue::{FairPlace, Place, Step, WaiterOptions};
 
@@ -227,7 +228,8 @@ impl Acquisition {
         if self.options.fair && Box::pin(self.context.fair.is_occupied(&self.spec)).await? {
             return Err(LockError::contended(self.spec.key().clone(), None, Votes::default()));
         }
-        match self.ask_nodes(&mut Ask::default()).await {
+        let mut ask = Ask::FIRST;
+        match self.ask_nodes(&mut ask).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
             // task.
             Err(refused @ (LockError::Contended { .. } | LockError::Split { .. })) => {

@@ -7,12 +7,13 @@ use tokio::time::Instant;
 
 use super::acquisition::Acquisition;
 use super::scope;
-use crate::ballot::{Ask, Attempt, Grant};
+use crate::ballot::{Attempt, Grant};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
 use crate::log_limited;
+use crate::node::Ask;
 use crate::queue::needs_extension;
 
 impl Acquisition {

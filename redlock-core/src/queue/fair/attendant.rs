@@ -232,12 +232,13 @@ impl Attendant {
         let message = Arc::clone(&self.message);
         let notify = Arc::new(move || message.notify_one());
         let ballot = &self.fair.queues.ballot;
-        let mut subscription =
-            ballot.nodes[index].subscribe_queue(&self.spec, self.fair.process, notify);
-        let ready = subscription.take_ready();
-        self.subscription = Some((index, subscription));
-        if let Some(ready) = ready {
-            let _ = timeout(ballot.node_timeout, ready).await;
+        if let Some(order) = ballot.nodes[index].fair_order() {
+            let mut subscription = order.subscribe_queue(&self.spec, self.fair.process, notify);
+            let ready = subscription.take_ready();
+            self.subscription = Some((index, subscription));
+            if let Some(ready) = ready {
+                let _ = timeout(ballot.node_timeout, ready).await;
+            }
         }
         self.refresh(index).await
     }

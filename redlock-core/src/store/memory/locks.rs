@@ -39,8 +39,8 @@ impl LockTable {
             Action::Acquire { lease, .. } if op.spec.mode().is_shared() => {
                 self.share(op, now, lease)
             }
-            Action::Acquire { lease, fenced, mark, .. } => {
-                return (self.acquire(op, now, lease, fenced, mark), Vec::new());
+            Action::Acquire { lease, fenced, ask, .. } => {
+                return (self.acquire(op, now, lease, fenced, ask.mark), Vec::new());
             }
             Action::Extend { lease } => self.extend(op, now, lease),
             Action::Confirm { number } => self.confirm(op, now, number),

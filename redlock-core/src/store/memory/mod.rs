@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::LockSpec;
 use crate::node::{
-    Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, QueueReply, Reply,
-    ReplyFuture, StatusReceiver, StatusSender, Subscription,
+    Capabilities, FairOrder, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    QueueReply, Reply, ReplyFuture, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use locks::LockTable;
 use subscribers::Topic;
@@ -198,20 +198,32 @@ impl Node for MemoryNode {
         self.subscribe_to(spec, topic, notify)
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.store.status.subscribe()
+    }
+
+    fn turns(&self) -> Option<&dyn Turns> {
+        Some(self)
+    }
+
+    fn fair_order(&self) -> Option<&dyn FairOrder> {
+        Some(self)
+    }
+}
+
+impl Turns for MemoryNode {
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
         self.subscribe_to(spec, Topic::Turn, Arc::new(|| {}))
     }
+}
 
+impl FairOrder for MemoryNode {
     fn queue(&self, op: QueueOp) -> QueueFuture {
         Box::pin(std::future::ready(Ok(self.execute_queue(&op))))
     }
 
     fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
         self.subscribe_to(spec, Topic::Queue(process), notify)
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.store.status.subscribe()
     }
 }
 
@@ -225,17 +237,10 @@ mod tests {
     use crate::error::Vote;
     use crate::key::LockKey;
     use crate::lock::{Dialect, Mode, Token};
-    use crate::node::Action;
+    use crate::node::{Action, Ask};
 
     const LEASE: Duration = Duration::from_secs(5);
-    const ACQUIRE: Action = Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    const ACQUIRE: Action = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
     const EXTEND: Action = Action::Extend { lease: LEASE };
     const RELEASE: Action = Action::Release { min_hold: None };
 
@@ -286,10 +291,7 @@ mod tests {
             for (lease, left) in [(5, 5), (1, 5), (9, 9)]
                 .map(|(lease, left)| (Duration::from_secs(lease), Duration::from_secs(left)))
             {
-                let Action::Acquire { lookup, fenced, met_marks, waits, mark, .. } = ACQUIRE else {
-                    unreachable!()
-                };
-                let again = Action::Acquire { lease, lookup, fenced, met_marks, waits, mark };
+                let again = Action::Acquire { lease, fenced: false, ask: Ask::FIRST };
                 assert_eq!(caller.vote(&node, again), Vote::Granted);
                 assert_eq!(node.time_to_live("a"), Some(left), "{mode:?}");
             }
@@ -371,14 +373,8 @@ mod tests {
     fn expired_locks_are_removed() {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
-        let acquire = Action::Acquire {
-            lease: Duration::from_millis(10),
-            fenced: false,
-            lookup: true,
-            met_marks: false,
-            waits: false,
-            mark: None,
-        };
+        let acquire =
+            Action::Acquire { lease: Duration::from_millis(10), fenced: false, ask: Ask::FIRST };
         for number in 0..10_000 {
             Caller::new(Dialect::Plain, &format!("lock:{number}")).vote(&node, acquire);
             clock.advance(Duration::from_millis(1));

@@ -14,7 +14,7 @@ use super::sql::Statement;
 use super::url::PostgresUrl;
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::{Action, LockKey, NodeSettings, NodeStatus, Op, Reply, StatusSender};
+use crate::node::{Action, Ask, LockKey, NodeSettings, NodeStatus, Op, Reply, StatusSender};
 use crate::store::kit::gate::Closures;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -51,14 +51,7 @@ fn op(token: Token, action: Action) -> Op {
 }
 
 fn acquire() -> Action {
-    Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    }
+    Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST }
 }
 
 fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<Reply> {
@@ -69,14 +62,7 @@ fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<
 async fn the_row_of_the_answer_is_the_vote() {
     let node = node("connections=1");
     let mut server = connect(&node).await;
-    let fenced = Action::Acquire {
-        lease: LEASE,
-        fenced: true,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    let fenced = Action::Acquire { lease: LEASE, fenced: true, ask: Ask::FIRST };
     let release = |min_hold| Action::Release { min_hold };
     let rest = Duration::from_micros(3);
     for (action, statement, row, reply) in [

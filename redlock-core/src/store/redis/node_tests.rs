@@ -13,7 +13,7 @@ use crate::error::{LockError, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
 use crate::manager::LockManager;
-use crate::node::{Action, Node, Op, Reply};
+use crate::node::{Action, Ask, KeyRules, Node, Op, Remote, Reply};
 use crate::request::LockRequest;
 use crate::store::kit::gate::Closures;
 use crate::store::memory::MemoryNode;
@@ -29,14 +29,7 @@ fn op(action: Action) -> Op {
 async fn a_silent_server_is_sent_only_releases() {
     const NODE_TIMEOUT: Duration = Duration::from_millis(50);
     let PlayedNode { node, mut server, .. } = PlayedNode::new(NODE_TIMEOUT);
-    let acquire = Action::Acquire {
-        lease: LEASE,
-        fenced: true,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    let acquire = Action::Acquire { lease: LEASE, fenced: true, ask: Ask::FIRST };
     let extend = Action::Extend { lease: LEASE };
     let mut first = node.call(op(acquire));
     assert!(futures_util::poll!(&mut first).is_pending());
@@ -105,14 +98,7 @@ async fn the_ttl_after_a_refusal_is_looked_up_only_until_the_round_ends() {
         (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
     ] {
         let PlayedNode { node, mut server, .. } = PlayedNode::new(node_timeout);
-        let acquire = Action::Acquire {
-            lease,
-            fenced: false,
-            lookup: true,
-            met_marks: false,
-            waits: false,
-            mark: None,
-        };
+        let acquire = Action::Acquire { lease, fenced: false, ask: Ask::FIRST };
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let reply = async { tokio::join!(node.call(op(acquire)), refuse).0 };
         let reply = timeout(round, reply).await;
@@ -127,14 +113,7 @@ fn redisson_op() -> Op {
 }
 
 fn acquire(lookup: bool) -> Action {
-    Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    }
+    Action::Acquire { lease: LEASE, fenced: false, ask: Ask { skip_lookup: !lookup, ..Ask::FIRST } }
 }
 
 /// Begins the release of an attempt. Its command follows on the connection.

@@ -71,7 +71,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
         Mode::Shared { permits: Some(_) } => "p",
     };
     match op.action {
-        Action::Acquire { lease, mark, .. } => match op.spec.mode() {
+        Action::Acquire { lease, ask, .. } => match op.spec.mode() {
             Mode::Shared { permits } => {
                 let permits = permits.map_or(0, NonZeroU32::get);
                 command.arg(kind).arg(encode::millis(lease)).arg(permits);
@@ -81,7 +81,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
                 if is_plain {
                     command.arg(keys.len());
                     // A waiting writer sets its mark, with a time to live.
-                    match mark {
+                    match ask.mark {
                         Some(mark) => {
                             command.arg(mark.to_string()).arg(encode::millis(Mark::LIFE_TIME))
                         }
@@ -119,6 +119,7 @@ mod tests {
     use super::*;
     use crate::key::LockKey;
     use crate::lock::{LockSpec, Token};
+    use crate::node::Ask;
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -126,14 +127,7 @@ mod tests {
     fn acquire_is_one_set_with_a_time_to_live() {
         let key = LockKey::new("order:42").unwrap().with_prefix("shop:");
         let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
-        let acquire = Action::Acquire {
-            lease: LEASE,
-            fenced: false,
-            lookup: true,
-            met_marks: false,
-            waits: false,
-            mark: None,
-        };
+        let acquire = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
         let mut command = Cmd::new();
         encode_operation(&mut command, &op, None);

@@ -155,7 +155,7 @@ impl Shared {
         match self.owner_for(Repeatable::Op(&op, None)) {
             Ok((server, connection)) => {
                 // Other operations need no reading of the clock.
-                let looks_up = matches!(op.action, Action::Acquire { lookup: true, .. });
+                let looks_up = matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup);
                 let begun = looks_up.then(Instant::now);
                 ReplyFuture::new(async move {
                     let reply = shared.execute(server, connection, &op, begun).await;

@@ -14,7 +14,7 @@ use super::script::Script;
 use super::server::played_server::{played_connection, serve};
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, Token};
-use crate::node::{Action, Node};
+use crate::node::{Action, Ask, Remote};
 use crate::store::kit::gate::Closures;
 use crate::store::redis::url::HostPort;
 
@@ -668,14 +668,7 @@ async fn a_release_forgets_only_operations_that_have_ended() {
 async fn a_refusal_on_the_way_of_a_moving_slot_is_looked_up_there() {
     let mut cluster = PlayedCluster::new();
     let redirect = cluster.redirect("ASK");
-    let acquire = Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    let acquire = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
     let acquire = cluster.call(acquire);
     let [first, second] = &mut cluster.masters;
     let play = async {

@@ -61,9 +61,10 @@ impl ZookeeperLocks {
 
     async fn try_execute(self: &Arc<Self>, op: &Op) -> Result<Reply, Vote> {
         match op.action {
-            Action::Acquire { lease, fenced, lookup, waits, .. } => {
+            Action::Acquire { lease, fenced, ask } => {
+                let lookup = !ask.skip_lookup;
                 let request = AcquireRequest { token: op.token, lease, fenced, lookup };
-                self.acquire(op.spec.name(), request, waits).await
+                self.acquire(op.spec.name(), request, ask.waits).await
             }
             Action::Extend { lease } => {
                 self.write(op.token, lease).await.map(|_| Vote::Granted.into())

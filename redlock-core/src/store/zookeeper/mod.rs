@@ -43,8 +43,8 @@ use tokio::runtime::Handle;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::node::{
-    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, ReplyFuture,
-    Silence, StatusReceiver, StatusSender, Subscription,
+    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, Remote,
+    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 
 pub(crate) use url::ZookeeperUrl;
@@ -91,10 +91,6 @@ impl Node for ZookeeperNode {
         }
     }
 
-    fn product(&self) -> Option<&'static str> {
-        Some("ZooKeeper")
-    }
-
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(url) = self.url.lock().take() else { return };
         let (name, status) = (Arc::clone(&self.name), self.status.clone());
@@ -119,6 +115,20 @@ impl Node for ZookeeperNode {
         }
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+}
+
+impl Remote for ZookeeperNode {
+    fn product(&self) -> Option<&'static str> {
+        Some("ZooKeeper")
+    }
+
     fn reconnect(&self, _: &LockSpec) -> Reconnection {
         let locks = self.started.get().cloned();
         Box::pin(async move {
@@ -127,10 +137,6 @@ impl Node for ZookeeperNode {
                 None => false,
             }
         })
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {

@@ -20,7 +20,7 @@ use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, StatusReceiver, StatusSender};
+use crate::node::{Action, Ask, NodeSettings, NodeStatus, Op, Reply, StatusReceiver, StatusSender};
 
 /// The session timeout in milliseconds.
 const T: i32 = 40_000;
@@ -605,10 +605,7 @@ async fn a_release_reports_the_processes_that_waited_when_the_lock_was_granted()
     let acquire = Action::Acquire {
         lease: Duration::from_secs(5),
         fenced: false,
-        lookup: false,
-        met_marks: false,
-        waits: false,
-        mark: None,
+        ask: Ask { skip_lookup: true, ..Ask::FIRST },
     };
     let execute = |action| tokio::spawn(Arc::clone(&locks).execute(Op::new(&spec, token, action)));
     let acquired = execute(acquire);

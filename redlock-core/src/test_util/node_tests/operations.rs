@@ -11,7 +11,7 @@ use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, Keys, LockSpec, Mode, Token};
-use crate::node::{Action, Fencing, Node, Op, Reply, ReplyFuture};
+use crate::node::{Action, Ask, Fencing, Node, Op, Reply, ReplyFuture};
 
 const RELEASE: Action = Action::Release { min_hold: None };
 /// The greatest number that every store and every client can represent.
@@ -62,7 +62,7 @@ impl Alone {
 }
 
 fn acquire(lease: Duration, fenced: bool) -> Action {
-    Action::Acquire { lease, fenced, lookup: true, met_marks: false, waits: false, mark: None }
+    Action::Acquire { lease, fenced, ask: Ask::FIRST }
 }
 
 impl Caller {
@@ -121,9 +121,10 @@ pub async fn an_acquisition_by_its_holder_is_granted_again(stores: TestStores) {
     }
     let [holder, other] = [alone.exclusive(KEY), alone.exclusive(KEY)];
     holder.is_granted(alone.acquire()).await;
-    let Action::Acquire { lease, fenced, lookup, mark, .. } = alone.acquire() else { return };
+    let Action::Acquire { lease, fenced, .. } = alone.acquire() else { return };
     // A node that knows marks may refuse any other acquisition by its holder.
-    let again = Action::Acquire { lease, fenced, lookup, met_marks: true, waits: true, mark };
+    let ask = Ask { met_marks: true, waits: true, ..Ask::FIRST };
+    let again = Action::Acquire { lease, fenced, ask };
     holder.is_granted(again).await;
     other.is_refused(alone.acquire()).await;
     holder.is_granted(RELEASE).await;

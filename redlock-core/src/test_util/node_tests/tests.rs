@@ -11,7 +11,9 @@ use tokio::runtime::Handle;
 use super::*;
 use crate::error::Vote;
 use crate::lock::{LockSpec, Mode};
-use crate::node::{Action, Notify, Op, Reply, ReplyFuture, StatusReceiver, Subscription, delegate};
+use crate::node::{
+    Action, Ask, Notify, Op, Reply, ReplyFuture, StatusReceiver, Subscription, delegate,
+};
 use crate::test_util::TestClock;
 use crate::{LockKey, LockManagerBuilder, MemoryNode};
 
@@ -102,14 +104,7 @@ fn instead(store: &MemoryNode, op: &Op, action: Action) -> Reply {
 }
 
 fn set(lease: Duration) -> Action {
-    Action::Acquire {
-        lease,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    }
+    Action::Acquire { lease, fenced: false, ask: Ask::FIRST }
 }
 
 /// The node executes the operation on a lock with these keys.

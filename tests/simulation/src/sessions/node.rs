@@ -270,8 +270,8 @@ impl Shared {
 
     async fn execute(self: Arc<Self>, op: &Op) -> Result<Reply, Vote> {
         match op.action {
-            Action::Acquire { lease, waits, .. } => {
-                self.acquire(op.spec.name(), op.token, lease, waits).await
+            Action::Acquire { lease, ask, .. } => {
+                self.acquire(op.spec.name(), op.token, lease, ask.waits).await
             }
             Action::Extend { lease, .. } => {
                 let znode = self.state.lock().locks.get(&op.token).cloned().ok_or(Vote::NotHeld)?;

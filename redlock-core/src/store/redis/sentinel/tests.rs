@@ -7,7 +7,7 @@ use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::{Action, Node, NodeSettings, Op};
+use crate::node::{Action, Ask, Node, NodeSettings, Op, Remote};
 use crate::store::redis::played_node::{self, settings};
 use crate::store::redis::server::Server;
 use crate::store::redis::server::played_server::{played_connection, serve};
@@ -15,14 +15,8 @@ use crate::store::redis::shared::Shared;
 use crate::store::redis::{RedisNode, Servers};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const ACQUIRE: Action = Action::Acquire {
-    lease: MINUTE,
-    fenced: false,
-    lookup: false,
-    met_marks: false,
-    waits: false,
-    mark: None,
-};
+const ACQUIRE: Action =
+    Action::Acquire { lease: MINUTE, fenced: false, ask: Ask { skip_lookup: true, ..Ask::FIRST } };
 
 fn texts(texts: &[&str]) -> Value {
     let texts = texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec()));
