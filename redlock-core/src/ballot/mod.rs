@@ -120,7 +120,7 @@ impl Ballot {
         // After this time the lease has run out on every node.
         let max_time = now.time_until(until).max(self.node_timeout);
         let decision = round.decide(max_time).await;
-        if decision == Decision::Granted {
+        if decision == Decision::Agreed {
             return Ok(round.tally.subscribers());
         }
         let (key, votes) = (attempt.key().clone(), round.votes());
@@ -240,7 +240,7 @@ impl Round<'_> {
     ) -> Result<(), HoldError> {
         self.send(|_, node| node.call(op.clone()));
         let decision = self.decide(max_time).await;
-        if decision == Decision::Granted {
+        if decision == Decision::Agreed {
             return Ok(());
         }
         let (key, votes) = (attempt.key().clone(), self.votes());

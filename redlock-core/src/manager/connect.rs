@@ -278,7 +278,7 @@ fn check_stores(nodes: &[Arc<dyn Node>], statuses: &[NodeStatus]) -> Result<(), 
 
 fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes {
     let vote = |status| match status {
-        NodeStatus::Up => Vote::Granted,
+        NodeStatus::Up => Vote::Agreed,
         NodeStatus::Down(reason) => Vote::Failed(reason),
         NodeStatus::Connecting => Vote::Failed(NodeError::NoReply(waited)),
     };

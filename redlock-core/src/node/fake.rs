@@ -103,22 +103,22 @@ impl FakeStore {
             (Operation::Acquire(token, expire), None) => {
                 self.holder = Some((token.clone(), now + *expire));
                 self.counter += 1;
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Acquire(..), Some((holder, remaining))) => {
                 Vote::held_by(HolderId::of(holder), Some(remaining))
             }
             (Operation::Extend(token, expire), Some((own, remaining))) if own == token => {
                 self.holder = Some((token.clone(), now + remaining.max(*expire)));
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Release(token), Some((own, _))) if own == token => {
                 self.holder = None;
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Confirm(token, number), Some((own, _))) if own == token => {
                 self.counter = self.counter.max(*number);
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Extend(..) | Operation::Release(_) | Operation::Confirm(..), _) => {
                 Vote::NotHeld
@@ -305,7 +305,7 @@ impl FakeNode {
             let Ok((vote, number)) = answer else {
                 return Vote::Failed(NodeError::ConnectionBroke("gone".into())).into();
             };
-            let is_numbered = vote == Vote::Granted && is_acquisition;
+            let is_numbered = vote == Vote::Agreed && is_acquisition;
             let reply = Reply::new(vote);
             let reply = if counts_subscribers { reply.with_subscribers(0) } else { reply };
             if is_numbered { reply.with_number(number) } else { reply }

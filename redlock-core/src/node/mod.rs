@@ -190,24 +190,24 @@
 //!         let vote = match (op.action, holder) {
 //!             (Action::Acquire { lease, .. }, None) => {
 //!                 locks.insert(name, (op.token, now + lease));
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             (Action::Acquire { .. }, Some((holder, end))) => {
 //!                 Vote::held_by(holder.holder_id(), Some(end - now))
 //!             }
 //!             (Action::Extend { lease, .. }, Some((token, end))) if token == op.token => {
 //!                 locks.insert(name, (token, end.max(now + lease)));
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             (Action::Release { min_hold: None, .. }, Some((token, _))) if token == op.token => {
 //!                 locks.remove(&name);
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             (Action::Release { min_hold: Some(time), .. }, Some((token, end)))
 //!                 if token == op.token =>
 //!             {
 //!                 locks.insert(name, (token, end.min(now + time)));
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             _ => Vote::NotHeld,
 //!         };

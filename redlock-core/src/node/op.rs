@@ -27,7 +27,7 @@ impl Op {
 
 /// An action on a lock.
 ///
-/// | action | [`Vote::Granted`] | other votes |
+/// | action | [`Vote::Agreed`] | other votes |
 /// |---|---|---|
 /// | `Acquire` | the lock was free, or its holders share it with this token, or this token holds it already; the token now holds it | [`Vote::Held`]: other tokens hold the lock; apart from the mark, nothing was changed |
 /// | `Extend`, `Confirm`, `Release`, `Downgrade` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
@@ -141,7 +141,7 @@ pub struct Reply {
     /// that may lose its data should return no number below the time in microseconds since 1970, so that
     /// its numbers grow even after such a loss.
     pub number: Option<i64>,
-    /// The number of notified subscribers after a granted `Release`. If it is greater than the number of subscribers in
+    /// The number of notified subscribers after an executed `Release`. If it is greater than the number of subscribers in
     /// this process, the next waiter of this process gives the waiters of other processes a turn. `None` if the node does
     /// not know it: the manager then assumes that other processes wait. A node may have counted them earlier if its store
     /// itself gives each process its turn.

@@ -399,8 +399,7 @@ fn is_outage(error: &LockError) -> bool {
 /// Returns whether several callers may have got votes, although nodes do not name the holders that they have.
 fn may_hide_a_split(votes: &Votes) -> bool {
     let any = |is: fn(&Vote) -> bool| votes.iter().any(|(_, vote)| vote.is_some_and(is));
-    any(|vote| *vote == Vote::Granted)
-        && any(|vote| matches!(vote, Vote::Held { holder: None, .. }))
+    any(|vote| *vote == Vote::Agreed) && any(|vote| matches!(vote, Vote::Held { holder: None, .. }))
 }
 
 /// Returns whether the nodes may answer soon. A missing permission, or a server that is configured twice,

@@ -192,7 +192,7 @@ async fn a_node_that_forgets_numbers_holders_from_the_beginning() {
     let beginning = node.call(acquire.clone()).await.number.unwrap();
     let far_away = 2 * beginning;
     let confirm = Op { action: Action::Confirm { number: far_away }, ..acquire };
-    assert_eq!(node.call(confirm).await.vote, Vote::Granted);
+    assert_eq!(node.call(confirm).await.vote, Vote::Agreed);
     node.forget();
     let number = node.call(op(fenced)).await.number.unwrap();
     assert!(number < far_away, "{number}");
@@ -213,8 +213,8 @@ async fn a_node_that_thaws_executes_what_it_was_sent_in_that_order() {
     drop(unsent);
     node.recover();
     assert!(node.is_empty());
-    assert_eq!(first.await.vote, Vote::Granted);
-    assert_eq!(second.await.vote, Vote::Granted);
+    assert_eq!(first.await.vote, Vote::Agreed);
+    assert_eq!(second.await.vote, Vote::Agreed);
 }
 
 #[tokio::test]
@@ -352,7 +352,7 @@ async fn a_node_gives_readers_the_turn_for_which_they_ask() {
         let _subscription = node.subscribe(&one, std::sync::Arc::new(|| {}));
         let _turn = asks.then(|| node.turns().unwrap().request_turn(&one));
         for op in [acquire, release] {
-            assert_eq!(node.call(op).await.vote, Vote::Granted);
+            assert_eq!(node.call(op).await.vote, Vote::Agreed);
         }
         assert_eq!(node.time_to_live("a").is_some(), asks, "{exclusive:?}");
         assert_eq!(node.time_to_live("b"), None);

@@ -267,14 +267,14 @@ mod tests {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
         let [first, second] = [(), ()].map(|()| Caller::new(Dialect::Plain, "a"));
-        assert_eq!(first.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(first.vote(&node, ACQUIRE), Vote::Agreed);
         clock.advance(Duration::from_secs(2));
         let held = Vote::held_by(first.1.holder_id(), Some(Duration::from_secs(3)));
         assert_eq!(second.vote(&node, ACQUIRE), held);
         assert_eq!(node.time_to_live("a"), Some(Duration::from_secs(3)));
         clock.advance(Duration::from_secs(3));
         assert!(node.is_empty());
-        assert_eq!(second.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(second.vote(&node, ACQUIRE), Vote::Agreed);
         assert_eq!(first.vote(&node, RELEASE), Vote::NotHeld);
         assert_eq!(first.vote(&node, EXTEND), Vote::NotHeld);
         assert_eq!(node.len(), 1);
@@ -292,7 +292,7 @@ mod tests {
                 .map(|(lease, left)| (Duration::from_secs(lease), Duration::from_secs(left)))
             {
                 let again = Action::Acquire { lease, fenced: false, ask: Ask::FIRST };
-                assert_eq!(caller.vote(&node, again), Vote::Granted);
+                assert_eq!(caller.vote(&node, again), Vote::Agreed);
                 assert_eq!(node.time_to_live("a"), Some(left), "{mode:?}");
             }
         }
@@ -306,12 +306,12 @@ mod tests {
         {
             let node = MemoryNode::new();
             let (holder, stranger) = (Caller::new(one, "a"), Caller::new(other, "a"));
-            assert_eq!(holder.vote(&node, ACQUIRE), Vote::Granted);
+            assert_eq!(holder.vote(&node, ACQUIRE), Vote::Agreed);
             for action in [ACQUIRE, EXTEND, RELEASE] {
                 assert_eq!(stranger.vote(&node, action), FOREIGN);
             }
-            assert_eq!(holder.vote(&node, RELEASE), Vote::Granted);
-            assert_eq!(stranger.vote(&node, ACQUIRE), Vote::Granted);
+            assert_eq!(holder.vote(&node, RELEASE), Vote::Agreed);
+            assert_eq!(stranger.vote(&node, ACQUIRE), Vote::Agreed);
         }
     }
 
@@ -321,10 +321,10 @@ mod tests {
         let node = MemoryNode::new();
         let holder = Caller::new(Dialect::Redisson, "a");
         let reader = Caller(spec(Dialect::Plain, "a").with_mode(Mode::SHARED), holder.1);
-        assert_eq!(holder.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(holder.vote(&node, ACQUIRE), Vote::Agreed);
         assert_eq!(reader.vote(&node, ACQUIRE), FOREIGN);
-        assert_eq!(holder.vote(&node, RELEASE), Vote::Granted);
-        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(holder.vote(&node, RELEASE), Vote::Agreed);
+        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Agreed);
     }
 
     /// The operation of a reader also covers an exclusive lock, but not the other way round.
@@ -333,11 +333,11 @@ mod tests {
         let node = MemoryNode::new();
         let writer = Caller::new(Dialect::Plain, "a");
         let reader = Caller(writer.0.with_mode(Mode::SHARED), writer.1);
-        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Agreed);
         for action in [EXTEND, RELEASE, Action::Confirm { number: 1 }] {
             assert_eq!(writer.vote(&node, action), Vote::NotHeld);
         }
-        assert_eq!(reader.vote(&node, RELEASE), Vote::Granted);
+        assert_eq!(reader.vote(&node, RELEASE), Vote::Agreed);
     }
 
     /// Otherwise the readers would keep a writer out for longer than their turn.
@@ -348,8 +348,8 @@ mod tests {
         let reader = Caller(writer.0.with_mode(Mode::SHARED), Token::random(Dialect::Plain));
         let _turn = node.request_turn(&reader.0);
         for (caller, begins_turn) in [(&reader, false), (&writer, true)] {
-            assert_eq!(caller.vote(&node, ACQUIRE), Vote::Granted);
-            assert_eq!(caller.vote(&node, RELEASE), Vote::Granted);
+            assert_eq!(caller.vote(&node, ACQUIRE), Vote::Agreed);
+            assert_eq!(caller.vote(&node, RELEASE), Vote::Agreed);
             assert_eq!(node.time_to_live("a").is_some(), begins_turn);
         }
     }

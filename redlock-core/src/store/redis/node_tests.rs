@@ -43,7 +43,7 @@ async fn a_silent_server_is_sent_only_releases() {
     assert!(futures_util::poll!(&mut release).is_pending());
     // The reply to the first command shows that the server works.
     serve(&mut server, "acquire", "$1\r\n7\r\n", || {}).await;
-    assert_eq!(first.await, Reply::new(Vote::Granted).with_number(7));
+    assert_eq!(first.await, Reply::new(Vote::Agreed).with_number(7));
     assert!(node.call(op(extend)).as_ready().is_none());
 }
 
@@ -85,7 +85,7 @@ async fn a_promoted_server_extends_at_once_but_its_vote_counts_only_after_the_ma
     assert!(matches!(vote, Vote::Failed(NodeError::Promoted { .. })), "{vote:?}");
     assert_eq!(extend(":0\r\n").await, Vote::NotHeld, "a lock that it does not have is lost");
     sleep(LEASE / 10).await;
-    assert_eq!(extend(":1\r\n").await, Vote::Granted);
+    assert_eq!(extend(":1\r\n").await, Vote::Agreed);
 }
 
 /// The refusal is certain at this point. The look-up of the remaining TTL must not make the
@@ -173,7 +173,7 @@ async fn an_acquisition_that_was_sent_once_is_released_once() {
     let both = async { tokio::join!(acquire, played) };
     // The server would never reply to a second release.
     let (reply, ()) = timeout(LEASE, both).await.unwrap();
-    assert_eq!(reply.vote, Vote::Granted);
+    assert_eq!(reply.vote, Vote::Agreed);
     assert!(shared.pending.release(&op.token).is_empty());
 }
 
@@ -220,7 +220,7 @@ async fn a_grant_does_not_count_if_a_step_is_noticed_before_its_reply() {
         };
         let acquire = node.call(op(HELD));
         let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));
-        assert_eq!(reply.vote == Vote::Granted, granted, "{reply:?}");
+        assert_eq!(reply.vote == Vote::Agreed, granted, "{reply:?}");
     }
 }
 

@@ -88,7 +88,7 @@ impl Caller {
     }
 
     pub(super) async fn is_granted(&self, action: Action) -> Reply {
-        self.votes(action, &Vote::Granted, "the lock is free or the token holds it").await
+        self.votes(action, &Vote::Agreed, "the lock is free or the token holds it").await
     }
 
     async fn is_refused(&self, action: Action) -> Reply {
@@ -262,7 +262,7 @@ pub async fn a_release_is_executed_after_its_acquisition(stores: TestStores) {
         let both = futures_util::future::join(holder.call(alone.acquire()), holder.call(RELEASE));
         let (acquired, released) = both.await;
         contract!(
-            [&acquired.vote, &released.vote] == [&Vote::Granted; 2],
+            [&acquired.vote, &released.vote] == [&Vote::Agreed; 2],
             "#order",
             "operations are executed in the order in which their futures were first polled",
             "an acquisition and its release were voted {:?} and {:?}",
@@ -287,7 +287,7 @@ pub async fn of_callers_at_once_one_is_granted(stores: TestStores) {
         let callers = [&here, &there].map(|alone| [(); 4].map(|()| alone.exclusive(&key)));
         let replies = callers.as_flattened().iter().map(|caller| caller.reply(here.acquire()));
         let replies = futures_util::future::join_all(replies).await;
-        let granted = replies.iter().filter(|reply| reply.vote == Vote::Granted).count();
+        let granted = replies.iter().filter(|reply| reply.vote == Vote::Agreed).count();
         contract!(
             granted == 1,
             "::Action",
@@ -344,7 +344,7 @@ pub async fn a_release_notifies_the_subscribers_of_other_nodes(stores: TestStore
         eventually(
             "a release notifies a subscriber, see redlock_core::node::Node::subscribe",
             async || {
-                if holder.reply(there.acquire()).await.vote == Vote::Granted {
+                if holder.reply(there.acquire()).await.vote == Vote::Agreed {
                     holder.is_granted(Action::Release { min_hold }).await;
                 }
                 notified.load(Ordering::SeqCst)
@@ -474,7 +474,7 @@ pub async fn a_node_works_outside_of_a_runtime(stores: TestStores) {
                 )
             }),
         };
-        assert_eq!(reply.vote, Vote::Granted, "{action:?} outside of a runtime");
+        assert_eq!(reply.vote, Vote::Agreed, "{action:?} outside of a runtime");
     }
 }
 

@@ -235,9 +235,9 @@ async fn in_a_dispute_the_present_master_grants_no_locks() {
         assert_eq!(&**reason, "sentinel disputed1:26379 names another master: 10.0.0.9:2");
     }
     for (action, reply, vote) in [
-        (Action::Extend { lease: MINUTE }, ":1\r\n", Vote::Granted),
+        (Action::Extend { lease: MINUTE }, ":1\r\n", Vote::Agreed),
         (Action::Extend { lease: MINUTE }, ":0\r\n", Vote::NotHeld),
-        (Action::Release { min_hold: None }, ":1\r\n", Vote::Granted),
+        (Action::Release { min_hold: None }, ":1\r\n", Vote::Agreed),
     ] {
         let reply = serve(&mut server, "EVALSHA", reply, || {});
         assert_eq!(tokio::join!(node.call(op(action)), reply).0.vote, vote, "{action:?}");
@@ -360,7 +360,7 @@ async fn without_the_restart_guard_a_dispute_stops_nothing() {
     name(&group, 0, 2, 2);
     settle().await;
     let granted = serve(&mut server, "SET", "+OK\r\n", || {});
-    assert_eq!(tokio::join!(node.call(op(ACQUIRE)), granted).0.vote, Vote::Granted);
+    assert_eq!(tokio::join!(node.call(op(ACQUIRE)), granted).0.vote, Vote::Agreed);
 }
 
 /// Another server was the master in between, and this process was cut off from the sentinels.
@@ -418,7 +418,7 @@ async fn after_a_dispute_the_present_master_grants_locks_again() {
     settle().await;
     let granted = serve(&mut server, "SET", "+OK\r\n", || {});
     let both = async { tokio::join!(node.call(op(ACQUIRE)), granted) };
-    assert_eq!(timeout(MINUTE, both).await.unwrap().0.vote, Vote::Granted);
+    assert_eq!(timeout(MINUTE, both).await.unwrap().0.vote, Vote::Agreed);
 }
 
 /// Masters that listen on this machine.
