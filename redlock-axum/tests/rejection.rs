@@ -122,7 +122,7 @@ async fn too_few_nodes_and_too_many_waiters_are_a_503() {
     // The grant comes after the end of the lease.
     let late = VotingNode::new(|| {
         std::thread::sleep(Duration::from_millis(20));
-        Vote::Granted
+        Vote::Agreed
     });
     let timed_out = late.refusal(Duration::from_millis(10)).await;
     assert!(matches!(timed_out, LockError::TimedOut { .. }), "{timed_out}");
@@ -248,12 +248,12 @@ async fn a_second_acquisition_by_the_same_request_is_a_500_and_the_log_says_what
 #[tokio::test]
 async fn a_lost_lock_is_a_503_that_says_that_the_handler_was_stopped() {
     let logs = Logs::collect();
-    let votes: Votes = [("10.0.0.1:6379".into(), Some(Vote::Granted))].into_iter().collect();
+    let votes: Votes = [("10.0.0.1:6379".into(), Some(Vote::Agreed))].into_iter().collect();
     let error = LostError::new(key(), LossCause::LeaseEnded, votes);
     let rejection = LockRejection::from(error.clone());
     assert_eq!(rejection.kind(), RejectionKind::Lost);
     assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
-    let line = "a request was stopped: the lock was lost: its lease ended; lock order:4711; 10.0.0.1:6379 granted";
+    let line = "a request was stopped: the lock was lost: its lease ended; lock order:4711; 10.0.0.1:6379 agreed";
     until_logged(&logs, "WARN", line, async || {
         assert_eq!(
             problem(error.clone().into()).await,

@@ -136,6 +136,7 @@ mod home;
 mod jitter;
 mod key;
 mod lease;
+mod limits;
 mod lock;
 mod log_limit;
 mod manager;

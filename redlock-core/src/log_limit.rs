@@ -189,7 +189,7 @@ mod tests {
             let nodes = ["a", "b", "c"].map(Arc::from).into_iter();
             nodes.zip(votes).collect::<Votes>()
         };
-        let granted = || Some(Vote::Granted);
+        let granted = || Some(Vote::Agreed);
         let some = votes([granted(), Some(failed.clone()), Some(failed)]);
         assert_eq!(LogLimit::failed_node(&some), "b");
         assert_eq!(LogLimit::failed_node(&votes([granted(), None, granted()])), "");

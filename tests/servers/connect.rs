@@ -128,7 +128,7 @@ async fn without_a_quorum_the_error_has_the_reason_of_each_node() {
         assert_eq!(votes[index].0, format!("127.0.0.1:{}", server.port()));
         assert!(text.contains(votes[index].0), "{text}");
     }
-    assert_eq!(votes[0].1, Some(&Vote::Granted));
+    assert_eq!(votes[0].1, Some(&Vote::Agreed));
     let refused = matches!(votes[1].1, Some(Vote::Failed(NodeError::Credentials(_))));
     assert!(refused, "{text}");
     for (_, vote) in &votes[2..] {

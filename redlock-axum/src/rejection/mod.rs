@@ -474,7 +474,7 @@ mod tests {
     /// Returns a rejection for each cause and each error of a lock. Each contains a secret, if it can.
     fn rejections() -> Vec<LockRejection> {
         let key = LockKey::new("order:4711").unwrap();
-        let votes: Votes = [("10.0.0.1:6379".into(), Some(Vote::Granted))].into_iter().collect();
+        let votes: Votes = [("10.0.0.1:6379".into(), Some(Vote::Agreed))].into_iter().collect();
         let second = Duration::from_secs(1);
         let unknown = KeyTemplate::new("order:4711:{id}").unwrap().render([]);
         let mut causes: Vec<_> = [

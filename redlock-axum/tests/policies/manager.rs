@@ -47,7 +47,7 @@ async fn a_lease_that_is_longer_than_the_restart_guard_is_a_mistake() {
 
 #[tokio::test]
 async fn a_lease_that_is_longer_than_a_node_grants_is_a_mistake() {
-    let node = VotingNode::new(|| redlock_axum::Vote::Granted).longest_lease(MINUTE);
+    let node = VotingNode::new(|| redlock_axum::Vote::Agreed).longest_lease(MINUTE);
     let locks = LockManager::builder().node(node).connect().await.unwrap();
     assert_eq!(
         mistake(&locks, LockPolicy::new("b:{id}").expire(2 * MINUTE)),
@@ -58,7 +58,7 @@ async fn a_lease_that_is_longer_than_a_node_grants_is_a_mistake() {
 /// The node has no capability.
 #[tokio::test]
 async fn an_option_that_a_node_does_not_support_is_a_mistake() {
-    let node = VotingNode::new(|| redlock_axum::Vote::Granted);
+    let node = VotingNode::new(|| redlock_axum::Vote::Agreed);
     let locks = LockManager::builder().node(node).connect().await.unwrap();
     let policy = || LockPolicy::new("b:{id}");
     let refused = "is true, but must be unset: the node voting does not support";

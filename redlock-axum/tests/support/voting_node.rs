@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_axum::node::{
-    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription,
-};
+use redlock_axum::node::{Capabilities, Node, Op, ReplyFuture};
 use redlock_axum::{LockError, LockManager, Vote};
 
 /// Answers every operation with the vote that a function returns.
@@ -15,14 +12,11 @@ pub(crate) struct VotingNode {
     name: Arc<str>,
     vote: fn() -> Vote,
     capabilities: Capabilities,
-    status: StatusSender,
 }
 
 impl VotingNode {
     pub(crate) fn new(vote: fn() -> Vote) -> Self {
-        let capabilities = Capabilities::default();
-        let status = StatusSender::new(NodeStatus::Up);
-        Self { name: "voting".into(), vote, capabilities, status }
+        Self { name: "voting".into(), vote, capabilities: Capabilities::default() }
     }
 
     /// Sets the longest lease that the node grants.
@@ -49,13 +43,5 @@ impl Node for VotingNode {
 
     fn call(&self, _: Op) -> ReplyFuture {
         ReplyFuture::ready((self.vote)())
-    }
-
-    fn subscribe(&self, _: &LockSpec, _: Notify) -> Subscription {
-        Subscription::new(|| {})
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
     }
 }

@@ -58,7 +58,7 @@ impl Ballot {
 
         let max_time = validity::remaining(expire, Duration::ZERO);
         let decision = cleanup.round.decide(max_time).await;
-        if decision != Decision::Granted {
+        if decision != Decision::Agreed {
             return Err(self.refusal(decision, attempt, since, expire, &cleanup.round));
         }
         // The number is fixed now: a greater number in a later reply is not confirmed.
@@ -104,7 +104,7 @@ impl Ballot {
         let mut round = Round::new(self, false);
         round.send(|index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
-                None | Some(Vote::Granted) => {
+                None | Some(Vote::Agreed) => {
                     node.call(attempt.op(Action::Confirm { number: token.number() }))
                 }
                 Some(refused) => ReplyFuture::ready(refused.clone()),
@@ -112,7 +112,7 @@ impl Ballot {
         });
         let asked = self.clock.now();
         match round.decide(remaining).await {
-            Decision::Granted => Ok(()),
+            Decision::Agreed => Ok(()),
             // A quorum had granted the lock. Failed nodes, and not another holder, prevented the confirmation.
             Decision::Denied if !round.tally.is_refused() => {
                 let (key, votes) = (attempt.key().clone(), round.votes());
@@ -184,7 +184,7 @@ impl Drop for CleanupGuard<'_> {
 /// Returns whether a node that was asked, and gave this vote, may hold the lock for this attempt.
 fn may_hold(vote: &Vote) -> bool {
     match vote {
-        Vote::Granted
+        Vote::Agreed
         | Vote::Failed(
             // The node may or may not have executed the command.
             NodeError::ConnectionBroke(_)

@@ -12,8 +12,8 @@ use crate::clock::{Clock, Moment};
 use crate::error::Votes;
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lock::{LockSpec, Mark, Mode, Token};
-use crate::node::{Action, Op};
+use crate::lock::{LockSpec, Mode, Token};
+use crate::node::{Action, Ask, Op};
 use crate::validity;
 
 /// The state of one attempt to hold a lock, from its start to the end of its clean-up. Each attempt has its
@@ -46,19 +46,6 @@ pub(crate) struct Attempt {
     downgraded: OnceLock<LockSpec>,
 }
 
-/// The knowledge of a caller from its earlier questions to the nodes, which decides the form of its next question.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ask {
-    /// Whether a refusal does not need to report how long the other holder's lease lasts.
-    pub(crate) skip_lookup: bool,
-    /// Whether nodes that take marks at the lock have refused it.
-    pub(crate) met_marks: bool,
-    /// Whether the caller waits for the lock.
-    pub(crate) waits: bool,
-    /// The mark of a caller that waits. It is left at nodes that take marks.
-    pub(crate) mark: Option<Mark>,
-}
-
 impl Ask {
     /// Records what the caller has learnt from an attempt that was refused. Returns whether the same question makes sense
     /// once more, now with a mark.
@@ -68,15 +55,6 @@ impl Ask {
         // A fenced lock is acquired by a script, which distinguishes shared holders in any case.
         is_news && (!attempt.is_fenced() || self.mark.is_some())
     }
-}
-
-/// How long a lock stays on the nodes after its holder has released it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MinHold {
-    /// For this time, counted from the acquisition.
-    For(Duration),
-    /// Until the lease runs out. The nodes are not asked to release the lock.
-    UntilExpiry,
 }
 
 /// The lease that the nodes have granted to an attempt. After a hand-over, the next holder has it.
@@ -156,23 +134,19 @@ impl Attempt {
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
-        let Ask { skip_lookup, met_marks, waits, mark } = self.ask;
-        self.op(Action::Acquire {
-            lease,
-            fenced: self.is_fenced() && !self.is_downgraded(),
-            lookup: !skip_lookup,
-            met_marks: met_marks || self.is_fenced(),
-            waits,
-            mark: mark.filter(|_| met_marks),
-        })
+        let mut ask = self.ask;
+        ask.mark = ask.mark.filter(|_| ask.met_marks);
+        ask.met_marks |= self.is_fenced();
+        let fenced = self.is_fenced() && !self.is_downgraded();
+        self.op(Action::Acquire { lease, fenced, ask })
     }
 
     /// Returns the operation that sets the lock on a node that has forgotten it. Marks may be left there, which refuse
     /// a plain acquisition. The holder does not wait, so the operation leaves no mark.
     pub(crate) fn restore_op(&self, lease: Duration) -> Op {
         let mut op = self.acquire_op(lease);
-        if let Action::Acquire { met_marks, waits, mark, .. } = &mut op.action {
-            (*met_marks, *waits, *mark) = (true, false, None);
+        if let Action::Acquire { ask, .. } = &mut op.action {
+            (ask.met_marks, ask.waits, ask.mark) = (true, false, None);
         }
         op
     }
@@ -315,16 +289,16 @@ impl Attempt {
 pub(crate) mod tests {
     use super::*;
     use crate::clock::fake::FakeClock;
-    use crate::lock::Dialect;
+    use crate::lock::{Dialect, Mark};
 
     /// Returns an attempt for a plain lock, whose clock stands still.
     pub(crate) fn attempt(key: &str) -> Arc<Attempt> {
-        attempt_with(key, false, Ask::default())
+        attempt_with(key, false, Ask::FIRST)
     }
 
     /// Returns an attempt for a plain lock whose holder is numbered.
     pub(crate) fn fenced_attempt(key: &str) -> Arc<Attempt> {
-        attempt_with(key, true, Ask::default())
+        attempt_with(key, true, Ask::FIRST)
     }
 
     fn attempt_with(key: &str, fenced: bool, ask: Ask) -> Arc<Attempt> {
@@ -349,12 +323,12 @@ pub(crate) mod tests {
     #[test]
     fn only_a_caller_that_has_met_marks_leaves_one_and_a_restored_lock_passes_them() {
         let asks = |met_marks| {
-            let ask = Ask { met_marks, mark: Some(Mark::random()), ..Ask::default() };
+            let ask = Ask { met_marks, mark: Some(Mark::random()), ..Ask::FIRST };
             let attempt = attempt_with("a", false, ask);
             [attempt.acquire_op(Duration::MAX), attempt.restore_op(Duration::MAX)]
         };
         let marks = |op: Op| match op.action {
-            Action::Acquire { met_marks, mark, .. } => (met_marks, mark.is_some()),
+            Action::Acquire { ask, .. } => (ask.met_marks, ask.mark.is_some()),
             other => panic!("{other:?}"),
         };
         assert_eq!(asks(false).map(marks), [(false, false), (true, false)]);

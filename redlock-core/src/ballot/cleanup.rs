@@ -138,7 +138,7 @@ async fn restore_on(ballot: &Ballot, attempt: &Arc<Attempt>, index: usize, expir
     let reply = node.call(attempt.restore_op(expire)).await;
     record_expiry();
     let (key, name) = (attempt.key(), node.name());
-    if reply.vote == Vote::Granted {
+    if reply.vote == Vote::Agreed {
         tracing::debug!(%key, node = %name, "restored a lock that was missing on a node");
     } else {
         tracing::debug!(

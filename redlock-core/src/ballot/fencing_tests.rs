@@ -69,7 +69,7 @@ async fn the_maximum_of_the_counters_is_not_enough() {
         let (attempt, mut number) = (attempt(), None);
         for node in majority {
             let reply = setup.nodes[node].call(attempt.acquire_op(EXPIRE)).await;
-            assert_eq!(reply.vote, Vote::Granted);
+            assert_eq!(reply.vote, Vote::Agreed);
             number = number.max(reply.number);
         }
         maxima.push(number.unwrap());

@@ -64,7 +64,7 @@ use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
 pub(crate) use acquire::Grant;
-pub(crate) use attempt::{Ask, Attempt, Lease, MinHold};
+pub(crate) use attempt::{Attempt, Lease};
 use cleanup::NodeRelease;
 use round::Round;
 pub(crate) use standing::Standing;
@@ -78,7 +78,7 @@ pub(crate) struct Ballot {
     /// How long a node may be silent before it counts as failed.
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) home: Arc<Home>,
+    home: Arc<Home>,
     log_limit: Arc<LogLimit>,
 }
 
@@ -126,7 +126,7 @@ impl Ballot {
 
     /// Asks the nodes to release the lock, whose lease has run out on every node at `until`. `now` is the time at
     /// which its holding ended; the round lasts at most from then to `until`. If the future is
-    /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`] is only marked
+    /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`](crate::options::MinHold::UntilExpiry) is only marked
     /// as abandoned: the nodes are not asked.
     ///
     /// Returns the number of subscribers that were notified, on the node with the most; `None` if no node knows it.
@@ -152,7 +152,7 @@ impl Ballot {
         // After this time the lease has run out on every node.
         let max_time = now.time_until(until).max(self.node_timeout);
         let decision = round.decide(max_time).await;
-        if decision == Decision::Granted {
+        if decision == Decision::Agreed {
             return Ok(round.tally.subscribers());
         }
         let (key, votes) = (attempt.key().clone(), round.votes());
@@ -228,7 +228,8 @@ impl Ballot {
         let lost = self.nodes.iter().enumerate();
         let lost =
             lost.filter(|(index, _)| is_lost((*index, votes.get(*index).copied().flatten())));
-        let attempts: FuturesUnordered<_> = lost.map(|(_, node)| node.reconnect(spec)).collect();
+        let remotes = lost.filter_map(|(_, node)| node.remote());
+        let attempts: FuturesUnordered<_> = remotes.map(|node| node.reconnect(spec)).collect();
         // Other nodes that have failed would fail again.
         let present = votes.iter().filter(|vote| !matches!(vote, Some(Vote::Failed(_)))).count();
         let missing = quorum(self.nodes.len()).saturating_sub(present);
@@ -271,7 +272,7 @@ impl Round<'_> {
     ) -> Result<(), HoldError> {
         self.send(|_, node| node.call(op.clone()));
         let decision = self.decide(max_time).await;
-        if decision == Decision::Granted {
+        if decision == Decision::Agreed {
             return Ok(());
         }
         let (key, votes) = (attempt.key().clone(), self.votes());

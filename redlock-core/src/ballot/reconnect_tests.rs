@@ -40,8 +40,7 @@ async fn reconnect(
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_waits_until_so_many_nodes_are_back_that_there_may_be_a_quorum() {
-    let (granted, broke) =
-        (Vote::Granted, Vote::Failed(NodeError::ConnectionBroke("reset".into())));
+    let (granted, broke) = (Vote::Agreed, Vote::Failed(NodeError::ConnectionBroke("reset".into())));
     for (votes, after, expected) in [
         ([lost(), lost(), granted.clone()], [Some(SHORT), Some(LIMIT / 2), None], (true, SHORT)),
         ([lost(), lost(), lost()], [Some(SHORT), None, Some(2 * SHORT)], (true, 2 * SHORT)),
@@ -80,7 +79,7 @@ async fn a_server_that_refuses_an_operation_may_be_back_if_its_node_is_down() {
         let setup = Setup::new(3);
         setup.nodes[0].set(mode);
         let loading = Vote::Failed(NodeError::Server("LOADING".into()));
-        let votes = [loading, forbidden(), Vote::Granted];
+        let votes = [loading, forbidden(), Vote::Agreed];
         assert_eq!(reconnect(&setup, votes, [Some(SHORT); 3]).await, expected, "{mode:?}");
     }
 }

@@ -145,7 +145,7 @@ impl<'a> Round<'a> {
     fn count(&mut self, index: usize, mut reply: Reply) {
         let is_numbered =
             reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
-        if self.is_fenced && reply.vote == Vote::Granted && !is_numbered {
+        if self.is_fenced && reply.vote == Vote::Agreed && !is_numbered {
             reply = Vote::Failed(NodeError::UnexpectedReply).into();
         }
         self.tally.count(index, reply);

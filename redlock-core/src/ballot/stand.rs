@@ -8,7 +8,7 @@ impl From<Option<&Vote>> for Stand<HolderId> {
     fn from(vote: Option<&Vote>) -> Self {
         match vote {
             None => Self::Undecided,
-            Some(Vote::Granted) => Self::Own,
+            Some(Vote::Agreed) => Self::Own,
             Some(Vote::Held { holder: Some(holder), .. }) => Self::Of(*holder),
             Some(Vote::Held { remaining: Some(rest), .. }) if rest.is_zero() => Self::Left,
             Some(Vote::Held { .. } | Vote::NotHeld | Vote::Foreign { .. }) => Self::Hidden,
@@ -41,7 +41,7 @@ mod tests {
     fn every_vote_says_what_it_knows_about_the_holder() {
         let (rest, id) = (Duration::from_millis(1), HolderId::of("a"));
         for (vote, expected) in [
-            (Vote::Granted, Stand::Own),
+            (Vote::Agreed, Stand::Own),
             (Vote::held_by(id, Some(rest)), Stand::Of(id)),
             (Vote::held_by(id, Some(Duration::ZERO)), Stand::Of(id)),
             (Vote::held_by(id, None), Stand::Of(id)),

@@ -28,7 +28,7 @@ pub(crate) struct Tally {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// A quorum voted yes.
-    Granted,
+    Agreed,
     /// A quorum of yes votes is no longer possible.
     Denied,
     /// The round's time was over before the votes decided.
@@ -57,7 +57,7 @@ impl Tally {
             self.failed -= 1;
         }
         let counter = match &reply.vote {
-            Vote::Granted => &mut self.granted,
+            Vote::Agreed => &mut self.granted,
             Vote::Held { .. } | Vote::NotHeld => &mut self.refused,
             Vote::Foreign { .. } => &mut self.foreign,
             Vote::Failed(_) => &mut self.failed,
@@ -77,7 +77,7 @@ impl Tally {
     /// refusals because of different holders, none of which has a quorum yet: the votes may be split.
     pub(crate) fn decision(&self) -> Option<Decision> {
         if self.granted >= self.quorum() {
-            Some(Decision::Granted)
+            Some(Decision::Agreed)
         } else if self.failed >= self.quorum()
             || self.is_foreign()
             || self.undecided() == 0
@@ -180,7 +180,7 @@ mod tests {
     use crate::error::NodeError;
 
     const HELD: Vote = Vote::held(Some(Duration::from_secs(3)));
-    const GRANTED: Vote = Vote::Granted;
+    const AGREED: Vote = Vote::Agreed;
 
     fn failed() -> Vote {
         Vote::Failed(NodeError::NoReply(Duration::from_millis(50)))
@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn a_round_is_decided_as_soon_as_further_votes_cannot_change_it() {
-        assert_eq!(tally(5, [GRANTED, GRANTED]).decision(), None);
-        assert_eq!(tally(5, [GRANTED, GRANTED, GRANTED]).decision(), Some(Decision::Granted));
+        assert_eq!(tally(5, [AGREED, AGREED]).decision(), None);
+        assert_eq!(tally(5, [AGREED, AGREED, AGREED]).decision(), Some(Decision::Agreed));
         assert_eq!(tally(5, [HELD, HELD]).decision(), None);
         assert_eq!(tally(5, [HELD, HELD, HELD]).decision(), Some(Decision::Denied));
         // The other nodes decide whether the nodes have failed or another caller holds the lock.
@@ -214,16 +214,16 @@ mod tests {
         assert_eq!(tally(4, [failed(), failed()]).decision(), None);
         assert_eq!(tally(3, [failed(), failed()]).decision(), Some(Decision::Denied));
         assert_eq!(tally(4, [failed(), failed(), failed()]).decision(), Some(Decision::Denied));
-        assert_eq!(tally(4, [GRANTED, GRANTED]).decision(), None);
+        assert_eq!(tally(4, [AGREED, AGREED]).decision(), None);
         assert_eq!(tally(4, [HELD, HELD]).decision(), Some(Decision::Denied));
         assert_eq!(tally(2, [HELD]).decision(), Some(Decision::Denied));
         // Another library never decides on a split of one to one.
-        assert_eq!(tally(2, [GRANTED, HELD]).decision(), Some(Decision::Denied));
+        assert_eq!(tally(2, [AGREED, HELD]).decision(), Some(Decision::Denied));
     }
 
     #[test]
     fn a_node_that_does_not_reply_counts_as_failed() {
-        let mut tally = tally(3, [GRANTED]);
+        let mut tally = tally(3, [AGREED]);
         tally.count(1, failed().into());
         tally.count(2, failed().into());
         assert_eq!(tally.decision(), Some(Decision::Denied));
@@ -234,7 +234,7 @@ mod tests {
     fn held_and_unavailable_are_distinguished() {
         let three_down = tally(5, [failed(), failed(), failed()]);
         assert!(three_down.is_unavailable());
-        let split = tally(3, [GRANTED, HELD, failed()]);
+        let split = tally(3, [AGREED, HELD, failed()]);
         assert!(!split.is_unavailable());
         assert_eq!(split.remaining(), None, "no holder has a quorum");
         assert_eq!(tally(3, [HELD, HELD]).remaining(), Some(Duration::from_secs(3)));
@@ -256,7 +256,7 @@ mod tests {
         let denied = Some(Decision::Denied);
         assert_eq!(decision(3, &[&a, &a]), denied);
         assert_eq!(decision(3, &[&a, &b]), None);
-        assert_eq!(decision(3, &[&a, &b, &GRANTED]), denied);
+        assert_eq!(decision(3, &[&a, &b, &AGREED]), denied);
         assert_eq!(decision(5, &[&a, &b, &a]), None);
         assert_eq!(decision(5, &[&a, &b, &c, &b]), None);
         assert_eq!(decision(5, &[&a, &b, &a, &a]), denied);
@@ -283,17 +283,17 @@ mod tests {
         assert!(is_foreign(1, &[foreign()]));
         assert!(is_foreign(3, &[foreign(), foreign()]));
         assert!(is_foreign(3, &[foreign(), foreign(), HELD]));
-        assert!(is_foreign(3, &[foreign(), failed(), GRANTED]), "no caller holds the lock");
+        assert!(is_foreign(3, &[foreign(), failed(), AGREED]), "no caller holds the lock");
         assert!(!is_foreign(3, &[foreign(), HELD, HELD]));
-        assert!(!is_foreign(3, &[foreign(), HELD, GRANTED]), "the others are a quorum without it");
+        assert!(!is_foreign(3, &[foreign(), HELD, AGREED]), "the others are a quorum without it");
         assert!(!is_foreign(3, &[foreign(), failed(), HELD]));
-        assert!(is_foreign(4, &[foreign(), foreign(), HELD, GRANTED]));
+        assert!(is_foreign(4, &[foreign(), foreign(), HELD, AGREED]));
         assert!(
             !is_foreign(4, &[foreign(), foreign(), HELD, HELD]),
             "the holder frees its nodes first"
         );
         assert!(is_foreign(5, &[foreign(), foreign(), foreign()]));
-        assert!(!is_foreign(5, &[foreign(), foreign(), HELD, HELD, GRANTED]));
+        assert!(!is_foreign(5, &[foreign(), foreign(), HELD, HELD, AGREED]));
         assert!(!is_foreign(5, &[foreign(), HELD, HELD, HELD]));
         // Two nodes that are down must not hide the reply of a third.
         assert_eq!(tally(5, [failed(), failed(), foreign()]).decision(), None);
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_foreign_key_does_not_count_as_a_holder() {
-        let split = tally(3, [foreign(), HELD, GRANTED]);
+        let split = tally(3, [foreign(), HELD, AGREED]);
         assert_eq!(split.remaining(), None, "no holder has a quorum");
         let held = tally(3, [foreign(), HELD, HELD]);
         assert_eq!(held.remaining(), Some(Duration::from_secs(3)));
@@ -321,7 +321,7 @@ mod tests {
         ) {
             let freed = Vote::held(Some(Duration::ZERO));
             let [a, b, c] = ["a", "b", "c"].map(|token| Vote::held_by(HolderId::of(token), None));
-            let kinds = [GRANTED, HELD, foreign(), failed(), freed, a, b, c];
+            let kinds = [AGREED, HELD, foreign(), failed(), freed, a, b, c];
             // Returns `None` if the lock is granted.
             let reason = |votes: &[usize]| {
                 let mut tally = Tally::new(votes.len());

@@ -173,7 +173,7 @@ async fn silent_nodes_cost_the_timeout_and_no_more() {
     let LockError::Unavailable { votes, .. } = refusal else { panic!("{refusal:?}") };
     let votes: Vec<_> = votes.iter().map(|(_, vote)| vote.cloned().unwrap()).collect();
     let silent = Vote::Failed(NodeError::NoReply(NODE_TIMEOUT));
-    assert_eq!(votes, [Vote::Granted, silent.clone(), silent]);
+    assert_eq!(votes, [Vote::Agreed, silent.clone(), silent]);
 }
 
 /// An abandoned attempt leaves nothing behind. In another library, a lock that is granted after the

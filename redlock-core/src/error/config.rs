@@ -140,10 +140,10 @@ pub enum ConnectError {
         connected: usize,
         /// The number of nodes in a quorum.
         quorum: usize,
-        /// The failure of each node. A connected node has the vote [`Granted`](crate::Vote::Granted).
+        /// The failure of each node. A connected node has the vote [`Agreed`](crate::Vote::Agreed).
         votes: Votes,
         /// Asks whether the stores run that were not reached, such as "is Redis running at 10.0.0.1:6379?". `None` if all
-        /// were reached, or if their nodes name no [product](crate::node::Node::product).
+        /// were reached, or if their nodes name no [product](crate::node::Remote::product).
         question: Option<String>,
     },
     /// An option is out of its range.

@@ -10,8 +10,8 @@ use crate::lock::HolderId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vote {
-    /// Yes: the node has set, extended, or released the lock.
-    Granted,
+    /// Yes: the node has executed the operation. It has set, extended, downgraded or released the lock.
+    Agreed,
     /// No: another holder has the lock on this node.
     #[non_exhaustive]
     Held {
@@ -65,7 +65,7 @@ impl Vote {
 impl fmt::Display for Vote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Granted => f.write_str("granted"),
+            Self::Agreed => f.write_str("agreed"),
             Self::Held { holder, remaining } => {
                 match holder {
                     Some(holder) => write!(f, "held by {holder}")?,
@@ -232,7 +232,7 @@ impl NodeError {
 
 /// The votes of all nodes, in the order of the configuration.
 ///
-/// Displayed as `10.0.0.1:6379 granted, 10.0.0.2:6379 held by another holder for 3s`.
+/// Displayed as `10.0.0.1:6379 agreed, 10.0.0.2:6379 held by another holder for 3s`.
 #[derive(Debug, Clone, Default)]
 pub struct Votes(Arc<[(Arc<str>, Option<Vote>)]>);
 
@@ -254,7 +254,7 @@ impl Votes {
     /// use redlock_core::{LockError, Vote};
     ///
     /// fn is_granted_by(node: &str, error: &LockError) -> bool {
-    ///     error.votes().and_then(|votes| votes.get(node)) == Some(&Vote::Granted)
+    ///     error.votes().and_then(|votes| votes.get(node)) == Some(&Vote::Agreed)
     /// }
     /// ```
     pub fn get(&self, node: &str) -> Option<&Vote> {

@@ -128,7 +128,7 @@ impl LockHandle {
     /// If the future is dropped, the holder keeps its old lease. On the servers the lease may be longer.
     pub async fn extend(&self, expire: Duration) -> Result<(), HoldError> {
         let Self { context, held } = self;
-        context.check_expire(expire)?;
+        context.limits.check_expire(expire)?;
         if !held.is_valid() {
             return Err(self.loss().into());
         }

@@ -10,10 +10,11 @@ use super::handle::LockHandle;
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, ReleaseError};
-use crate::lease::{HoldState, Holding, Renewal};
+use crate::lease::{HoldState, Holding};
 use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
+use crate::options::Renewal;
 use crate::queue::Queues;
 
 /// A held lock. Dropping the guard releases the lock.
@@ -113,7 +114,7 @@ impl LockGuard {
         if attempt.spec().mode().is_shared() && !attempt.is_downgraded() {
             return Ok(());
         }
-        context.check_lock(&attempt.spec().with_mode(Mode::SHARED), false, false)?;
+        context.limits.check_lock(&attempt.spec().with_mode(Mode::SHARED), false, false)?;
         let remaining = held.remaining();
         if remaining.is_zero() {
             return Err(self.loss().into());
@@ -142,7 +143,7 @@ impl LockGuard {
     ///
     /// If the future is dropped, the release continues in the background, as if the guard were dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let _shutdown_waits = self.context.ballot.home.delay_shutdown();
+        let _shutdown_waits = self.context.home.delay_shutdown();
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
         // `None` while another guard of the same scope has joined the lock.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ballot::{Attempt, Ballot, MinHold};
+use crate::ballot::{Attempt, Ballot};
 use crate::caller_id::CallerId;
 use crate::clock::Moment;
 use crate::error::{HoldError, InvalidOption, LossCause, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::node::Op;
+use crate::options::MinHold;
 use crate::{log_limited, telemetry};
 
 /// The reason of a loss that was found when the lease was over.

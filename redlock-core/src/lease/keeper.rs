@@ -11,11 +11,13 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::holding::{Due, HoldState, Holding, RAN_OUT};
 use crate::ballot::Ballot;
 use crate::error::{HoldError, LossCause, Votes};
 use crate::jitter::jitter;
+use crate::options::Renewal;
 
 /// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -51,15 +53,6 @@ struct ScheduledLocks {
 struct ScheduledLock {
     held: Arc<Holding>,
     renewal: Option<Renewal>,
-}
-
-/// How a lock is renewed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Renewal {
-    /// The lease that each renewal requests.
-    pub(crate) lease: Duration,
-    /// When the renewal ends, even if the lock is still held (`max_hold`).
-    pub(crate) until: Option<Instant>,
 }
 
 impl ScheduledLock {
@@ -99,10 +92,15 @@ impl LeaseKeeper {
         self.insert(entry, due);
     }
 
-    /// Starts the task.
-    pub(crate) fn start(self: &Arc<Self>, runtime: &Handle, ballot: &Ballot) {
+    /// Starts the task, which runs until `end` is cancelled.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        ballot: &Ballot,
+        end: CancellationToken,
+    ) {
         let run = run(Arc::clone(self), ballot.clone());
-        runtime.spawn(ballot.home.gone.clone().run_until_cancelled_owned(run));
+        runtime.spawn(end.run_until_cancelled_owned(run));
     }
 
     #[cfg(test)]

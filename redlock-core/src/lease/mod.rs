@@ -30,7 +30,7 @@ mod holding;
 mod keeper;
 
 pub(crate) use holding::{HoldState, Holding};
-pub(crate) use keeper::{LeaseKeeper, Renewal};
+pub(crate) use keeper::LeaseKeeper;
 
 #[cfg(test)]
 mod denial_tests;

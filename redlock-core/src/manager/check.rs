@@ -1,8 +1,8 @@
 //! The checks of a manager's options together.
 
 use super::builder::LockManagerBuilder;
-use crate::context::check_restart_guard;
 use crate::error::{ConnectError, InvalidOption};
+use crate::limits::check_restart_guard;
 use crate::validity;
 
 /// The most nodes of a manager. More nodes would make locks slower but not safer. An attempt records the

@@ -18,9 +18,12 @@ use crate::buffer_space::BufferSpace;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
+use crate::home::Home;
 use crate::lease::LeaseKeeper;
+use crate::limits::Limits;
 use crate::log_limit::LogLimit;
-use crate::node::{LeaseRange, Node, NodeSettings, NodeStatus, StatusReceiver};
+use crate::node::{Node, NodeSettings, NodeStatus, Remote, StatusReceiver};
+use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::telemetry;
@@ -77,8 +80,8 @@ impl LockManagerBuilder {
         let settings = self.node_settings();
         let clock = Arc::clone(&self.clock);
         let manager = self.build(nodes, clock);
-        let Context { ballot, connect_timeout, .. } = &*manager.context;
-        manager.context.check_manager(&settings)?;
+        let Context { ballot, limits, defaults, connect_timeout, .. } = &*manager.context;
+        limits.check_manager(&settings, defaults)?;
         let count = ballot.nodes.len();
         if count % 2 == 0 {
             tracing::warn!(
@@ -128,23 +131,29 @@ impl LockManagerBuilder {
         let outage_grace = outage_grace.unwrap_or(OUTAGE_GRACE);
         telemetry::describe();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
-        let leases = LeaseRange::of(&nodes);
-        let ballot = Ballot::new(nodes, node_timeout, clock, Arc::default());
-        let end_on_drop = ballot.home.gone.clone().drop_guard();
-        let queues = Queues::new(ballot.clone(), max_waiters, outage_grace, Arc::clone(&log_limit));
-        let queues = Arc::new(queues);
+        let home = Arc::<Home>::default();
+        let end_on_drop = home.gone.clone().drop_guard();
+        let ballot = Ballot::new(nodes, node_timeout, clock, Arc::clone(&home));
+        let queues = Arc::new(Queues::new(
+            Arc::clone(&home),
+            ballot.clone(),
+            max_waiters,
+            outage_grace,
+            Arc::clone(&log_limit),
+        ));
         let fair = FairQueues::new(Arc::clone(&queues), Arc::clone(&log_limit));
+        let prefix = prefix.unwrap_or_default().into();
+        let limits = Limits::new(&ballot.nodes, &prefix, restart_guard);
         let context = Arc::new(Context {
             keeper: Arc::new(LeaseKeeper::default()),
             queues,
             fair,
+            home,
             ballot,
-            prefix: prefix.unwrap_or_default().into(),
-            dialect: dialect.unwrap_or_default(),
-            expire,
+            prefix,
+            defaults: Defaults { expire, dialect: dialect.unwrap_or_default() },
+            limits,
             log_limit,
-            leases,
-            restart_guard,
             connect_timeout,
             body_buffers: BufferSpace::new(body_buffers.unwrap_or(BODY_BUFFERS)),
             _end_on_drop: end_on_drop,
@@ -208,7 +217,7 @@ fn check_stores(nodes: &[Arc<dyn Node>], statuses: &[NodeStatus]) -> Result<(), 
 
 fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes {
     let vote = |status| match status {
-        NodeStatus::Up => Vote::Granted,
+        NodeStatus::Up => Vote::Agreed,
         NodeStatus::Down(reason) => Vote::Failed(reason),
         NodeStatus::Connecting => Vote::Failed(NodeError::NoReply(waited)),
     };
@@ -222,7 +231,7 @@ fn question(nodes: &[Arc<dyn Node>], votes: &Votes) -> Option<String> {
     let mut unreached = BTreeMap::<_, Vec<_>>::new();
     for (node, (name, vote)) in nodes.iter().zip(votes.iter()) {
         if let Some(Vote::Failed(NodeError::NotConnected(_))) = vote
-            && let Some(product) = node.product()
+            && let Some(product) = node.remote().and_then(Remote::product)
         {
             unreached.entry(product).or_default().push(name);
         }

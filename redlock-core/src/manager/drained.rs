@@ -23,7 +23,7 @@ impl Drained {
     pub(super) fn new(context: Arc<Context>) -> Self {
         let future = async move {
             let is_free = || context.queues.holders(|_| true) == 0;
-            context.ballot.home.drain.until(is_free).await;
+            context.home.drain.until(is_free).await;
         };
         Self { future: Box::pin(future) }
     }

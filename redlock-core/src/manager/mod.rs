@@ -163,7 +163,7 @@ impl LockManager {
     /// [`restart_guard`](LockManagerBuilder::restart_guard) after a restart, they may grant none: see
     /// [`is_granting`](Self::is_granting).
     pub fn is_available(&self) -> bool {
-        !self.context.ballot.home.has_ended() && self.context.ballot.has_quorum()
+        !self.context.home.has_ended() && self.context.ballot.has_quorum()
     }
 
     /// Returns whether the manager can acquire locks, as far as this process knows: whether a quorum of nodes is available
@@ -188,7 +188,7 @@ impl LockManager {
     pub async fn wait_available(&self) {
         self.context.enter();
         self.context.ballot.quorum_recovered().await;
-        if self.context.ballot.home.has_ended() {
+        if self.context.home.has_ended() {
             std::future::pending::<()>().await;
         }
     }
@@ -208,7 +208,7 @@ impl LockManager {
     /// Returns whether the manager was drained or shut down. No public API.
     #[doc(hidden)]
     pub fn is_draining(&self) -> bool {
-        let home = &self.context.ballot.home;
+        let home = &self.context.home;
         home.check_open().is_err() || home.drain.has_begun()
     }
 
@@ -264,8 +264,8 @@ impl LockManager {
     ///
     /// Cancel safe. Dropping the future only stops the waiting.
     pub fn drain(&self) -> Drained {
-        let Context { ballot, queues, .. } = &*self.context;
-        if ballot.home.drain.begin() {
+        let Context { home, queues, .. } = &*self.context;
+        if home.drain.begin() {
             let held = queues.holders(|_| true);
             tracing::info!(
                 held,
@@ -295,14 +295,14 @@ impl LockManager {
     /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down. If detached work runs then,
     /// it goes on, and the locks are held until their guards are dropped or their leases run out.
     pub async fn shutdown(&self) {
-        let Context { keeper, ballot, queues, connect_timeout, .. } = &*self.context;
-        ballot.home.close();
+        let Context { home, keeper, ballot, queues, connect_timeout, .. } = &*self.context;
+        home.close();
         self.context.enter();
         // A holder is in the queue of each of its keys.
         let mut seen = HashSet::new();
         let holders = queues.close();
-        ballot.home.finish_detached().await;
-        ballot.home.finish_terms(*connect_timeout).await;
+        home.finish_detached().await;
+        home.finish_terms(*connect_timeout).await;
         let holders = holders.into_iter();
         let holders =
             holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost(_)));
@@ -311,7 +311,7 @@ impl LockManager {
             keeper.remove(&held);
             ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
         }
-        let abandoned = ballot.home.finish_tasks(*connect_timeout).await;
+        let abandoned = home.finish_tasks(*connect_timeout).await;
         if abandoned > 0 {
             tracing::warn!(
                 tasks = abandoned, nodes = %ballot.states(),

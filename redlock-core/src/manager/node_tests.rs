@@ -318,7 +318,7 @@ async fn the_default_lease_is_at_most_the_longest_that_all_nodes_grant() {
             },
         );
         let locks = builder.connect().await.unwrap();
-        assert_eq!(locks.context.expire, expected);
+        assert_eq!(locks.context.defaults.expire, expected);
     }
 }
 
@@ -498,8 +498,8 @@ async fn an_acquisition_says_whether_its_caller_waits() {
             async { if expected { request.acquire().await } else { request.try_acquire().await } };
         let execute = async {
             let acquire = sent.recv().await.unwrap();
-            let Action::Acquire { waits, .. } = acquire.op.action else { panic!("{acquire:?}") };
-            assert_eq!(waits, expected);
+            let Action::Acquire { ask, .. } = acquire.op.action else { panic!("{acquire:?}") };
+            assert_eq!(ask.waits, expected);
             acquire.execute();
         };
         let (guard, ()) = tokio::join!(caller, execute);

@@ -1,10 +1,7 @@
 //! The capabilities of a node.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::Node;
-use crate::error::InvalidOption;
 use crate::validity;
 
 /// The capabilities of a node. The manager refuses a request that needs more before it asks any node.
@@ -28,8 +25,6 @@ pub struct Capabilities {
     /// Whether the node can hold a lock of several [keys](super::LockSpec::keys): all of them or none.
     /// Defaults to `false`, because a node that reads only the first key would break such locks.
     pub several_keys: bool,
-    /// Whether the node has fair queues, see [`Node::queue`]. Defaults to `false`.
-    pub fair: bool,
     /// Whether the node has locks in the dialect [`Redisson`](crate::Dialect::Redisson). Without it, the node gets only
     /// [plain](crate::Dialect::Plain) locks, and does not have to read [`LockSpec::dialect`](super::LockSpec::dialect).
     /// Defaults to `false`.
@@ -65,7 +60,6 @@ impl Capabilities {
             fencing: Fencing::Quorum,
             shared: true,
             several_keys: true,
-            fair: true,
             redisson: true,
             ..Self::default()
         }
@@ -80,7 +74,6 @@ impl Default for Capabilities {
             fencing: Fencing::None,
             shared: false,
             several_keys: false,
-            fair: false,
             redisson: false,
             min_hold: true,
             only_node: false,
@@ -104,32 +97,4 @@ pub enum Fencing {
     /// The node gives numbers, and raises its counter to the number of another node, see
     /// [`Confirm`](super::Action::Confirm).
     Quorum,
-}
-
-/// The range of leases that all nodes of a manager grant.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LeaseRange {
-    shortest: Duration,
-    longest: Duration,
-}
-
-impl LeaseRange {
-    pub(crate) fn of(nodes: &[Arc<dyn Node>]) -> Self {
-        let Capabilities { shortest_lease, longest_lease, .. } = Capabilities::default();
-        let all = Self { shortest: shortest_lease, longest: longest_lease };
-        nodes.iter().map(|node| node.capabilities()).fold(all, |range, node| Self {
-            shortest: range.shortest.max(node.shortest_lease),
-            longest: range.longest.min(node.longest_lease),
-        })
-    }
-
-    /// Returns an error if a node does not grant this lease.
-    pub(crate) fn check(self, expire: Duration) -> Result<(), InvalidOption> {
-        let Self { shortest, longest } = self;
-        if (shortest..=longest).contains(&expire) {
-            return Ok(());
-        }
-        let allowed = format!("from {shortest:?} to {longest:?}, the leases that all nodes grant");
-        Err(InvalidOption::new("expire", format!("{expire:?}"), allowed))
-    }
 }

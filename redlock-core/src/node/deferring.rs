@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Action, Capabilities, Fencing, Node, NodeStatus, Notify, Op, Reply, ReplyFuture,
+    Action, Capabilities, Fencing, Node, NodeStatus, Notify, Op, Remote, Reply, ReplyFuture,
     StatusReceiver, StatusSender, Subscription,
 };
 use crate::lock::LockSpec;
@@ -92,6 +92,12 @@ impl Node for DeferringNode {
         self.status.subscribe()
     }
 
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+}
+
+impl Remote for DeferringNode {
     fn is_granting(&self) -> bool {
         self.is_granting
     }

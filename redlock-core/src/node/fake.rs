@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    Reconnection, Reply, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Action, Capabilities, FairOrder, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    Reconnection, Remote, Reply, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::fake::RuntimeClock;
 use crate::error::{NodeError, Vote};
@@ -103,22 +103,22 @@ impl FakeStore {
             (Operation::Acquire(token, expire), None) => {
                 self.holder = Some((token.clone(), now + *expire));
                 self.counter += 1;
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Acquire(..), Some((holder, remaining))) => {
                 Vote::held_by(HolderId::of(holder), Some(remaining))
             }
             (Operation::Extend(token, expire), Some((own, remaining))) if own == token => {
                 self.holder = Some((token.clone(), now + remaining.max(*expire)));
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Release(token), Some((own, _))) if own == token => {
                 self.holder = None;
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Confirm(token, number), Some((own, _))) if own == token => {
                 self.counter = self.counter.max(*number);
-                Vote::Granted
+                Vote::Agreed
             }
             (Operation::Extend(..) | Operation::Release(_) | Operation::Confirm(..), _) => {
                 Vote::NotHeld
@@ -305,7 +305,7 @@ impl FakeNode {
             let Ok((vote, number)) = answer else {
                 return Vote::Failed(NodeError::ConnectionBroke("gone".into())).into();
             };
-            let is_numbered = vote == Vote::Granted && is_acquisition;
+            let is_numbered = vote == Vote::Agreed && is_acquisition;
             let reply = Reply::new(vote);
             let reply = if counts_subscribers { reply.with_subscribers(0) } else { reply };
             if is_numbered { reply.with_number(number) } else { reply }
@@ -354,31 +354,9 @@ impl Node for FakeNode {
         Capabilities { shared: false, ..Capabilities::of_library() }
     }
 
-    /// A node that is not up fails, or does not reply and never executes the operation.
-    fn queue(&self, op: QueueOp) -> QueueFuture {
-        match *self.mode.borrow() {
-            FakeMode::Up(delay) => {
-                let queues = self.queues.clone();
-                Box::pin(async move {
-                    let reply = queues.queue(op);
-                    if !delay.is_zero() {
-                        sleep(delay).await;
-                    }
-                    reply.await
-                })
-            }
-            FakeMode::Frozen => Box::pin(std::future::pending()),
-            _ => Box::pin(std::future::ready(Err(refused()))),
-        }
-    }
-
-    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        self.queues.subscribe_queue(spec, process, notify)
-    }
-
     fn call(&self, op: Op) -> ReplyFuture {
         let token = op.token.as_str().to_owned();
-        if matches!(op.action, Action::Acquire { lookup: true, .. }) {
+        if matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup) {
             self.lookups.fetch_add(1, Ordering::Relaxed);
         }
         self.send(match op.action {
@@ -409,6 +387,44 @@ impl Node for FakeNode {
         })
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+
+    fn fair_order(&self) -> Option<&dyn FairOrder> {
+        Some(self)
+    }
+}
+
+impl FairOrder for FakeNode {
+    /// A node that is not up fails, or does not reply and never executes the operation.
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        match *self.mode.borrow() {
+            FakeMode::Up(delay) => {
+                let queues = self.queues.clone();
+                Box::pin(async move {
+                    let reply = queues.queue(op);
+                    if !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                    reply.await
+                })
+            }
+            FakeMode::Frozen => Box::pin(std::future::pending()),
+            _ => Box::pin(std::future::ready(Err(refused()))),
+        }
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.queues.subscribe_queue(spec, process, notify)
+    }
+}
+
+impl Remote for FakeNode {
     fn reconnect(&self, _: &LockSpec) -> Reconnection {
         let time = *self.reconnects_after.lock();
         Box::pin(async move {
@@ -417,10 +433,6 @@ impl Node for FakeNode {
             }
             time.is_some()
         })
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {

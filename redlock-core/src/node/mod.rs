@@ -7,14 +7,24 @@
 //! # Writing a node
 //!
 //! Implement [`Node`] for a store, and add it with
-//! [`LockManagerBuilder::node`](crate::LockManagerBuilder::node). The store must be able to
+//! [`LockManagerBuilder::node`](crate::LockManagerBuilder::node). [`name`](Node::name) and [`call`](Node::call) are enough
+//! for a node without a connection. The store must be able to
 //!
 //! * set a value under a name if there is none, with a time to live, in one step. The value is the
 //!   [token](Op::token), or contains it;
 //! * compare that value and then change the time to live, or delete the value, in one step.
 //!
-//! If the store also notifies [subscribers](Node::subscribe) of releases, waiters acquire a released lock
-//! without delay. Otherwise waiters poll.
+//! A node may do more:
+//!
+//! | method | what for | without it |
+//! |---|---|---|
+//! | [`capabilities`](Node::capabilities) | other locks than exclusive ones of one key, see [below](#capabilities) | requests for them are refused |
+//! | [`subscribe`](Node::subscribe) | waiters acquire a released lock without delay | waiters poll |
+//! | [`status`](Node::status), [`start`](Node::start), [`remote`](Node::remote) | a store behind a connection | the node is always up |
+//! | [`store_id`](Node::store_id) | the same store is not added twice | its vote counts twice |
+//! | [`turns`](Node::turns) | callers that share a lock get their turn | exclusive callers that never rest can starve them |
+//! | [`fair_order`](Node::fair_order) | callers of all processes wait in order of arrival | `fair` is refused |
+//! | [`key_rules`](Node::key_rules) | the store cannot have some locks because of their names | all names are allowed |
 //!
 //! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers.
 //!
@@ -25,7 +35,7 @@
 //!
 //! With [`Capabilities::default`], a node gets only exclusive locks of one key without fencing numbers, and needs only
 //! [`LockSpec::name`]. A node claims what it can do beyond that. The manager refuses what one of its nodes does not claim
-//! before it asks any node, with an [`InvalidOption`] that names the node: options of a request
+//! before it asks any node, with an [`InvalidOption`](crate::InvalidOption) that names the node: options of a request
 //! when the lock is requested, options of the manager when it [connects](crate::LockManagerBuilder::connect).
 //!
 //! | capability | without it, these are refused |
@@ -34,7 +44,6 @@
 //! | [`fencing`](Capabilities::fencing) | `fenced`; with [`Fencing::Alone`], `fenced` if the manager has several nodes |
 //! | [`shared`](Capabilities::shared) | `shared`, `permits` |
 //! | [`several_keys`](Capabilities::several_keys) | `lock_all`, also with one key |
-//! | [`fair`](Capabilities::fair) | `fair` |
 //! | [`redisson`](Capabilities::redisson) | the dialect `Redisson`; at `connect`, the manager's dialect |
 //! | [`min_hold`](Capabilities::min_hold) | `min_hold`, `keep` |
 //! | [`durable`](Capabilities::durable) or [`restart_guard`](Capabilities::restart_guard) | at `connect`: `restart_guard` |
@@ -91,7 +100,7 @@
 //! A waiter [subscribes](Node::subscribe) to the releases of its lock on every node, after its first refusal and before its
 //! next request. The subscription lasts until the caller has the lock or gives up, or longer if other callers of its process
 //! wait. So a node may keep a place in a queue of its store for as long as there is a subscription, and give the lock of that
-//! place to a request that [waits](Action::Acquire::waits). The waiter waits until a quorum of the
+//! place to a request that [waits](Ask::waits). The waiter waits until a quorum of the
 //! subscriptions is [in effect](Subscription::ready_after), but no longer than the
 //! [`node_timeout`](crate::LockManagerBuilder::node_timeout). Then it requests the lock, because it may have missed a release
 //! before. It requests the lock again when a quorum of the nodes has notified it since the last request, or when the
@@ -102,9 +111,9 @@
 //!
 //! ## Fair queues
 //!
-//! A node may have a [queue](Node::queue) for each lock, in which processes keep their places. It is optional, see
-//! [`Capabilities::fair`]: without it, requests with [`fair`](crate::LockRequest::fair) are refused. The queue decides
-//! which caller asks first, and not which caller gets the lock.
+//! A node may have a [queue](FairOrder) for each lock, in which processes keep their places. It is optional: without it,
+//! requests with [`fair`](crate::LockRequest::fair) are refused. The queue decides which caller asks first, and not which
+//! caller gets the lock.
 //!
 //! ## Dropped futures
 //!
@@ -125,7 +134,7 @@
 //! ## Failures
 //!
 //! A node that has no result for an operation votes [`Vote::Failed`](crate::Vote::Failed). After a failed
-//! acquisition, the [`NodeError`] decides whether the manager sends a release. If the
+//! acquisition, the [`NodeError`](crate::NodeError) decides whether the manager sends a release. If the
 //! error means *not executed* although the store has set the lock, the lock stays until its lease runs out.
 //! When in doubt, a node replies with `ConnectionBroke`.
 //!
@@ -164,7 +173,7 @@
 //!
 //! The [token](Op::token) alone is enough to release or extend the lock. A node writes the token to its
 //! store and nowhere else: not to logs, errors, metrics, or the `Debug` text of the node. The texts of a
-//! [`NodeError`] and the [name](Node::name) of a node are logged: they must not contain
+//! [`NodeError`](crate::NodeError) and the [name](Node::name) of a node are logged: they must not contain
 //! passwords.
 //!
 //! ## Example
@@ -175,8 +184,7 @@
 //! use std::time::{Duration, Instant};
 //!
 //! use redlock_core::node::{
-//!     Action, Capabilities, LockSpec, Node, NodeStatus, Notify, Op, Reply, ReplyFuture,
-//!     StatusReceiver, StatusSender, Subscription, Token,
+//!     Action, Capabilities, Node, Op, ReplyFuture, Token,
 //! };
 //! use redlock_core::{LockManager, Vote};
 //!
@@ -185,7 +193,6 @@
 //! struct MapNode {
 //!     name: Arc<str>,
 //!     locks: Mutex<HashMap<String, (Token, Instant)>>,
-//!     status: StatusSender,
 //! }
 //!
 //! impl Node for MapNode {
@@ -209,45 +216,33 @@
 //!         let vote = match (op.action, holder) {
 //!             (Action::Acquire { lease, .. }, None) => {
 //!                 locks.insert(name, (op.token, now + lease));
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             (Action::Acquire { .. }, Some((holder, end))) => {
 //!                 Vote::held_by(holder.holder_id(), Some(end - now))
 //!             }
 //!             (Action::Extend { lease, .. }, Some((token, end))) if token == op.token => {
 //!                 locks.insert(name, (token, end.max(now + lease)));
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             (Action::Release { min_hold: None, .. }, Some((token, _))) if token == op.token => {
 //!                 locks.remove(&name);
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             (Action::Release { min_hold: Some(time), .. }, Some((token, end)))
 //!                 if token == op.token =>
 //!             {
 //!                 locks.insert(name, (token, end.min(now + time)));
-//!                 Vote::Granted
+//!                 Vote::Agreed
 //!             }
 //!             _ => Vote::NotHeld,
 //!         };
 //!         ReplyFuture::ready(vote)
 //!     }
-//!
-//!     fn subscribe(&self, _: &LockSpec, _: Notify) -> Subscription {
-//!         Subscription::new(|| {})
-//!     }
-//!
-//!     fn status(&self) -> StatusReceiver {
-//!         self.status.subscribe()
-//!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let node = MapNode {
-//!     name: "map".into(),
-//!     locks: Mutex::default(),
-//!     status: StatusSender::new(NodeStatus::Up),
-//! };
+//! let node = MapNode { name: "map".into(), locks: Mutex::default() };
 //! let locks = LockManager::builder().node(node).connect().await?;
 //! let guard = locks.lock("order:42").expire(Duration::from_secs(5)).try_acquire().await?;
 //! assert!(locks.lock("order:42").try_acquire().await.unwrap_err().is_contended());
@@ -269,6 +264,7 @@ mod capabilities;
 pub(crate) mod deferring;
 #[cfg(test)]
 pub(crate) mod fake;
+mod offers;
 mod op;
 mod ordered;
 mod queue_op;
@@ -278,21 +274,19 @@ mod status;
 mod subscription;
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 pub use crate::clock::{Clock, Moment};
-use crate::error::{InvalidOption, NodeError};
 pub use crate::key::LockKey;
 pub use crate::lock::{LockSpec, Mark, Mode, Token};
-pub(crate) use capabilities::LeaseRange;
 pub use capabilities::{Capabilities, Fencing};
 #[cfg(feature = "test-util")]
 pub(crate) use delegate;
-pub use op::{Action, Op, Reply};
+pub use offers::{FairOrder, KeyRules, Reconnection, Remote, TURN, Turns};
+pub use op::{Action, Ask, Op, Reply};
 pub use ordered::Ordered;
 pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
 pub use reply_future::ReplyFuture;
@@ -301,20 +295,17 @@ pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;
 pub use subscription::{Notify, Subscription};
 
-/// The future of a node's [attempt to connect](Node::reconnect).
-pub type Reconnection = Pin<Box<dyn Future<Output = bool> + Send>>;
-
-/// How long a turn of the callers that share a lock lasts: 50 ms, which is longer than the message about the release
-/// and a round trip take. See [`Node::request_turn`].
-pub const TURN: Duration = Duration::from_millis(50);
-
 /// An independent store of locks, with one vote. See the [module](self) for how to write one.
 pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Returns the name of the node in votes, logs and metrics, such as host and port; never a password.
     fn name(&self) -> &Arc<str>;
 
     /// Returns the capabilities of the node. They do not change during its lifetime.
-    fn capabilities(&self) -> Capabilities;
+    ///
+    /// The provided method returns [`Capabilities::default`].
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
 
     /// Returns an ID of the store. Two nodes with the same ID are the same store, whose vote would count twice: the
     /// manager then does not [connect](crate::LockManagerBuilder::connect), and returns
@@ -327,43 +318,6 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// The provided method returns `None`: then nothing is compared.
     fn store_id(&self) -> Option<Arc<str>> {
         None
-    }
-
-    /// Returns the product, such as `Redis`, that should run at the address in the [name](Self::name) of the node. If
-    /// [`connect`](crate::LockManagerBuilder::connect) does not reach the store, its error asks the operator, for example,
-    /// "is Redis running at 10.0.0.1:6379?".
-    ///
-    /// Returns `None` if the node has learned that its store is at other addresses: then the error does not ask. The provided
-    /// method returns `None`.
-    fn product(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Returns an error if the node has no fenced and no fair locks under this [prefix](crate::LockManagerBuilder::prefix),
-    /// although it supports [fencing](Capabilities::fencing) or [fair](Capabilities::fair) queues. The manager then refuses
-    /// the request before it asks any node.
-    ///
-    /// The provided method allows all prefixes.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidOption`] for the option `prefix`, with the prefix and the allowed ones.
-    fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption> {
-        let _ = prefix;
-        Ok(())
-    }
-
-    /// Returns an error if the node can never hold a lock of all these keys together, although it supports locks of
-    /// [several keys](Capabilities::several_keys). The manager then refuses the request before it asks any node.
-    ///
-    /// The provided method allows all keys.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidOption`] for the option `keys`, with two of the keys and a remedy.
-    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
-        let _ = keys;
-        Ok(())
     }
 
     /// Starts the background work of the node in a runtime. The manager calls it once, before any operation. The work ends when
@@ -393,48 +347,13 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     ///
     /// Notifications may get lost, or come too often: a waiter also polls, and a notification only makes it
     /// request the lock again. If the manager has several nodes, a waiter requests the lock again when a quorum of them
-    /// has notified it. A node without notifications returns `Subscription::new(|| {})`. The end of a
-    /// lease needs no notification: a [refusal](crate::Vote::Held) contains the remaining lease.
-    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
-
-    /// Asks the node for a turn of the callers that share this lock, until the subscription is dropped. At the next
-    /// exclusive release, the node then refuses exclusive locks for [`TURN`], and grants shared locks
-    /// even if exclusive callers wait.
+    /// has notified it. The end of a lease needs no notification: a [refusal](crate::Vote::Held) contains the remaining
+    /// lease.
     ///
-    /// A caller asks for a turn after several exclusive releases, each of which was followed by another exclusive
-    /// holder. The provided method does nothing: then exclusive callers that never rest can starve the others.
-    fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        let _ = spec;
+    /// The provided method never notifies: then waiters poll.
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
+        let _ = (spec, notify);
         Subscription::new(|| {})
-    }
-
-    /// Executes an operation on a [fair](Capabilities::fair) queue.
-    ///
-    /// The order of the queues decides only which caller asks for a lock first, so that a lost or late operation does
-    /// no harm. The provided method returns an error: a node without fair queues does not implement it.
-    fn queue(&self, _: QueueOp) -> QueueFuture {
-        let unsupported = || NodeError::Server("this node has no fair queues".into());
-        Box::pin(std::future::ready(Err(unsupported())))
-    }
-
-    /// Calls `notify` whenever an operation of another process replaces the first ticket of the lock's fair queue, and the
-    /// new or the former first ticket is one of this process, until the subscription is dropped.
-    ///
-    /// Notifications may get lost, or come too often. The provided method never notifies: a waiting process then
-    /// inspects the queue once per second.
-    fn subscribe_queue(&self, _: &LockSpec, _: ProcessId, _: Notify) -> Subscription {
-        Subscription::new(|| {})
-    }
-
-    /// Tries at once to connect to the store that has a lock of this spec. Returns whether the node is connected to it: at
-    /// once if it is, and otherwise at the end of an attempt that began after the call. The caller gives up after the
-    /// [`connect_timeout`](crate::LockManagerBuilder::connect_timeout).
-    ///
-    /// The manager calls it after an operation has failed, for a caller that may wait. The provided method returns `false`
-    /// at once.
-    fn reconnect(&self, spec: &LockSpec) -> Reconnection {
-        let _ = spec;
-        Box::pin(std::future::ready(false))
     }
 
     /// Returns the status of the node.
@@ -442,29 +361,44 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// [`connect`](crate::LockManagerBuilder::connect) waits until each node is [`Up`](NodeStatus::Up) or
     /// [`Down`](NodeStatus::Down): a node that is `Down` has failed to connect, and `connect` does not wait for it any longer.
     /// [`LockManager::is_available`](crate::LockManager::is_available) reports the status. Acquisitions do not read it.
-    fn status(&self) -> StatusReceiver;
-
-    /// Returns whether the node grants locks while it is [`Up`](NodeStatus::Up). False as long as a rule, such as the
-    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard), keeps it from granting any lock.
     ///
-    /// [`LockManager::is_granting`](crate::LockManager::is_granting) reports it. Acquisitions do not read it. The provided
-    /// method returns true.
-    fn is_granting(&self) -> bool {
-        true
+    /// The provided method returns a status that is always [`Up`](NodeStatus::Up).
+    fn status(&self) -> StatusReceiver {
+        StatusSender::new(NodeStatus::Up).subscribe()
     }
 
-    /// Returns whether the node owes a reply and has been silent for at least `limit`. The caller has waited
-    /// for its reply for the time `waited`.
-    ///
-    /// Only the node can distinguish a silent store from a process that sends commands or reads replies
-    /// late. The provided method does not distinguish them: it returns that the node is silent once the
-    /// caller has waited for `limit`. A caller calls this method for the first time before `limit` is over, because
-    /// the node may have been silent already when the caller sent its command.
-    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        match limit.checked_sub(waited) {
-            None | Some(Duration::ZERO) => Silence::Silent(waited),
-            Some(rest) => Silence::CheckAgainAfter(rest),
-        }
+    /// Returns the connection of a node whose store is a server. The provided method returns `None`.
+    fn remote(&self) -> Option<&dyn Remote> {
+        None
+    }
+
+    /// Returns the turns of the callers that share a lock. The provided method returns `None`: then exclusive callers that
+    /// never rest can starve the others.
+    fn turns(&self) -> Option<&dyn Turns> {
+        None
+    }
+
+    /// Returns the fair queues of the node. The provided method returns `None`: then requests with
+    /// [`fair`](crate::LockRequest::fair) are refused.
+    fn fair_order(&self) -> Option<&dyn FairOrder> {
+        None
+    }
+
+    /// Returns the node's rules about the names of locks. The provided method returns `None`: then all names are allowed.
+    fn key_rules(&self) -> Option<&dyn KeyRules> {
+        None
+    }
+}
+
+/// The questions of a manager to every node. A node that is no [`Remote`] gets the provided answers.
+impl dyn Node {
+    pub(crate) fn is_granting(&self) -> bool {
+        self.remote().is_none_or(Remote::is_granting)
+    }
+
+    pub(crate) fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        let by_wait = || Silence::of_wait(limit, waited);
+        self.remote().map_or_else(by_wait, |remote| remote.silence(limit, waited))
     }
 }
 
@@ -477,6 +411,16 @@ pub enum Silence {
     /// The silence of the node is not certain: too little time has passed, or this process is late. The
     /// caller should check again after this time.
     CheckAgainAfter(Duration),
+}
+
+impl Silence {
+    /// Returns that a node is silent once its caller has waited for `limit`.
+    fn of_wait(limit: Duration, waited: Duration) -> Self {
+        match limit.checked_sub(waited) {
+            None | Some(Duration::ZERO) => Self::Silent(waited),
+            Some(rest) => Self::CheckAgainAfter(rest),
+        }
+    }
 }
 
 #[cfg(all(test, any(feature = "redis", feature = "zookeeper")))]

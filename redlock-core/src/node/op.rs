@@ -27,7 +27,7 @@ impl Op {
 
 /// An action on a lock.
 ///
-/// | action | [`Vote::Granted`] | other votes |
+/// | action | [`Vote::Agreed`] | other votes |
 /// |---|---|---|
 /// | `Acquire` | the lock was free, or its holders share it with this token, or this token holds it already; the token now holds it | [`Vote::Held`]: other tokens hold the lock; apart from the mark, nothing was changed |
 /// | `Extend`, `Confirm`, `Release`, `Downgrade` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
@@ -59,21 +59,8 @@ pub enum Action {
         lease: Duration,
         /// Whether the node gives the holder a fencing number, see [`Reply::number`].
         fenced: bool,
-        /// Whether a refusal should contain the holder and the remaining lease, which may cost the node another round
-        /// trip. If this is `false`, the caller needs neither, and the node replies
-        /// without that round trip. A node that learns them together with the refusal
-        /// always returns them. If a node never returns it (`Held { remaining: None }`), its waiters poll.
-        lookup: bool,
-        /// Whether a node has said to this caller that it [takes marks](Reply::takes_marks) at this lock. Only then the
-        /// node has to distinguish living holders from the marks that were left behind: marks alone do not refuse the
-        /// lock.
-        met_marks: bool,
-        /// Whether the caller waits for the lock. Between its attempts, a waiting caller or another one of its process is
-        /// [subscribed](super::Node::subscribe) to the releases. A node that keeps a place for its subscribers in a queue of
-        /// the store gives the lock of that place to callers that wait, and not to others.
-        waits: bool,
-        /// The mark of a caller that has met marks, if it waits. If the node refuses the lock again, it sets or renews the mark.
-        mark: Option<Mark>,
+        /// A description of the caller, which most nodes ignore.
+        ask: Ask,
     },
     /// Extends the lease to at least this time from now. Never shortens it.
     #[non_exhaustive]
@@ -115,6 +102,33 @@ pub enum Action {
     },
 }
 
+/// A description of the caller that asks for a lock. A node may ignore all of it, unless it takes
+/// [marks](Reply::takes_marks) or keeps places in a queue of its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ask {
+    /// Whether the caller does not need the holder and the remaining lease in a refusal, which may cost the node another
+    /// round trip. A node that learns them together with the refusal always returns them. If a node never returns the
+    /// remaining lease (`Held { remaining: None }`), its waiters poll.
+    pub skip_lookup: bool,
+    /// Whether the caller waits for the lock. Between its attempts, a waiting caller or another one of its process is
+    /// [subscribed](super::Node::subscribe) to the releases. A node that keeps a place for its subscribers in a queue of
+    /// the store gives the lock of that place to callers that wait, and not to others.
+    pub waits: bool,
+    /// Whether a node has said to this caller that it [takes marks](Reply::takes_marks) at this lock. Only then a node
+    /// that takes marks has to distinguish living holders from the marks that were left behind: marks alone do not refuse
+    /// the lock.
+    pub met_marks: bool,
+    /// The mark of a caller that has met marks, if it waits. If the node refuses the lock again, it sets or renews the mark.
+    pub mark: Option<Mark>,
+}
+
+impl Ask {
+    /// The first question of a caller that does not wait.
+    pub(crate) const FIRST: Self =
+        Self { skip_lookup: false, waits: false, met_marks: false, mark: None };
+}
+
 /// The reply of a node to an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -127,15 +141,15 @@ pub struct Reply {
     /// that may lose its data should return no number below the time in microseconds since 1970, so that
     /// its numbers grow even after such a loss.
     pub number: Option<i64>,
-    /// The number of notified subscribers after a granted `Release`. If it is greater than the number of subscribers in
+    /// The number of notified subscribers after an executed `Release`. If it is greater than the number of subscribers in
     /// this process, the next waiter of this process gives the waiters of other processes a turn. `None` if the node does
     /// not know it: the manager then assumes that other processes wait. A node may have counted them earlier if its store
     /// itself gives each process its turn.
     pub subscribers: Option<usize>,
     /// Whether a refused `Acquire` may leave a mark, which keeps out later callers that would share the lock with its
     /// holders. True for an exclusive lock that was refused only because others share it, or because it is the turn of
-    /// callers that want to share it, see [`Node::request_turn`](super::Node::request_turn). The caller then asks once
-    /// more, with [`met_marks`](Action::Acquire::met_marks).
+    /// callers that want to share it, see [`Turns`](super::Turns). The caller then asks once
+    /// more, with [`met_marks`](Ask::met_marks).
     pub takes_marks: bool,
     /// The index, in [`LockSpec::keys`], of the first key for which the node refuses an `Acquire` with
     /// [`Vote::Held`] or [`Vote::Foreign`]. The caller waits for that key. A node may leave it out for a lock of

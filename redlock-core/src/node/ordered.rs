@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Shared, WeakShared, join_all};
@@ -10,11 +9,9 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::{
-    Action, Capabilities, Node, NodeSettings, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    Reconnection, ReplyFuture, Silence, StatusReceiver, Subscription,
+    Action, Capabilities, FairOrder, KeyRules, Node, NodeSettings, Notify, Op, Remote, ReplyFuture,
+    StatusReceiver, Subscription, Turns,
 };
-use crate::error::InvalidOption;
-use crate::key::LockKey;
 use crate::lock::{LockSpec, Token};
 
 /// Wraps a node whose store does not execute operations in the order of their first polls, such as a pool
@@ -70,19 +67,14 @@ impl<N: Node> Node for Ordered<N> {
     delegate! { node;
         fn name(&self) -> &Arc<str>;
         fn store_id(&self) -> Option<Arc<str>>;
-        fn product(&self) -> Option<&'static str>;
-        fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption>;
-        fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
-        fn request_turn(&self, spec: &LockSpec) -> Subscription;
-        fn reconnect(&self, spec: &LockSpec) -> Reconnection;
+        fn status(&self) -> StatusReceiver;
+        fn remote(&self) -> Option<&dyn Remote>;
+        fn turns(&self) -> Option<&dyn Turns>;
         // The order of these operations is not kept: a ticket that enters after it has left is removed as soon as it is
         // the first one.
-        fn queue(&self, op: QueueOp) -> QueueFuture;
-        fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription;
-        fn status(&self) -> StatusReceiver;
-        fn is_granting(&self) -> bool;
-        fn silence(&self, limit: Duration, waited: Duration) -> Silence;
+        fn fair_order(&self) -> Option<&dyn FairOrder>;
+        fn key_rules(&self) -> Option<&dyn KeyRules>;
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -124,9 +116,14 @@ impl<N: Node> Node for Ordered<N> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::key::LockKey;
     use crate::lock::{Dialect, Mode};
+    use crate::node::Ask;
     use crate::node::deferring::DeferringNode;
+    use crate::store::memory::MemoryNode;
 
     /// The operations of one attempt to hold a lock.
     struct Attempt(LockSpec, Token);
@@ -147,17 +144,7 @@ mod tests {
 
         fn acquire(&self, node: &impl Node) -> ReplyFuture {
             let lease = Duration::from_secs(5);
-            self.send(
-                node,
-                Action::Acquire {
-                    lease,
-                    fenced: false,
-                    lookup: true,
-                    met_marks: false,
-                    waits: false,
-                    mark: None,
-                },
-            )
+            self.send(node, Action::Acquire { lease, fenced: false, ask: Ask::FIRST })
         }
 
         fn release(&self, node: &impl Node) -> ReplyFuture {
@@ -167,6 +154,19 @@ mod tests {
 
     fn is_pending(reply: &mut ReplyFuture) -> bool {
         reply.now_or_never().is_none()
+    }
+
+    #[test]
+    fn the_wrapper_offers_what_its_node_offers() {
+        let offers = |node: &dyn Node| {
+            [node.remote().is_some(), node.turns().is_some(), node.fair_order().is_some()]
+        };
+        let memory = MemoryNode::new();
+        assert_eq!(offers(&memory), [false, true, true]);
+        assert_eq!(offers(&Ordered::new(memory)), [false, true, true]);
+        let (remote, _sent) = DeferringNode::new();
+        assert_eq!(offers(&remote), [true, false, false]);
+        assert_eq!(offers(&Ordered::new(remote)), [true, false, false]);
     }
 
     #[test]

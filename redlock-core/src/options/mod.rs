@@ -3,6 +3,7 @@
 #[cfg(feature = "serde")]
 mod de;
 mod on_lost;
+mod resolved;
 mod rules;
 #[cfg(feature = "serde")]
 #[cfg(test)]
@@ -18,7 +19,7 @@ pub use crate::time_text::{TimeText, read_time};
 #[cfg(feature = "serde")]
 pub use de::{ConfigValue, read_option};
 pub use on_lost::OnLost;
-pub(crate) use rules::ResolvedOptions;
+pub(crate) use resolved::{Defaults, MinHold, Renewal, ResolvedOptions};
 pub use rules::{assert_valid, is_same};
 
 macro_rules! define_options {

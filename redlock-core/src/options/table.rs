@@ -81,8 +81,8 @@ macro_rules! lock_options {
         /// Sets whether the caller waits in a fair queue: in order of arrival between processes.
         ///
         /// A fair caller that does not [wait](method@Self::wait_time) is refused if a fair caller of any process
-        /// waits. A caller that is not fair may overtake the queue. All nodes must support [fair
-        /// queues](crate::node::Capabilities::fair). [`LockRequest::acquire`](crate::LockRequest::acquire) describes the
+        /// waits. A caller that is not fair may overtake the queue. All nodes must have [fair
+        /// queues](crate::node::FairOrder). [`LockRequest::acquire`](crate::LockRequest::acquire) describes the
         /// order. Defaults to `false`: an order in each process only.
         fair: bool,
         /// Sets the dialect: how the lock is written on the nodes. Services in other languages can use the same lock in

@@ -81,7 +81,8 @@ impl Patience {
         *left -= 1;
         if *left == 0 {
             self.left = None;
-            self.turn = ballot.nodes.iter().map(|node| node.request_turn(spec)).collect();
+            let turns = ballot.nodes.iter().filter_map(|node| node.turns());
+            self.turn = turns.map(|turns| turns.request_turn(spec)).collect();
         }
     }
 

@@ -11,10 +11,10 @@ use super::key_queue::KeyQueue;
 use super::queues::Queues;
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
 use super::waiter::{Waiter, WaiterOptions};
-use crate::ballot::Ask;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lock::{LockSpec, Mark, Mode};
+use crate::node::Ask;
 
 /// The place of one caller that waits for a lock. Dropping it leaves everything that the caller has entered: the queue of
 /// a key, the fair queue, its mark on the nodes, and its request for a turn of the readers. A lock that was handed over to
@@ -73,7 +73,7 @@ impl<'a> Place<'a> {
             ask: Ask {
                 waits: true,
                 mark: (spec.mode() == Mode::Exclusive).then(Mark::random),
-                ..Ask::default()
+                ..Ask::FIRST
             },
             last_ask: LastAsk { begun: since, signal: None },
             backoff: Backoff::new(),

@@ -15,6 +15,7 @@ use super::waiter::{Waiter, WaiterState};
 use crate::ballot::Ballot;
 use crate::caller_id::CallerId;
 use crate::error::{LockError, Votes};
+use crate::home::Home;
 use crate::key::LockKey;
 use crate::lease::Holding;
 use crate::lock::{ByDialect, LockSpec, Mode};
@@ -32,6 +33,7 @@ pub(crate) struct Queues {
     /// default hasher, and has random keys too: callers choose the keys of locks, and must not be able to
     /// choose colliding ones.
     by_key: ByDialect<Mutex<QueuesByKey>>,
+    pub(super) home: Arc<Home>,
     pub(super) ballot: Ballot,
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
@@ -63,6 +65,7 @@ impl ReleasePermit<'_> {
 
 impl Queues {
     pub(crate) fn new(
+        home: Arc<Home>,
         ballot: Ballot,
         max_waiters: usize,
         outage_grace: Duration,
@@ -71,7 +74,7 @@ impl Queues {
         let state = hash_state();
         let by_key = array::from_fn(|_| Mutex::new(HashMap::with_hasher(state.clone())));
         let closed = CancellationToken::new();
-        Self { by_key, ballot, max_waiters, outage_grace, closed, log_limit }
+        Self { by_key, home, ballot, max_waiters, outage_grace, closed, log_limit }
     }
 
     /// Locks the queues of the dialect of `spec`.
@@ -108,7 +111,7 @@ impl Queues {
     /// its end without further locks.
     #[inline]
     pub(crate) fn check_drain(&self, caller: impl FnOnce() -> CallerId) -> Result<(), LockError> {
-        if self.ballot.home.drain.has_begun() && !self.is_holder(caller()) {
+        if self.home.drain.has_begun() && !self.is_holder(caller()) {
             return Err(LockError::Draining);
         }
         Ok(())
@@ -211,7 +214,7 @@ impl Queues {
         held: &'a Arc<Holding>,
     ) -> Option<ReleasePermit<'a>> {
         let spec = held.attempt().spec();
-        let may_hand_over = !spec.has_several_keys() && !self.ballot.home.drain.has_begun();
+        let may_hand_over = !spec.has_several_keys() && !self.home.drain.has_begun();
         let (mut by_key, mut subscribed) = (self.lock(spec), false);
         for key in spec.keys() {
             let Some(queue) = by_key.get_mut(key) else { continue };
@@ -282,6 +285,6 @@ impl Drop for ReleasePermit<'_> {
             remove_if_unused(entry);
         }
         drop(by_key);
-        self.queues.ballot.home.drain.record_end();
+        self.queues.home.drain.record_end();
     }
 }

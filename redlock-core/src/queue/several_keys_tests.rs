@@ -14,7 +14,7 @@ use super::tests::{SECOND, acquisitions, nodes, settle, two_processes, wait};
 use crate::clock::fake::RuntimeClock;
 use crate::node::deferring::{DeferringNode, Sent};
 use crate::node::fake::FakeMode;
-use crate::node::{Action, Node};
+use crate::node::{Action, Ask, Node};
 #[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
 use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
@@ -328,7 +328,7 @@ impl Deferred {
                 while let Some(sent) = operations.recv().await {
                     match sent.op.action {
                         Action::Withdraw { mark } => withdrawn.push(mark),
-                        Action::Acquire { mark: Some(mark), .. } => {
+                        Action::Acquire { ask: Ask { mark: Some(mark), .. }, .. } => {
                             assert!(!withdrawn.contains(&mark), "a withdrawn mark is left again");
                         }
                         _ => {}

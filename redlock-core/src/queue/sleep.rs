@@ -86,7 +86,6 @@ impl Place<'_> {
                 () = is_over => Wake::Timer,
             },
             Pause::Fair => {
-                let ballot = &self.queues.ballot;
                 let fair = async {
                     if let Some(fair) = &self.fair {
                         fair.changed().await;
@@ -96,7 +95,7 @@ impl Place<'_> {
                     biased;
                     () = changed => Wake::Notified,
                     () = fair => Wake::FairQueue,
-                    () = ballot.home.idle(ballot.node_timeout) => Wake::HomeIsIdle,
+                    () = self.queues.home.idle(self.queues.ballot.node_timeout) => Wake::HomeIsIdle,
                     () = is_over => Wake::Timer,
                 }
             }

@@ -280,7 +280,7 @@ impl Place<'_> {
             self.move_to(0)?;
             // A drain or a shutdown that begins from now on notifies the waiter.
             self.check_drain()?;
-            self.queues.ballot.home.check_open()?;
+            self.queues.home.check_open()?;
         }
         let since = self.with_queue(|queue| queue.record_outage(begun, &votes)).unwrap_or(begun);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
@@ -403,8 +403,7 @@ fn is_outage(error: &LockError) -> bool {
 /// Returns whether several callers may have got votes, although nodes do not name the holders that they have.
 fn may_hide_a_split(votes: &Votes) -> bool {
     let any = |is: fn(&Vote) -> bool| votes.iter().any(|(_, vote)| vote.is_some_and(is));
-    any(|vote| *vote == Vote::Granted)
-        && any(|vote| matches!(vote, Vote::Held { holder: None, .. }))
+    any(|vote| *vote == Vote::Agreed) && any(|vote| matches!(vote, Vote::Held { holder: None, .. }))
 }
 
 /// Returns whether the nodes may answer soon. A missing permission, or a server that is configured twice,

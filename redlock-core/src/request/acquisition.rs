@@ -18,13 +18,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{LockRequest, scope};
-use crate::ballot::{Ask, MinHold, Standing};
+use crate::ballot::Standing;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::lease::Holding;
 use crate::lock::{LockSpec, Mode};
-use crate::options::{ResolvedOptions, WaitTime};
+use crate::node::Ask;
+use crate::options::{MinHold, ResolvedOptions, WaitTime};
 use crate::queue::{FairWait, Place, Step, WaiterOptions};
 use crate::telemetry::AcquisitionTimer;
 
@@ -39,13 +40,15 @@ impl Acquisition {
     /// Checks the options and the key of a request.
     pub(super) fn new(request: LockRequest) -> Result<Self, LockError> {
         let LockRequest { context, keys, options } = request;
-        let options = options.resolve(&context).map_err(|error| match &keys {
+        let options = options.resolve(&context.defaults);
+        let allowed = options.and_then(|options| context.limits.allowed(options));
+        let options = allowed.map_err(|error| match &keys {
             Ok(keys) => error.of_lock(keys.first()),
             Err(_) => error,
         })?;
         let keys = keys?.with_prefix(&context.prefix);
         let spec = LockSpec::new(keys, options.mode, options.dialect);
-        let checked = context.check_lock(&spec, options.fair, options.fenced);
+        let checked = context.limits.check_lock(&spec, options.fair, options.fenced);
         checked.map_err(|error| error.of_lock(spec.key()))?;
         Ok(Self { context, spec, options })
     }
@@ -83,7 +86,7 @@ impl Acquisition {
         // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed, because this is rare and
         // the future would enlarge the future of every acquisition.
         if !is_covered && let Err(error) = Box::pin(guard.extend(self.options.expire)).await {
-            self.context.ballot.home.check_open()?;
+            self.context.home.check_open()?;
             return Err(match error {
                 HoldError::Lost(lost) => LockError::Lost(lost),
                 HoldError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
@@ -96,7 +99,7 @@ impl Acquisition {
 
     /// Acquires the lock, or joins a lock of the same scope without extending it.
     async fn run(&self) -> Result<LockGuard, LockError> {
-        self.context.ballot.home.check_open()?;
+        self.context.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         self.context.enter();
         if let Some(guard) = self.join_in_scope()? {
@@ -155,13 +158,13 @@ impl Acquisition {
     /// Resolves when a [drain](crate::LockManager::drain) refuses the request, with its error. For front ends that wait for
     /// their client before they acquire the lock.
     pub async fn refused_by_drain(&self) -> LockError {
-        let Context { ballot, queues, .. } = &*self.context;
-        ballot.home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
+        let Context { home, queues, .. } = &*self.context;
+        home.drain.until(|| queues.check_drain(scope::caller).is_err()).await;
         self.refusal_at_once().unwrap_or(LockError::Draining)
     }
 
     fn look(&self) -> Result<(), LockError> {
-        self.context.ballot.home.check_open()?;
+        self.context.home.check_open()?;
         self.context.queues.check_drain(scope::caller)?;
         let may_wait = self.options.wait_time.is_some();
         if self.join_in_scope()?.is_some() || may_wait {
@@ -175,7 +178,7 @@ impl Acquisition {
         let left =
             deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         let limit = left.min(self.context.connect_timeout);
-        let Context { ballot, .. } = &*self.context;
+        let Context { ballot, home, .. } = &*self.context;
         if limit.is_zero() {
             return false;
         }
@@ -183,7 +186,7 @@ impl Acquisition {
             biased;
             may_ask = ballot.reconnect(&self.spec, votes, limit) => may_ask,
             // The next look at the queue refuses the caller, unless it holds another lock.
-            () = ballot.home.drain.begun() => true,
+            () = home.drain.begun() => true,
         }
     }
 
@@ -243,7 +246,7 @@ impl Acquisition {
         let waiter = WaiterOptions {
             expire: options.expire,
             accepts_hand_over: options.min_hold.is_none()
-                && (!options.fenced || self.context.can_confirm()),
+                && (!options.fenced || self.context.limits.can_confirm()),
             fenced: options.fenced,
             is_endless: self.is_endless(),
             caller: scope::caller(),
@@ -263,7 +266,8 @@ impl Acquisition {
         if self.options.fair && Box::pin(self.context.fair.is_occupied(&self.spec)).await? {
             return Err(LockError::contended(self.spec.key().clone(), None, Votes::default()));
         }
-        match self.ask_nodes(&mut Ask::default()).await {
+        let mut ask = Ask::FIRST;
+        match self.ask_nodes(&mut ask).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
             // task.
             Err(refused @ (LockError::Contended { .. } | LockError::Split { .. })) => {

@@ -44,7 +44,7 @@ where
     F: FnOnce(Result<LockGuard, LockError>) -> W,
 {
     let key = guard.keys()[0].clone();
-    let home = &guard.context.ballot.home;
+    let home = &guard.context.home;
     let shutdown_waits = home.delay_shutdown_of_locks();
     // A shutdown that begins after this check meets the token.
     let guard = home.check_open().map(|()| guard);

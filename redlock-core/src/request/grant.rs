@@ -7,20 +7,21 @@ use tokio::time::Instant;
 
 use super::acquisition::Acquisition;
 use super::scope;
-use crate::ballot::{Ask, Attempt, Grant};
+use crate::ballot::{Attempt, Grant};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::{HoldState, Holding};
 use crate::log_limit::LogLimit;
 use crate::log_limited;
+use crate::node::Ask;
 use crate::queue::needs_extension;
 
 impl Acquisition {
     /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
     pub(super) async fn ask_nodes(&self, ask: &mut Ask) -> Result<LockGuard, LockError> {
-        let _shutdown_waits = self.context.ballot.home.delay_shutdown();
+        let _shutdown_waits = self.context.home.delay_shutdown();
         loop {
-            self.context.ballot.home.check_open()?;
+            self.context.home.check_open()?;
             let attempt =
                 Attempt::new(&self.spec, self.options.fenced, *ask, &self.context.ballot.clock);
             let grant = match self.context.ballot.acquire(&attempt, self.options.expire).await {
@@ -56,7 +57,7 @@ impl Acquisition {
         // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
         // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
         // abandoned attempt leaves nothing behind).
-        self.context.ballot.home.check_open().inspect_err(|_| attempt.cancel_min_hold())?;
+        self.context.home.check_open().inspect_err(|_| attempt.cancel_min_hold())?;
         Ok(guard)
     }
 
@@ -89,7 +90,7 @@ impl Acquisition {
             return Ok(None);
         }
         // If the manager was shut down meanwhile, the shutdown has released the lock.
-        self.context.ballot.home.check_open()?;
+        self.context.home.check_open()?;
         self.context.queues.record_taken(&held, scope::current());
         scope::record(&self.context.queues, &held);
         self.extend_after_hand_over(&guard, held);
@@ -104,7 +105,7 @@ impl Acquisition {
         }
         // Until the extension is confirmed, the guard has the rest of the old lease.
         let (handle, context) = (guard.handle(), Arc::clone(&self.context));
-        self.context.ballot.home.spawn(async move {
+        self.context.home.spawn(async move {
             if held.is_left_to_expire() {
                 // The new holder has ended already, and its lock stays on the nodes until the lease
                 // runs out: for as long as if the lock were still held.

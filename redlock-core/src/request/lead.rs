@@ -135,7 +135,7 @@ impl LeadRequest {
         F: FnOnce(Leader) -> Fut,
         Fut: Future,
     {
-        let drain = &self.request.context.ballot.home.drain;
+        let drain = &self.request.context.home.drain;
         let guard = tokio::select! {
             biased;
             // Also if the task holds another lock, whose holders a drain serves.
@@ -147,7 +147,7 @@ impl LeadRequest {
             // A fenced lock has a token.
             return Err(guard.loss().into());
         };
-        let _term = self.request.context.ballot.home.term();
+        let _term = self.request.context.home.term();
         tracing::info!(lock = %key, %token, "this process leads");
         let term = run_under(guard, OnLost::Abort, |handle| async {
             let work = AssertUnwindSafe(work(Leader { handle, token }));

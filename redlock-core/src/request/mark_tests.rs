@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::node::Action;
 use crate::node::deferring::DeferringNode;
+use crate::node::{Action, Ask};
 use crate::test_util::TestLocks;
 use crate::{LockError, LockGuard, LockManager, LockRequest, MemoryNode};
 
@@ -286,7 +286,7 @@ async fn a_writer_that_was_granted_the_lock_by_one_node_withdraws_nothing() {
     tokio::spawn(async move {
         while let Some(operation) = sent.recv().await {
             match operation.op.action {
-                Action::Acquire { mark: Some(_), .. } => seen.lock()[0] += 1,
+                Action::Acquire { ask: Ask { mark: Some(_), .. }, .. } => seen.lock()[0] += 1,
                 Action::Withdraw { .. } => seen.lock()[1] += 1,
                 _ => {}
             }
@@ -315,8 +315,8 @@ async fn a_caller_that_meets_readers_for_the_first_time_asks_once_more() {
         let seen = Arc::clone(&asked);
         tokio::spawn(async move {
             while let Some(operation) = sent.recv().await {
-                if let Action::Acquire { met_marks, .. } = operation.op.action {
-                    seen.lock().push(met_marks);
+                if let Action::Acquire { ask, .. } = operation.op.action {
+                    seen.lock().push(ask.met_marks);
                 }
                 operation.execute();
             }

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::TestClock;
 use crate::error::{NodeError, Vote};
 use crate::node::{
-    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    ReplyFuture, StatusReceiver, StatusSender, Subscription, delegate,
+    Capabilities, FairOrder, LockSpec, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture,
+    QueueOp, ReplyFuture, StatusReceiver, StatusSender, Subscription, Turns, delegate,
 };
 use crate::store::memory::MemoryNode;
 
@@ -185,8 +185,7 @@ impl Node for TestNode {
         fn capabilities(&self) -> Capabilities;
         fn store_id(&self) -> Option<Arc<str>>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
-        fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription;
-        fn request_turn(&self, spec: &LockSpec) -> Subscription;
+        fn turns(&self) -> Option<&dyn Turns>;
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
@@ -197,13 +196,23 @@ impl Node for TestNode {
         })
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn fair_order(&self) -> Option<&dyn FairOrder> {
+        Some(self)
+    }
+}
+
+impl FairOrder for TestNode {
     fn queue(&self, op: QueueOp) -> QueueFuture {
         let node = self.clone();
         Box::pin(async move { node.send(move |store| store.execute_queue(&op)).await })
     }
 
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.store.subscribe_queue(spec, process, notify)
     }
 }
 

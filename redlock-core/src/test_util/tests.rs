@@ -11,17 +11,12 @@ use crate::LockManager;
 use crate::error::{ConnectError, HoldError, LockError, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, Keys, LockSpec, Mode, Token};
-use crate::node::{Action, Node, NodeStatus, Op, ProcessId, QueueAction, QueueOp, Ticket};
+use crate::node::{
+    Action, Ask, FairOrder, Node, NodeStatus, Op, ProcessId, QueueAction, QueueOp, Ticket,
+};
 
 const LEASE: Duration = Duration::from_secs(30);
-const ACQUIRE: Action = Action::Acquire {
-    lease: LEASE,
-    fenced: false,
-    lookup: true,
-    met_marks: false,
-    waits: false,
-    mark: None,
-};
+const ACQUIRE: Action = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
 const RELEASE: Action = Action::Release { min_hold: None };
 
 /// An operation on a lock, with a token of its own.
@@ -192,19 +187,12 @@ async fn a_node_that_forgets_ends_a_lock_at_its_next_extension() {
 #[tokio::test]
 async fn a_node_that_forgets_numbers_holders_from_the_beginning() {
     let node = TestNode::new(&TestClock::new());
-    let fenced = Action::Acquire {
-        lease: LEASE,
-        fenced: true,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    let fenced = Action::Acquire { lease: LEASE, fenced: true, ask: Ask::FIRST };
     let acquire = op(fenced);
     let beginning = node.call(acquire.clone()).await.number.unwrap();
     let far_away = 2 * beginning;
     let confirm = Op { action: Action::Confirm { number: far_away }, ..acquire };
-    assert_eq!(node.call(confirm).await.vote, Vote::Granted);
+    assert_eq!(node.call(confirm).await.vote, Vote::Agreed);
     node.forget();
     let number = node.call(op(fenced)).await.number.unwrap();
     assert!(number < far_away, "{number}");
@@ -225,8 +213,8 @@ async fn a_node_that_thaws_executes_what_it_was_sent_in_that_order() {
     drop(unsent);
     node.recover();
     assert!(node.is_empty());
-    assert_eq!(first.await.vote, Vote::Granted);
-    assert_eq!(second.await.vote, Vote::Granted);
+    assert_eq!(first.await.vote, Vote::Agreed);
+    assert_eq!(second.await.vote, Vote::Agreed);
 }
 
 #[tokio::test]
@@ -362,9 +350,9 @@ async fn a_node_gives_readers_the_turn_for_which_they_ask() {
         let acquire = Op::new(exclusive, Token::random(Dialect::Plain), ACQUIRE);
         let release = Op::new(exclusive, acquire.token, RELEASE);
         let _subscription = node.subscribe(&one, std::sync::Arc::new(|| {}));
-        let _turn = asks.then(|| node.request_turn(&one));
+        let _turn = asks.then(|| node.turns().unwrap().request_turn(&one));
         for op in [acquire, release] {
-            assert_eq!(node.call(op).await.vote, Vote::Granted);
+            assert_eq!(node.call(op).await.vote, Vote::Agreed);
         }
         assert_eq!(node.time_to_live("a").is_some(), asks, "{exclusive:?}");
         assert_eq!(node.time_to_live("b"), None);

@@ -17,7 +17,7 @@ fn key() -> LockKey {
 
 fn votes() -> Votes {
     let votes: [(Arc<str>, Option<Vote>); 3] = [
-        ("10.0.0.1:6379".into(), Some(Vote::Granted)),
+        ("10.0.0.1:6379".into(), Some(Vote::Agreed)),
         ("10.0.0.2:6379".into(), Some(Vote::held(Some(SECOND)))),
         ("10.0.0.3:6379".into(), None),
     ];
@@ -27,7 +27,7 @@ fn votes() -> Votes {
 #[test]
 fn a_vote_is_found_by_the_name_of_its_node() {
     let votes = votes();
-    assert_eq!(votes.get("10.0.0.1:6379"), Some(&Vote::Granted));
+    assert_eq!(votes.get("10.0.0.1:6379"), Some(&Vote::Agreed));
     assert_eq!(votes.get("10.0.0.2:6379"), Some(&Vote::held(Some(SECOND))));
     assert_eq!(votes.get("10.0.0.3:6379"), None, "the node had not voted yet");
     assert_eq!(votes.get("10.0.0.1"), None, "there is no such node");
@@ -122,7 +122,7 @@ fn messages_of_errors_and_of_their_sources_name_no_key_and_no_node_but_diagnosti
         assert!(diagnostics.contains("; lock order:42"), "{diagnostics}");
         if diagnostics.contains("10.0.0") {
             assert!(
-                diagnostics.contains("; lock order:42; 10.0.0.1:6379 granted, "),
+                diagnostics.contains("; lock order:42; 10.0.0.1:6379 agreed, "),
                 "{diagnostics}"
             );
             assert!(diagnostics.ends_with("10.0.0.3:6379 no vote yet"), "{diagnostics}");
@@ -190,7 +190,7 @@ fn an_error_of_connecting_names_the_nodes() {
         ),
         (
             ConnectError::unavailable(1, 2, votes()),
-            "connected to only 1 of 3 nodes, 2 are needed; 10.0.0.1:6379 granted",
+            "connected to only 1 of 3 nodes, 2 are needed; 10.0.0.1:6379 agreed",
         ),
         (InvalidOption::new("max_waiters", 0, "at least 1").into(), "max_waiters is 0"),
     ] {

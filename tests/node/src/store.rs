@@ -58,7 +58,7 @@ impl Store {
                 return Vote::held_by(holder.token.holder_id(), Some(holder.end - now)).into();
             }
             self.locks.insert(name.to_owned(), Lock { token: op.token, end: now + lease });
-            let granted = Reply::new(Vote::Granted);
+            let granted = Reply::new(Vote::Agreed);
             return if fenced { granted.with_number(self.next_number()) } else { granted };
         }
         let Some(own) = holder.filter(|holder| holder.token == op.token) else {
@@ -72,11 +72,11 @@ impl Store {
                     Some(time) => own.end = own.end.min(now + time),
                     None => drop(self.locks.remove(name)),
                 }
-                return Reply::new(Vote::Granted).with_subscribers(self.notify(name));
+                return Reply::new(Vote::Agreed).with_subscribers(self.notify(name));
             }
             _ => return Vote::Failed(NodeError::Server("unknown action".into())).into(),
         }
-        Vote::Granted.into()
+        Vote::Agreed.into()
     }
 
     /// Returns a number greater than all earlier ones. It starts at the wall clock, so it is also greater

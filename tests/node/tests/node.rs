@@ -123,13 +123,13 @@ async fn connect_waits_until_a_quorum_of_nodes_is_up_and_a_quarter_of_its_timeou
 async fn connect_fails_with_the_reasons_of_a_quorum_of_nodes_that_are_down() {
     let refused = not_connected("refused");
     for (count, expected) in
-        [(1, vec![refused.clone()]), (3, vec![refused.clone(), refused, Vote::Granted])]
+        [(1, vec![refused.clone()]), (3, vec![refused.clone(), refused, Vote::Agreed])]
     {
         let nodes = start_unconnected(count);
         let mut connecting = pin!(builder(&nodes).connect());
         assert!(connecting.as_mut().now_or_never().is_none());
         for (node, vote) in nodes.iter().zip(&expected) {
-            if *vote == Vote::Granted { node.bring_up() } else { node.take_down("refused") }
+            if *vote == Vote::Agreed { node.bring_up() } else { node.take_down("refused") }
         }
         let error = timeout(SOON, connecting).await.unwrap().unwrap_err();
         let ConnectError::Unavailable { connected, quorum, votes, .. } = &error else {

@@ -57,7 +57,11 @@ const RULES: [Rule; 5] = [
     // looks for `max_hold`, because nothing else has this name.
     Rule {
         patterns: &["~max_hold"],
-        homes: &["redlock-core/src/options/rules.rs", "redlock-core/src/options/table.rs"],
+        homes: &[
+            "redlock-core/src/options/resolved.rs",
+            "redlock-core/src/options/rules.rs",
+            "redlock-core/src/options/table.rs",
+        ],
         problem: "names an option of a lock, which only the options and their rules name",
     },
 ];

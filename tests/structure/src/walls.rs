@@ -2,70 +2,99 @@
 
 use crate::circles::Graph;
 
-/// A room whose modules import few others, and that few others import.
+/// A room whose modules import few others.
 pub(crate) struct Wall {
     /// The room, for example `store`.
     pub(crate) room: &'static str,
-    /// The modules of the room that all its other modules may import. The others are strangers to each other.
-    pub(crate) shared: &'static [&'static str],
+    /// The modules of the room that all its other modules may import. The others are strangers to each other. `None` if the
+    /// modules of the room may import each other.
+    pub(crate) shared: Option<&'static [&'static str]>,
     /// The modules outside that the room may import.
     pub(crate) below: &'static [&'static str],
-    /// The modules outside that may import the room.
-    pub(crate) above: &'static [&'static str],
+    /// The modules outside that may import the room. `None` if all of them may.
+    pub(crate) above: Option<&'static [&'static str]>,
 }
 
-/// A store knows the protocol of nodes, the kit, and the values of a lock. The manager wires it, and a simulation plays
-/// its servers.
-pub(crate) const STORES: Wall = Wall {
-    room: "store",
-    shared: &["kit"],
-    below: &[
-        "access",
-        "clock",
-        "error",
-        "fencing_token",
-        "jitter",
-        "key",
-        "lock",
-        "log_limit",
-        "node",
-        "quorum",
-        "random",
-        "seeded",
-        "telemetry",
-        "time_text",
-        "validity",
-    ],
-    above: &["manager", "simulation", "test_util"],
-};
+/// The walls of the crate `redlock-core`.
+pub(crate) const WALLS: [Wall; 4] = [
+    // A store knows the protocol of nodes, the kit, and the values of a lock. The manager wires it, and a simulation plays
+    // its servers.
+    Wall {
+        room: "store",
+        shared: Some(&["kit"]),
+        below: &[
+            "access",
+            "clock",
+            "error",
+            "fencing_token",
+            "jitter",
+            "key",
+            "lock",
+            "log_limit",
+            "node",
+            "quorum",
+            "random",
+            "seeded",
+            "telemetry",
+            "time_text",
+            "validity",
+        ],
+        above: Some(&["manager", "simulation", "test_util"]),
+    },
+    // The protocol of nodes knows the values of a lock.
+    Wall {
+        room: "node",
+        shared: None,
+        below: &["clock", "error", "key", "lock", "random", "seeded", "validity"],
+        above: None,
+    },
+    // Options know no manager that has them.
+    Wall {
+        room: "options",
+        shared: None,
+        below: &["error", "lock", "time_text", "validity"],
+        above: None,
+    },
+    // The checks of requests compare the options with the capabilities of the nodes.
+    Wall {
+        room: "limits",
+        shared: None,
+        below: &["error", "lock", "node", "options", "validity"],
+        above: Some(&["context", "manager"]),
+    },
+];
 
 impl Wall {
     /// Describes each import through this wall, and each permission that nothing needs.
     pub(crate) fn check(&self, graph: &Graph<'_>) -> Vec<String> {
         let mut findings = Vec::new();
-        let mut unused: Vec<&str> = [self.below, self.above].concat();
+        let above = self.above.unwrap_or_default();
+        let mut unused: Vec<&str> = [self.below, above].concat();
         for (from, to, place) in graph.edges_by_path() {
             let problem = match (self.inside(from), self.inside(to)) {
-                (Some(one), Some(other)) if one == other || self.shared.contains(&other) => {
-                    continue;
+                (Some(one), Some(other)) => {
+                    let is_shared = |shared: &[&str]| one == other || shared.contains(&other);
+                    if self.shared.is_none_or(is_shared) {
+                        continue;
+                    }
+                    "a part imports another one"
                 }
-                (Some(_), Some(_)) => "a store imports another one",
                 (Some(_), None) => {
                     let Some(room) = to.first() else { continue };
                     unused.retain(|known| known != room);
                     if self.below.contains(&&**room) {
                         continue;
                     }
-                    "a store imports more than the protocol and the kit"
+                    "it imports more than it may"
                 }
                 (None, Some(_)) => {
                     // The root of the crate re-exports.
                     let Some(room) = from.first() else { continue };
                     unused.retain(|known| known != room);
-                    if self.above.contains(&&**room) {
+                    if self.above.is_none_or(|above| above.contains(&&**room)) {
                         continue;
                     }
-                    "only the manager knows the stores"
+                    "a module imports it that may not"
                 }
                 (None, None) => continue,
             };

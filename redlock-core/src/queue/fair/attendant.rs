@@ -62,7 +62,7 @@ pub(super) fn start(fair: &Arc<FairQueues>, spec: &LockSpec, tickets: &Arc<Ticke
         due: Instant::now() + REFRESH,
         last_failure: None,
     };
-    PromptTask::spawn(&ballot.home, Box::pin(attendant.attend()))
+    PromptTask::spawn(&fair.queues.home, Box::pin(attendant.attend()))
 }
 
 impl Attendant {
@@ -216,7 +216,7 @@ impl Attendant {
 
     fn remove_in_background(&self, nodes: Vec<usize>, numbers: Vec<u64>) {
         let (fair, spec) = (Arc::clone(&self.fair), self.spec.clone());
-        self.fair.queues.ballot.home.spawn(async move {
+        self.fair.queues.home.spawn(async move {
             remove(&fair, &spec, &nodes, numbers).await;
         });
     }
@@ -232,12 +232,13 @@ impl Attendant {
         let message = Arc::clone(&self.message);
         let notify = Arc::new(move || message.notify_one());
         let ballot = &self.fair.queues.ballot;
-        let mut subscription =
-            ballot.nodes[index].subscribe_queue(&self.spec, self.fair.process, notify);
-        let ready = subscription.take_ready();
-        self.subscription = Some((index, subscription));
-        if let Some(ready) = ready {
-            let _ = timeout(ballot.node_timeout, ready).await;
+        if let Some(order) = ballot.nodes[index].fair_order() {
+            let mut subscription = order.subscribe_queue(&self.spec, self.fair.process, notify);
+            let ready = subscription.take_ready();
+            self.subscription = Some((index, subscription));
+            if let Some(ready) = ready {
+                let _ = timeout(ballot.node_timeout, ready).await;
+            }
         }
         self.refresh(index).await
     }

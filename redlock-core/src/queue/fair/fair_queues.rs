@@ -105,9 +105,12 @@ impl FairQueues {
         spec: &LockSpec,
         action: QueueAction,
     ) -> Result<QueueReply, NodeError> {
-        let Ballot { home, node_timeout, nodes, .. } = &self.queues.ballot;
+        let Queues { home, ballot: Ballot { node_timeout, nodes, .. }, .. } = &*self.queues;
         let node = &nodes[index];
-        let mut reply = node.queue(QueueOp::new(spec, self.process, action));
+        let Some(order) = node.fair_order() else {
+            return Err(NodeError::Server("the node has no fair queues".into()));
+        };
+        let mut reply = order.queue(QueueOp::new(spec, self.process, action));
         let begun = Instant::now();
         let mut pause = *node_timeout;
         let mut idle = pin!(home.idle(*node_timeout));

@@ -46,7 +46,7 @@ impl FairWait {
         let start = || attendant::start(&self.fair, &self.spec, &self.tickets);
         let attendant = self.tickets.attendant.get_or_init(start);
         self.tickets.wake.notify_one();
-        attendant.poll_here(&self.fair.queues.ballot.home);
+        attendant.poll_here(&self.fair.queues.home);
     }
 
     /// Returns where this process stands in the queue. Reports only once that no node keeps the order, for each search of the
@@ -108,7 +108,7 @@ impl Drop for FairWait {
         }
         drop(state);
         wake.notify_one();
-        let home = &self.fair.queues.ballot.home;
+        let home = &self.fair.queues.home;
         // The attendant sends the removal before this function returns, unless it is busy.
         if attendant.get().is_none_or(|attendant| attendant.poll_here(home)) {
             // No caller has entered this queue, or the runtime has ended.

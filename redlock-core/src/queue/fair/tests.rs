@@ -13,7 +13,7 @@ use crate::clock::fake::RuntimeClock;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode};
 use crate::node::fake::{FakeMode, FakeNode};
-use crate::node::{Node, ProcessId, QueueAction, QueueOp, Ticket};
+use crate::node::{FairOrder, Node, ProcessId, QueueAction, QueueOp, Ticket};
 use crate::queue::tests::{settle, two_processes};
 use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
 
@@ -72,12 +72,12 @@ fn spec() -> LockSpec {
 }
 
 /// Executes an operation of a process that has no manager, so that its presence is not refreshed.
-async fn other_process(node: &impl Node, action: QueueAction) {
+async fn other_process(node: &impl FairOrder, action: QueueAction) {
     let process = ProcessId::parse("ffff").unwrap();
     node.queue(QueueOp::new(&spec(), process, action)).await.unwrap();
 }
 
-async fn enter_other(node: &impl Node, number: u64) {
+async fn enter_other(node: &impl FairOrder, number: u64) {
     let tickets = [Ticket::new(number, Duration::ZERO)];
     other_process(node, QueueAction::Enter { tickets: tickets.into() }).await;
 }

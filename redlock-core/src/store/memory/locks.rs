@@ -39,8 +39,8 @@ impl LockTable {
             Action::Acquire { lease, .. } if op.spec.mode().is_shared() => {
                 self.share(op, now, lease)
             }
-            Action::Acquire { lease, fenced, mark, .. } => {
-                return (self.acquire(op, now, lease, fenced, mark), Vec::new());
+            Action::Acquire { lease, fenced, ask, .. } => {
+                return (self.acquire(op, now, lease, fenced, ask.mark), Vec::new());
             }
             Action::Extend { lease } => self.extend(op, now, lease),
             Action::Confirm { number } => self.confirm(op, now, number),
@@ -49,7 +49,7 @@ impl LockTable {
             Action::Withdraw { mark } => Ok(self.withdraw(op, now, mark)),
         };
         match executed {
-            Ok(notified) => (Vote::Granted.into(), notified),
+            Ok(notified) => (Vote::Agreed.into(), notified),
             Err(vote) => (vote.into(), Vec::new()),
         }
     }
@@ -144,7 +144,7 @@ impl LockTable {
             let lock = StoredLock::exclusive(token, dialect, until);
             self.by_name.insert(key.stored_name().clone(), lock);
         }
-        let granted = Reply::new(Vote::Granted);
+        let granted = Reply::new(Vote::Agreed);
         let prefix = op.spec.key().prefix();
         if fenced { granted.with_number(self.next_number(prefix)) } else { granted }
     }
@@ -228,7 +228,7 @@ impl LockTable {
             most = most.max(subscribers.len());
             notified.extend(subscribers);
         }
-        let released = || Reply::new(Vote::Granted).with_subscribers(most);
+        let released = || Reply::new(Vote::Agreed).with_subscribers(most);
         (lost.map_or_else(released, Reply::new), notified)
     }
 

@@ -17,8 +17,8 @@ use crate::access::TlsOptions;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::LockSpec;
 use crate::node::{
-    Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, QueueReply, Reply,
-    ReplyFuture, StatusReceiver, StatusSender, Subscription,
+    Capabilities, FairOrder, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
+    QueueReply, Reply, ReplyFuture, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use locks::LockTable;
@@ -236,20 +236,32 @@ impl Node for MemoryNode {
         self.subscribe_to(spec, topic, notify)
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.store.status.subscribe()
+    }
+
+    fn turns(&self) -> Option<&dyn Turns> {
+        Some(self)
+    }
+
+    fn fair_order(&self) -> Option<&dyn FairOrder> {
+        Some(self)
+    }
+}
+
+impl Turns for MemoryNode {
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
         self.subscribe_to(spec, Topic::Turn, Arc::new(|| {}))
     }
+}
 
+impl FairOrder for MemoryNode {
     fn queue(&self, op: QueueOp) -> QueueFuture {
         Box::pin(std::future::ready(Ok(self.execute_queue(&op))))
     }
 
     fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
         self.subscribe_to(spec, Topic::Queue(process), notify)
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.store.status.subscribe()
     }
 }
 
@@ -263,17 +275,10 @@ mod tests {
     use crate::error::Vote;
     use crate::key::LockKey;
     use crate::lock::{Dialect, Mode, Token};
-    use crate::node::Action;
+    use crate::node::{Action, Ask};
 
     const LEASE: Duration = Duration::from_secs(5);
-    const ACQUIRE: Action = Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    const ACQUIRE: Action = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
     const EXTEND: Action = Action::Extend { lease: LEASE };
     const RELEASE: Action = Action::Release { min_hold: None };
 
@@ -300,14 +305,14 @@ mod tests {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
         let [first, second] = [(), ()].map(|()| Caller::new(Dialect::Plain, "a"));
-        assert_eq!(first.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(first.vote(&node, ACQUIRE), Vote::Agreed);
         clock.advance(Duration::from_secs(2));
         let held = Vote::held_by(first.1.holder_id(), Some(Duration::from_secs(3)));
         assert_eq!(second.vote(&node, ACQUIRE), held);
         assert_eq!(node.time_to_live("a"), Some(Duration::from_secs(3)));
         clock.advance(Duration::from_secs(3));
         assert!(node.is_empty());
-        assert_eq!(second.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(second.vote(&node, ACQUIRE), Vote::Agreed);
         assert_eq!(first.vote(&node, RELEASE), Vote::NotHeld);
         assert_eq!(first.vote(&node, EXTEND), Vote::NotHeld);
         assert_eq!(node.len(), 1);
@@ -324,11 +329,8 @@ mod tests {
             for (lease, left) in [(5, 5), (1, 5), (9, 9)]
                 .map(|(lease, left)| (Duration::from_secs(lease), Duration::from_secs(left)))
             {
-                let Action::Acquire { lookup, fenced, met_marks, waits, mark, .. } = ACQUIRE else {
-                    unreachable!()
-                };
-                let again = Action::Acquire { lease, lookup, fenced, met_marks, waits, mark };
-                assert_eq!(caller.vote(&node, again), Vote::Granted);
+                let again = Action::Acquire { lease, fenced: false, ask: Ask::FIRST };
+                assert_eq!(caller.vote(&node, again), Vote::Agreed);
                 assert_eq!(node.time_to_live("a"), Some(left), "{mode:?}");
             }
         }
@@ -342,12 +344,12 @@ mod tests {
         {
             let node = MemoryNode::new();
             let (holder, stranger) = (Caller::new(one, "a"), Caller::new(other, "a"));
-            assert_eq!(holder.vote(&node, ACQUIRE), Vote::Granted);
+            assert_eq!(holder.vote(&node, ACQUIRE), Vote::Agreed);
             for action in [ACQUIRE, EXTEND, RELEASE] {
                 assert_eq!(stranger.vote(&node, action), FOREIGN);
             }
-            assert_eq!(holder.vote(&node, RELEASE), Vote::Granted);
-            assert_eq!(stranger.vote(&node, ACQUIRE), Vote::Granted);
+            assert_eq!(holder.vote(&node, RELEASE), Vote::Agreed);
+            assert_eq!(stranger.vote(&node, ACQUIRE), Vote::Agreed);
         }
     }
 
@@ -357,10 +359,10 @@ mod tests {
         let node = MemoryNode::new();
         let holder = Caller::new(Dialect::Redisson, "a");
         let reader = Caller(spec(Dialect::Plain, "a").with_mode(Mode::SHARED), holder.1);
-        assert_eq!(holder.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(holder.vote(&node, ACQUIRE), Vote::Agreed);
         assert_eq!(reader.vote(&node, ACQUIRE), FOREIGN);
-        assert_eq!(holder.vote(&node, RELEASE), Vote::Granted);
-        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(holder.vote(&node, RELEASE), Vote::Agreed);
+        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Agreed);
     }
 
     /// The operation of a reader also covers an exclusive lock, but not the other way round.
@@ -369,11 +371,11 @@ mod tests {
         let node = MemoryNode::new();
         let writer = Caller::new(Dialect::Plain, "a");
         let reader = Caller(writer.0.with_mode(Mode::SHARED), writer.1);
-        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(reader.vote(&node, ACQUIRE), Vote::Agreed);
         for action in [EXTEND, RELEASE, Action::Confirm { number: 1 }] {
             assert_eq!(writer.vote(&node, action), Vote::NotHeld);
         }
-        assert_eq!(reader.vote(&node, RELEASE), Vote::Granted);
+        assert_eq!(reader.vote(&node, RELEASE), Vote::Agreed);
     }
 
     /// Otherwise the readers would keep a writer out for longer than their turn.
@@ -384,8 +386,8 @@ mod tests {
         let reader = Caller(writer.0.with_mode(Mode::SHARED), Token::random(Dialect::Plain));
         let _turn = node.request_turn(&reader.0);
         for (caller, begins_turn) in [(&reader, false), (&writer, true)] {
-            assert_eq!(caller.vote(&node, ACQUIRE), Vote::Granted);
-            assert_eq!(caller.vote(&node, RELEASE), Vote::Granted);
+            assert_eq!(caller.vote(&node, ACQUIRE), Vote::Agreed);
+            assert_eq!(caller.vote(&node, RELEASE), Vote::Agreed);
             assert_eq!(node.time_to_live("a").is_some(), begins_turn);
         }
     }
@@ -409,14 +411,8 @@ mod tests {
     fn expired_locks_are_removed() {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
-        let acquire = Action::Acquire {
-            lease: Duration::from_millis(10),
-            fenced: false,
-            lookup: true,
-            met_marks: false,
-            waits: false,
-            mark: None,
-        };
+        let acquire =
+            Action::Acquire { lease: Duration::from_millis(10), fenced: false, ask: Ask::FIRST };
         for number in 0..10_000 {
             Caller::new(Dialect::Plain, &format!("lock:{number}")).vote(&node, acquire);
             clock.advance(Duration::from_millis(1));

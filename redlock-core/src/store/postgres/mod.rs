@@ -47,8 +47,8 @@ use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::node::{
-    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, ReplyFuture,
-    Silence, StatusReceiver, StatusSender, Subscription,
+    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, Remote,
+    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 
@@ -125,10 +125,6 @@ impl Node for PostgresNode {
         self.shared()?.store_id.get().cloned()
     }
 
-    fn product(&self) -> Option<&'static str> {
-        Some("PostgreSQL")
-    }
-
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         self.started.get_or_init(|| {
             let (name, status) = (Arc::clone(&self.name), self.status.clone());
@@ -152,6 +148,20 @@ impl Node for PostgresNode {
         }
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+}
+
+impl Remote for PostgresNode {
+    fn product(&self) -> Option<&'static str> {
+        Some("PostgreSQL")
+    }
+
     fn reconnect(&self, spec: &LockSpec) -> Reconnection {
         let (shared, spec) = (self.shared().cloned(), spec.clone());
         Box::pin(async move {
@@ -160,10 +170,6 @@ impl Node for PostgresNode {
                 None => false,
             }
         })
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
     }
 
     fn is_granting(&self) -> bool {

@@ -337,7 +337,7 @@ impl SharedState {
             (Acquire { fenced, .. }, Answer { number: Some(number), .. }) => {
                 // A step of the clock, or another server, was noticed meanwhile.
                 self.gate.check_grants()?;
-                let granted = Reply::new(Vote::Granted);
+                let granted = Reply::new(Vote::Agreed);
                 Ok(if fenced { granted.with_number(number) } else { granted })
             }
             (Acquire { .. }, Answer { rows: 0, .. }) => lost_race(&link, name, token).await,
@@ -350,9 +350,9 @@ impl SharedState {
             (_, Answer { rows: 0, .. }) => Ok(Vote::NotHeld.into()),
             (Extend { .. }, _) => {
                 not_counted.and_then(|()| self.gate.check_extensions())?;
-                Ok(Vote::Granted.into())
+                Ok(Vote::Agreed.into())
             }
-            _ => Ok(Vote::Granted.into()),
+            _ => Ok(Vote::Agreed.into()),
         }
     }
 

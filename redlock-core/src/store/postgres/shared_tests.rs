@@ -14,7 +14,7 @@ use super::sql::Statement;
 use super::url::PostgresUrl;
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::{Action, LockKey, NodeSettings, NodeStatus, Op, Reply, StatusSender};
+use crate::node::{Action, Ask, LockKey, NodeSettings, NodeStatus, Op, Reply, StatusSender};
 use crate::store::kit::gate::Closures;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -51,14 +51,7 @@ fn op(token: Token, action: Action) -> Op {
 }
 
 fn acquire() -> Action {
-    Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    }
+    Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST }
 }
 
 fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<Reply> {
@@ -69,25 +62,18 @@ fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<
 async fn the_row_of_the_answer_is_the_vote() {
     let node = node("connections=1");
     let mut server = connect(&node).await;
-    let fenced = Action::Acquire {
-        lease: LEASE,
-        fenced: true,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    let fenced = Action::Acquire { lease: LEASE, fenced: true, ask: Ask::FIRST };
     let release = |min_hold| Action::Release { min_hold };
     let rest = Duration::from_micros(3);
     for (action, statement, row, reply) in [
-        (acquire(), Statement::Acquire, GRANTED, Vote::Granted.into()),
-        (fenced, Statement::Acquire, GRANTED, Reply::new(Vote::Granted).with_number(7)),
+        (acquire(), Statement::Acquire, GRANTED, Vote::Agreed.into()),
+        (fenced, Statement::Acquire, GRANTED, Reply::new(Vote::Agreed).with_number(7)),
         (acquire(), Statement::Acquire, Some((None, Some(3))), Vote::held(Some(rest)).into()),
-        (Action::Extend { lease: LEASE }, Statement::Extend, GRANTED, Vote::Granted.into()),
+        (Action::Extend { lease: LEASE }, Statement::Extend, GRANTED, Vote::Agreed.into()),
         (Action::Extend { lease: LEASE }, Statement::Extend, None, Vote::NotHeld.into()),
-        (Action::Confirm { number: 9 }, Statement::Confirm, GRANTED, Vote::Granted.into()),
-        (release(Some(MARGIN)), Statement::Shorten, GRANTED, Vote::Granted.into()),
-        (release(None), Statement::Release, GRANTED, Vote::Granted.into()),
+        (Action::Confirm { number: 9 }, Statement::Confirm, GRANTED, Vote::Agreed.into()),
+        (release(Some(MARGIN)), Statement::Shorten, GRANTED, Vote::Agreed.into()),
+        (release(None), Statement::Release, GRANTED, Vote::Agreed.into()),
         (release(None), Statement::Release, None, Vote::NotHeld.into()),
     ] {
         let executed = execute(&node, Token::random(Dialect::Plain), action);
@@ -137,7 +123,7 @@ async fn a_closed_gate_stops_grants_before_and_after_they_are_sent() {
     let request = server.operation().await;
     assert!(request.is(Statement::Extend));
     server.answer(&request, GRANTED).await;
-    assert_eq!(executed.await.unwrap().vote, Vote::Granted);
+    assert_eq!(executed.await.unwrap().vote, Vote::Agreed);
 }
 
 /// The former primary server may still grant the lock to another caller.
@@ -356,7 +342,7 @@ async fn a_full_queue_of_notifications_is_a_warning_with_its_remedy() {
     let executed = execute(&node, Token::random(Dialect::Plain), acquire());
     let request = server.operation().await;
     server.answer(&request, GRANTED).await;
-    assert_eq!(executed.await.unwrap().vote, Vote::Granted);
+    assert_eq!(executed.await.unwrap().vote, Vote::Agreed);
     sleep(Duration::from_secs(1)).await;
     for words in ["the words of the server", "run select pg_notification_queue_usage()"] {
         assert_eq!(logs.count("WARN", words), 1, "{:?}", logs.lines());

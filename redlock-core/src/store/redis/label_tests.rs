@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::played_node::{HELD, LEASE, PlayedCluster, RELEASE, spec};
 use crate::error::{NodeError, Vote};
-use crate::node::{Action, Node, ProcessId, QueueAction, QueueOp};
+use crate::node::{Action, FairOrder, ProcessId, QueueAction, QueueOp};
 
 const LABEL: &str = "a:1 (announced by the cluster): ";
 

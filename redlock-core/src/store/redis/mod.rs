@@ -54,8 +54,9 @@ use crate::key::LockKey;
 use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
 use crate::node::{
-    Capabilities, Node, NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    Reconnection, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Capabilities, FairOrder, KeyRules, Node, NodeSettings, NodeStatus, Notify, Op, ProcessId,
+    QueueFuture, QueueOp, Reconnection, Remote, ReplyFuture, Silence, StatusReceiver, StatusSender,
+    Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use crate::store::kit::registry::ServerRegistry;
@@ -176,40 +177,6 @@ impl Node for RedisNode {
         Capabilities { restart_guard: true, ..Capabilities::of_library() }
     }
 
-    fn product(&self) -> Option<&'static str> {
-        let is_elsewhere = self.started().is_ok_and(|shared| shared.map.has_announced_server());
-        // The servers of a cluster announce each other.
-        (!self.is_cluster && !is_elsewhere).then_some("Redis")
-    }
-
-    /// A `{` that begins no hash tag leaves no name for the fencing counter, or for the fair queue, in the slot of its lock.
-    fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption> {
-        if !prefix.contains('{') || hash_tag(prefix).is_some() {
-            return Ok(());
-        }
-        let allowed = format!(
-            "without `{{`, or with a hash tag such as `{{locks}}:`, for fenced and fair locks on the Redis node {}",
-            self.name
-        );
-        Err(InvalidOption::new("prefix", format!("{prefix:?}"), allowed))
-    }
-
-    /// A script may use keys of one slot only.
-    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
-        let Some((first, rest)) = keys.split_first().filter(|_| self.is_cluster) else {
-            return Ok(());
-        };
-        let other = rest.iter().find(|other| slot(other.name()) != slot(first.name()));
-        other.map_or(Ok(()), |other| {
-            let allowed = format!(
-                "in one slot of the Redis Cluster {}; a common hash tag puts them there, as in {{tag}}:{first} and \
-                 {{tag}}:{other} (in a template: {{{{tag}}}}), or in the prefix of the manager",
-                self.name
-            );
-            Err(InvalidOption::new("keys", format!("{first:?} and {other:?}"), allowed))
-        })
-    }
-
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(options) = self.options.lock().take() else { return };
         let RedisOptions { url, endpoint, registry, locks, cluster_refresh, is_only_node } =
@@ -249,19 +216,32 @@ impl Node for RedisNode {
         self.subscribe_to(spec, &channel::of(spec), is_shared, notify)
     }
 
-    fn request_turn(&self, spec: &LockSpec) -> Subscription {
-        self.subscribe_to(spec, &channel::of_turns(spec), true, Arc::new(|| {}))
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
     }
 
-    fn queue(&self, op: QueueOp) -> QueueFuture {
-        match self.started() {
-            Ok(shared) => Box::pin(Arc::clone(shared).queue(op)),
-            Err(reason) => Box::pin(std::future::ready(Err(reason))),
-        }
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
-    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        self.subscribe_to(spec, &fair::channel(spec, process), false, notify)
+    fn turns(&self) -> Option<&dyn Turns> {
+        Some(self)
+    }
+
+    fn fair_order(&self) -> Option<&dyn FairOrder> {
+        Some(self)
+    }
+
+    fn key_rules(&self) -> Option<&dyn KeyRules> {
+        Some(self)
+    }
+}
+
+impl Remote for RedisNode {
+    fn product(&self) -> Option<&'static str> {
+        let is_elsewhere = self.started().is_ok_and(|shared| shared.map.has_announced_server());
+        // The servers of a cluster announce each other.
+        (!self.is_cluster && !is_elsewhere).then_some("Redis")
     }
 
     /// Another server may own the slot by the end of an attempt to connect. The caller then waits for that server.
@@ -280,10 +260,6 @@ impl Node for RedisNode {
             }
             false
         })
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
     }
 
     /// A cluster grants locks as long as one of its masters does.
@@ -312,6 +288,55 @@ impl Node for RedisNode {
             Some(again) => Silence::CheckAgainAfter(again),
             None => Silence::Silent(waited),
         }
+    }
+}
+
+impl Turns for RedisNode {
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        self.subscribe_to(spec, &channel::of_turns(spec), true, Arc::new(|| {}))
+    }
+}
+
+impl FairOrder for RedisNode {
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        match self.started() {
+            Ok(shared) => Box::pin(Arc::clone(shared).queue(op)),
+            Err(reason) => Box::pin(std::future::ready(Err(reason))),
+        }
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.subscribe_to(spec, &fair::channel(spec, process), false, notify)
+    }
+}
+
+impl KeyRules for RedisNode {
+    /// A `{` that begins no hash tag leaves no name for the fencing counter, or for the fair queue, in the slot of its lock.
+    fn check_prefix(&self, prefix: &str) -> Result<(), InvalidOption> {
+        if !prefix.contains('{') || hash_tag(prefix).is_some() {
+            return Ok(());
+        }
+        let allowed = format!(
+            "without `{{`, or with a hash tag such as `{{locks}}:`, for fenced and fair locks on the Redis node {}",
+            self.name
+        );
+        Err(InvalidOption::new("prefix", format!("{prefix:?}"), allowed))
+    }
+
+    /// A script may use keys of one slot only.
+    fn check_keys(&self, keys: &[LockKey]) -> Result<(), InvalidOption> {
+        let Some((first, rest)) = keys.split_first().filter(|_| self.is_cluster) else {
+            return Ok(());
+        };
+        let other = rest.iter().find(|other| slot(other.name()) != slot(first.name()));
+        other.map_or(Ok(()), |other| {
+            let allowed = format!(
+                "in one slot of the Redis Cluster {}; a common hash tag puts them there, as in {{tag}}:{first} and \
+                 {{tag}}:{other} (in a template: {{{{tag}}}}), or in the prefix of the manager",
+                self.name
+            );
+            Err(InvalidOption::new("keys", format!("{first:?} and {other:?}"), allowed))
+        })
     }
 }
 

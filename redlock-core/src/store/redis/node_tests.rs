@@ -13,7 +13,7 @@ use crate::error::{LockError, NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
 use crate::manager::LockManager;
-use crate::node::{Action, Node, Op, Reply};
+use crate::node::{Action, Ask, KeyRules, Node, Op, Remote, Reply};
 use crate::request::LockRequest;
 use crate::store::kit::gate::Closures;
 use crate::store::memory::MemoryNode;
@@ -29,14 +29,7 @@ fn op(action: Action) -> Op {
 async fn a_silent_server_is_sent_only_releases() {
     const NODE_TIMEOUT: Duration = Duration::from_millis(50);
     let PlayedNode { node, mut server, .. } = PlayedNode::new(NODE_TIMEOUT);
-    let acquire = Action::Acquire {
-        lease: LEASE,
-        fenced: true,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    let acquire = Action::Acquire { lease: LEASE, fenced: true, ask: Ask::FIRST };
     let extend = Action::Extend { lease: LEASE };
     let mut first = node.call(op(acquire));
     assert!(futures_util::poll!(&mut first).is_pending());
@@ -50,7 +43,7 @@ async fn a_silent_server_is_sent_only_releases() {
     assert!(futures_util::poll!(&mut release).is_pending());
     // The reply to the first command shows that the server works.
     serve(&mut server, "acquire", "$1\r\n7\r\n", || {}).await;
-    assert_eq!(first.await, Reply::new(Vote::Granted).with_number(7));
+    assert_eq!(first.await, Reply::new(Vote::Agreed).with_number(7));
     assert!(node.call(op(extend)).as_ready().is_none());
 }
 
@@ -92,7 +85,7 @@ async fn a_promoted_server_extends_at_once_but_its_vote_counts_only_after_the_ma
     assert!(matches!(vote, Vote::Failed(NodeError::Promoted { .. })), "{vote:?}");
     assert_eq!(extend(":0\r\n").await, Vote::NotHeld, "a lock that it does not have is lost");
     sleep(LEASE / 10).await;
-    assert_eq!(extend(":1\r\n").await, Vote::Granted);
+    assert_eq!(extend(":1\r\n").await, Vote::Agreed);
 }
 
 /// The refusal is certain at this point. The look-up of the remaining TTL must not make the
@@ -105,14 +98,7 @@ async fn the_ttl_after_a_refusal_is_looked_up_only_until_the_round_ends() {
         (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
     ] {
         let PlayedNode { node, mut server, .. } = PlayedNode::new(node_timeout);
-        let acquire = Action::Acquire {
-            lease,
-            fenced: false,
-            lookup: true,
-            met_marks: false,
-            waits: false,
-            mark: None,
-        };
+        let acquire = Action::Acquire { lease, fenced: false, ask: Ask::FIRST };
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let reply = async { tokio::join!(node.call(op(acquire)), refuse).0 };
         let reply = timeout(round, reply).await;
@@ -127,14 +113,7 @@ fn redisson_op() -> Op {
 }
 
 fn acquire(lookup: bool) -> Action {
-    Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    }
+    Action::Acquire { lease: LEASE, fenced: false, ask: Ask { skip_lookup: !lookup, ..Ask::FIRST } }
 }
 
 /// Begins the release of an attempt. Its command follows on the connection.
@@ -194,7 +173,7 @@ async fn an_acquisition_that_was_sent_once_is_released_once() {
     let both = async { tokio::join!(acquire, played) };
     // The server would never reply to a second release.
     let (reply, ()) = timeout(LEASE, both).await.unwrap();
-    assert_eq!(reply.vote, Vote::Granted);
+    assert_eq!(reply.vote, Vote::Agreed);
     assert!(shared.pending.release(&op.token).is_empty());
 }
 
@@ -241,7 +220,7 @@ async fn a_grant_does_not_count_if_a_step_is_noticed_before_its_reply() {
         };
         let acquire = node.call(op(HELD));
         let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));
-        assert_eq!(reply.vote == Vote::Granted, granted, "{reply:?}");
+        assert_eq!(reply.vote == Vote::Agreed, granted, "{reply:?}");
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn encode(op: &Op, sha: Option<&str>) -> Packed {
         Mode::Shared { permits: Some(_) } => "p",
     };
     match op.action {
-        Action::Acquire { lease, mark, .. } => match op.spec.mode() {
+        Action::Acquire { lease, ask, .. } => match op.spec.mode() {
             Mode::Shared { permits } => {
                 let permits = permits.map_or(0, NonZeroU32::get);
                 command.arg(kind).number(millis(lease)).number(permits.into());
@@ -73,7 +73,7 @@ pub(super) fn encode(op: &Op, sha: Option<&str>) -> Packed {
                 if is_plain {
                     command.number(keys.len() as u64);
                     // A waiting writer sets its mark, with a time to live.
-                    match mark {
+                    match ask.mark {
                         Some(mark) => command.arg(mark.to_string()).number(millis(Mark::LIFE_TIME)),
                         None => command.arg("").arg(""),
                     };
@@ -110,6 +110,7 @@ mod tests {
     use super::*;
     use crate::key::LockKey;
     use crate::lock::{LockSpec, Token};
+    use crate::node::Ask;
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -117,14 +118,7 @@ mod tests {
     fn acquire_is_one_set_with_a_time_to_live() {
         let key = LockKey::new("order:42").unwrap().with_prefix("shop:");
         let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
-        let acquire = Action::Acquire {
-            lease: LEASE,
-            fenced: false,
-            lookup: true,
-            met_marks: false,
-            waits: false,
-            mark: None,
-        };
+        let acquire = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
         let expected = format!(
             "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",

@@ -11,19 +11,13 @@ use super::server::{Observer, Server};
 use super::*;
 use crate::key::LockKey;
 use crate::lock::{Dialect, Mode, Token};
-use crate::node::Action;
+use crate::node::{Action, Ask};
 use crate::store::kit::provider::Provider;
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 
-pub(super) const HELD: Action = Action::Acquire {
-    lease: LEASE,
-    fenced: false,
-    lookup: false,
-    met_marks: false,
-    waits: false,
-    mark: None,
-};
+pub(super) const HELD: Action =
+    Action::Acquire { lease: LEASE, fenced: false, ask: Ask { skip_lookup: true, ..Ask::FIRST } };
 
 pub(super) const RELEASE: Action = Action::Release { min_hold: None };
 

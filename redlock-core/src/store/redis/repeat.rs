@@ -130,7 +130,7 @@ impl Sent {
     /// Returns the reply, or a failure if the grant does not count: the gate of the server may have been closed before the
     /// server received the command, for example because its wall clock was stepped.
     fn counted(self, action: &Action, reply: Reply) -> Reply {
-        if reply.vote != Vote::Granted {
+        if reply.vote != Vote::Agreed {
             return self.explained(reply);
         }
         let gate = &self.server.gate;
@@ -157,7 +157,7 @@ impl Shared {
         match self.owner_for(Repeatable::Op(&op, None)) {
             Ok((server, connection)) => {
                 // Other operations need no reading of the clock.
-                let looks_up = matches!(op.action, Action::Acquire { lookup: true, .. });
+                let looks_up = matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup);
                 let begun = looks_up.then(Instant::now);
                 ReplyFuture::new(async move {
                     let reply = shared.execute(server, connection, &op, begun).await;
@@ -206,7 +206,7 @@ impl Shared {
         if let Some(pending) = pending {
             if sent.is_repeated
                 && is_acquisition
-                && reply.vote == Vote::Granted
+                && reply.vote == Vote::Agreed
                 && pending.is_released()
             {
                 // The release follows the first command, but may have overtaken the second one.
@@ -386,7 +386,7 @@ fn is_certain(vote: &Vote) -> bool {
 /// otherwise a failure, so that the release is repeated.
 fn most_important(replies: Vec<Result<Reply, NodeError>>) -> Option<Result<Reply, NodeError>> {
     replies.into_iter().min_by_key(|reply| match reply.as_ref().map(|reply| &reply.vote) {
-        Ok(Vote::Granted) => 0,
+        Ok(Vote::Agreed) => 0,
         Ok(Vote::Failed(_)) | Err(_) => 1,
         Ok(_) => 2,
     })

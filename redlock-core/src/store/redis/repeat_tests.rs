@@ -14,7 +14,7 @@ use super::script::Script;
 use super::server::played_server::{played_connection, serve};
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, Token};
-use crate::node::{Action, Node};
+use crate::node::{Action, Ask, Remote};
 use crate::store::kit::gate::Closures;
 use crate::store::kit::url::HostPort;
 
@@ -34,7 +34,7 @@ async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() 
     };
     let both = async { tokio::join!(acquire, release, play) };
     let (acquired, released, ()) = timeout(LEASE, both).await.unwrap();
-    assert_eq!((acquired.vote, released.vote), (Vote::Granted, Vote::Granted));
+    assert_eq!((acquired.vote, released.vote), (Vote::Agreed, Vote::Agreed));
     // A later release goes to the owner alone.
     let release = cluster.call(RELEASE);
     let played = serve(&mut cluster.masters[1], "release", ":0\r\n", || {});
@@ -93,7 +93,7 @@ async fn a_release_fails_until_the_master_of_a_dropped_acquisition_has_executed_
         };
         let both = async { tokio::join!(release, play) };
         let (released, ()) = timeout(LEASE, both).await.unwrap();
-        assert_eq!(released.vote, Vote::Granted, "{is_reached}");
+        assert_eq!(released.vote, Vote::Agreed, "{is_reached}");
     }
 }
 
@@ -122,7 +122,7 @@ async fn a_release_follows_a_redirected_acquisition() {
         serve(second, "release", "+OK\r\n:1\r\n", || {}).await;
     };
     let (released, ()) = timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
-    assert_eq!(released.vote, Vote::Granted);
+    assert_eq!(released.vote, Vote::Agreed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +160,7 @@ async fn a_redirected_acquisition_is_granted_by_the_other_master() {
             serve(second, if kind == "ASK" { "ASKING" } else { "SET" }, reply, || {}).await;
         };
         let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-        assert_eq!(acquired.vote, Vote::Granted, "{kind}");
+        assert_eq!(acquired.vote, Vote::Agreed, "{kind}");
     }
 }
 
@@ -231,7 +231,7 @@ async fn an_operation_whose_keys_are_split_is_repeated() {
     };
     let begun = Instant::now();
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-    assert_eq!(acquired.vote, Vote::Granted);
+    assert_eq!(acquired.vote, Vote::Agreed);
     let elapsed = begun.elapsed().as_millis();
     assert!((60..=160).contains(&elapsed), "{elapsed} ms");
 }
@@ -330,7 +330,7 @@ async fn after_a_pause_redirects_are_followed_again() {
         serve(first, "SET", "+OK\r\n", || {}).await;
     };
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-    assert_eq!(acquired.vote, Vote::Granted);
+    assert_eq!(acquired.vote, Vote::Agreed);
 }
 
 /// Every caller of a lock in quarantine would let the node read the slots again.
@@ -526,13 +526,13 @@ async fn a_release_of_a_granted_lock_goes_to_the_owner_alone() {
     let mut cluster = PlayedCluster::new();
     let acquire = cluster.call(HELD);
     let play = serve(&mut cluster.masters[0], "SET", "+OK\r\n", || {});
-    assert_eq!(tokio::join!(acquire, play).0.vote, Vote::Granted);
+    assert_eq!(tokio::join!(acquire, play).0.vote, Vote::Agreed);
     cluster.move_slot();
     let release = cluster.call(RELEASE);
     let play = serve(&mut cluster.masters[1], "release", ":1\r\n", || {});
     // The first master would never reply.
     let (released, ()) = timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
-    assert_eq!(released.vote, Vote::Granted);
+    assert_eq!(released.vote, Vote::Agreed);
 }
 
 /// The slot is still moving. Its locks that have not moved yet are on the former owner.
@@ -549,7 +549,7 @@ async fn a_server_that_is_asked_for_one_operation_does_not_become_the_owner() {
             serve(second, "SET", reply, || {}).await;
         };
         let both = async { tokio::join!(acquire, play) };
-        assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Granted);
+        assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Agreed);
         let present = cluster.shared.map.owner_of(cluster.slot).unwrap();
         assert!(Arc::ptr_eq(&present, &cluster.master(owner)), "{kind}: {}", present.name());
     }
@@ -574,7 +574,7 @@ async fn a_grant_of_a_server_that_is_asked_does_not_count_if_that_server_has_ste
         };
         let both = async { tokio::join!(acquire, play) };
         let vote = timeout(LEASE, both).await.unwrap().0.vote;
-        assert_eq!(vote == Vote::Granted, granted, "{kind} {stepped}: {vote}");
+        assert_eq!(vote == Vote::Agreed, granted, "{kind} {stepped}: {vote}");
     }
 }
 
@@ -594,7 +594,7 @@ async fn a_script_that_is_loaded_on_the_way_of_a_moving_slot_is_asked_for_again(
         serve(second, "ASKING", "+OK\r\n:1\r\n", || {}).await;
     };
     let both = async { tokio::join!(extend, play) };
-    assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Granted);
+    assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Agreed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -615,7 +615,7 @@ async fn a_redirect_to_a_new_server_waits_for_its_first_connection() {
             server.set(Ok(Arc::new(connection)));
             let grant = serve(&mut played, "SET", "+OK\r\n", || {});
             let both = async { tokio::join!(acquire, grant) };
-            assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Granted);
+            assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Agreed);
         } else {
             let refused = NodeError::NotConnected("refused".into());
             server.set(Err(refused.clone()));
@@ -668,14 +668,7 @@ async fn a_release_forgets_only_operations_that_have_ended() {
 async fn a_refusal_on_the_way_of_a_moving_slot_is_looked_up_there() {
     let mut cluster = PlayedCluster::new();
     let redirect = cluster.redirect("ASK");
-    let acquire = Action::Acquire {
-        lease: LEASE,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    };
+    let acquire = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
     let acquire = cluster.call(acquire);
     let [first, second] = &mut cluster.masters;
     let play = async {
@@ -703,6 +696,6 @@ async fn three_redirects_are_followed_without_a_pause() {
     };
     let begun = Instant::now();
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-    assert_eq!(acquired.vote, Vote::Granted);
+    assert_eq!(acquired.vote, Vote::Agreed);
     assert_eq!(begun.elapsed(), Duration::ZERO, "the clock stands still without a pause");
 }

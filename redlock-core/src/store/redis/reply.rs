@@ -16,7 +16,7 @@ type ServerReply = Result<Value, RedisError>;
 /// Returns the vote of a reply to `SET .. NX`, or `None` if the key exists.
 pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
     match reply {
-        Ok(Value::Okay) => Some(Vote::Granted),
+        Ok(Value::Okay) => Some(Vote::Agreed),
         Ok(Value::Nil) => None,
         Ok(_) => Some(unexpected()),
         Err(error) => Some(failed(error)),
@@ -43,7 +43,7 @@ fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
                 Some(number) if FencingToken::NUMBER_RANGE.contains(&number) => {
-                    Reply::new(Vote::Granted).with_number(number)
+                    Reply::new(Vote::Agreed).with_number(number)
                 }
                 _ => unexpected().into(),
             }
@@ -94,7 +94,7 @@ fn refused(list: &[Value]) -> Reply {
 /// Returns the vote of a reply of a script that compares the owner.
 fn owned(reply: &ServerReply) -> Vote {
     match reply {
-        Ok(Value::Int(1)) => Vote::Granted,
+        Ok(Value::Int(1)) => Vote::Agreed,
         Ok(Value::Int(0)) => Vote::NotHeld,
         Ok(Value::Int(-1)) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
         Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
@@ -106,7 +106,7 @@ fn owned(reply: &ServerReply) -> Vote {
 /// Decodes the reply to a release, which contains the number of subscribers.
 fn released(reply: &ServerReply) -> Reply {
     match reply {
-        Ok(Value::Int(count)) if *count >= 1 => Reply::new(Vote::Granted)
+        Ok(Value::Int(count)) if *count >= 1 => Reply::new(Vote::Agreed)
             .with_subscribers(usize::try_from(count - 1).unwrap_or_default()),
         other => owned(other).into(),
     }
@@ -163,20 +163,20 @@ mod tests {
     #[test]
     fn only_the_expected_reply_grants() {
         for value in [Value::Int(0), Value::Int(2), Value::SimpleString("QUEUED".into())] {
-            assert!(!matches!(acquired(&Ok(value.clone())), Some(Vote::Granted)), "{value:?}");
-            assert!(!matches!(owned(&Ok(value.clone())), Vote::Granted), "{value:?}");
+            assert!(!matches!(acquired(&Ok(value.clone())), Some(Vote::Agreed)), "{value:?}");
+            assert!(!matches!(owned(&Ok(value.clone())), Vote::Agreed), "{value:?}");
         }
         // The lock may have been set nevertheless.
         let queued = acquired(&Ok(Value::SimpleString("QUEUED".into())));
         assert_eq!(queued, Some(Vote::Failed(NodeError::UnexpectedReply)));
-        assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Granted));
-        assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
+        assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Agreed));
+        assert_eq!(owned(&Ok(Value::Int(1))), Vote::Agreed);
         assert_eq!(acquired(&Ok(Value::Nil)), None);
         for value in [Value::Int(0), Value::Int(1), Value::Nil, Value::Boolean(true)] {
             let reply = acquired_by_script(&Ok(value.clone()), false);
-            assert_ne!(reply.vote, Vote::Granted, "{value:?}");
+            assert_ne!(reply.vote, Vote::Agreed, "{value:?}");
         }
-        assert_eq!(acquired_by_script(&Ok(Value::Okay), false).vote, Vote::Granted);
+        assert_eq!(acquired_by_script(&Ok(Value::Okay), false).vote, Vote::Agreed);
     }
 
     /// Without its number, a holder could not be distinguished from its predecessor.
@@ -193,12 +193,12 @@ mod tests {
             text("-1"),
             text("9007199254740992"),
         ] {
-            assert_ne!(acquired_by_script(&reply, true).vote, Vote::Granted, "{reply:?}");
+            assert_ne!(acquired_by_script(&reply, true).vote, Vote::Agreed, "{reply:?}");
         }
-        assert_ne!(acquired_by_script(&text("7"), false).vote, Vote::Granted);
+        assert_ne!(acquired_by_script(&text("7"), false).vote, Vote::Agreed);
         let granted = acquired_by_script(&text("1795000000000001"), true);
-        assert_eq!(granted, Reply::new(Vote::Granted).with_number(1_795_000_000_000_001));
+        assert_eq!(granted, Reply::new(Vote::Agreed).with_number(1_795_000_000_000_001));
         let greatest = acquired_by_script(&text("9007199254740991"), true);
-        assert_eq!(greatest, Reply::new(Vote::Granted).with_number((1 << 53) - 1));
+        assert_eq!(greatest, Reply::new(Vote::Agreed).with_number((1 << 53) - 1));
     }
 }

@@ -61,12 +61,13 @@ impl ZookeeperLocks {
 
     async fn try_execute(self: &Arc<Self>, op: &Op) -> Result<Reply, Vote> {
         match op.action {
-            Action::Acquire { lease, fenced, lookup, waits, .. } => {
+            Action::Acquire { lease, fenced, ask } => {
+                let lookup = !ask.skip_lookup;
                 let request = AcquireRequest { token: op.token, lease, fenced, lookup };
-                self.acquire(op.spec.name(), request, waits).await
+                self.acquire(op.spec.name(), request, ask.waits).await
             }
             Action::Extend { lease } => {
-                self.write(op.token, lease).await.map(|_| Vote::Granted.into())
+                self.write(op.token, lease).await.map(|_| Vote::Agreed.into())
             }
             Action::Release { min_hold: None } => self.release(op.spec.name(), op.token).await,
             _ => Err(Vote::Failed(NodeError::Server("this node does not know the action".into()))),
@@ -200,7 +201,7 @@ impl ZookeeperLocks {
             return Err(Vote::NotHeld);
         }
         let subscribers = others + usize::from(self.places.exist(name));
-        Ok(Reply::new(Vote::Granted).with_subscribers(subscribers))
+        Ok(Reply::new(Vote::Agreed).with_subscribers(subscribers))
     }
 
     /// Records a lock. A timer removes its znode at the end of its lease.
@@ -243,7 +244,7 @@ impl ZookeeperLocks {
 }
 
 fn granted(fenced: bool, number: i64) -> Reply {
-    let granted = Reply::new(Vote::Granted);
+    let granted = Reply::new(Vote::Agreed);
     if fenced { granted.with_number(number) } else { granted }
 }
 

@@ -46,7 +46,7 @@ use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::node::{
     Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Ordered, Reconnection,
-    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Remote, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 
@@ -126,10 +126,6 @@ impl Node for ZookeeperNode {
         }
     }
 
-    fn product(&self) -> Option<&'static str> {
-        Some("ZooKeeper")
-    }
-
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         let Some(url) = self.url.lock().take() else { return };
         let (name, status) = (Arc::clone(&self.name), self.status.clone());
@@ -154,6 +150,20 @@ impl Node for ZookeeperNode {
         }
     }
 
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+}
+
+impl Remote for ZookeeperNode {
+    fn product(&self) -> Option<&'static str> {
+        Some("ZooKeeper")
+    }
+
     fn reconnect(&self, _: &LockSpec) -> Reconnection {
         let locks = self.started.get().cloned();
         Box::pin(async move {
@@ -162,10 +172,6 @@ impl Node for ZookeeperNode {
                 None => false,
             }
         })
-    }
-
-    fn status(&self) -> StatusReceiver {
-        self.status.subscribe()
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {

@@ -20,7 +20,7 @@ use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, StatusReceiver, StatusSender};
+use crate::node::{Action, Ask, NodeSettings, NodeStatus, Op, Reply, StatusReceiver, StatusSender};
 use crate::store::kit::provider::Provider;
 
 /// The session timeout in milliseconds.
@@ -606,10 +606,7 @@ async fn a_release_reports_the_processes_that_waited_when_the_lock_was_granted()
     let acquire = Action::Acquire {
         lease: Duration::from_secs(5),
         fenced: false,
-        lookup: false,
-        met_marks: false,
-        waits: false,
-        mark: None,
+        ask: Ask { skip_lookup: true, ..Ask::FIRST },
     };
     let execute = |action| tokio::spawn(Arc::clone(&locks).execute(Op::new(&spec, token, action)));
     let acquired = execute(acquire);
@@ -622,11 +619,11 @@ async fn a_release_reports_the_processes_that_waited_when_the_lock_was_granted()
     server.reply(&create, 0, 0, &created.0).await;
     let others = ["_c_a-lock-0000000004", "_c_b-lock-0000000005"].map(str::to_owned);
     server.children(&list, &[&[own][..], &others].concat()).await;
-    assert_eq!(acquired.await.unwrap().vote, Vote::Granted);
+    assert_eq!(acquired.await.unwrap().vote, Vote::Agreed);
     let released = execute(Action::Release { min_hold: None });
     let delete = server.operation().await;
     server.reply(&delete, 0, 0, b"").await;
-    assert_eq!(released.await.unwrap(), Reply::new(Vote::Granted).with_subscribers(2));
+    assert_eq!(released.await.unwrap(), Reply::new(Vote::Agreed).with_subscribers(2));
 }
 
 /// A server that is behind may not have executed the creation yet, so that its list would lack the znode.

@@ -246,10 +246,11 @@ pub async fn requests_that_the_node_does_not_support_are_refused(stores: TestSto
     let all = |claims: fn(&Capabilities) -> bool| nodes.iter().all(claims);
     let fenced = all(|node| node.fencing == Fencing::Quorum)
         || nodes.len() == 1 && nodes[0].fencing == Fencing::Alone;
-    let is_plain = locks.context().dialect == Dialect::Plain;
+    let is_fair = nodes_of(&locks).iter().all(|node| node.fair_order().is_some());
+    let is_plain = locks.context().defaults.dialect == Dialect::Plain;
     for (option, is_claimed, request) in [
         ("fenced", fenced, request(&locks, KEY).fenced(true)),
-        ("fair", all(|node| node.fair), request(&locks, KEY).fair(true)),
+        ("fair", is_fair, request(&locks, KEY).fair(true)),
         ("shared", is_plain && all(|node| node.shared), request(&locks, KEY).shared(true)),
         ("keys", is_plain && all(|node| node.several_keys), locks.lock_all(["{a}:1", "{a}:2"])),
         ("min_hold", all(|node| node.min_hold), request(&locks, "kept").min_hold(BRIEF)),

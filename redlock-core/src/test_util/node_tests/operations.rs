@@ -11,7 +11,7 @@ use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, Keys, LockSpec, Mode, Token};
-use crate::node::{Action, Fencing, Node, Op, Reply, ReplyFuture};
+use crate::node::{Action, Ask, Fencing, Node, Op, Reply, ReplyFuture};
 
 const RELEASE: Action = Action::Release { min_hold: None };
 /// The greatest number that every store and every client can represent.
@@ -46,7 +46,8 @@ impl Alone {
     fn caller(&self, keys: &[&str], mode: Mode) -> Caller {
         let keys = Keys::collect(keys.iter().map(LockKey::new));
         let keys = keys.unwrap_or_else(|error| panic!("{error}"));
-        let (prefix, dialect) = (&self.locks.context().prefix, self.locks.context().dialect);
+        let (prefix, dialect) =
+            (&self.locks.context().prefix, self.locks.context().defaults.dialect);
         let spec = LockSpec::new(keys.with_prefix(prefix), mode, dialect);
         Caller { node: Arc::clone(&self.node), spec, token: Token::random(dialect) }
     }
@@ -61,7 +62,7 @@ impl Alone {
 }
 
 fn acquire(lease: Duration, fenced: bool) -> Action {
-    Action::Acquire { lease, fenced, lookup: true, met_marks: false, waits: false, mark: None }
+    Action::Acquire { lease, fenced, ask: Ask::FIRST }
 }
 
 impl Caller {
@@ -87,7 +88,7 @@ impl Caller {
     }
 
     pub(super) async fn is_granted(&self, action: Action) -> Reply {
-        self.votes(action, &Vote::Granted, "the lock is free or the token holds it").await
+        self.votes(action, &Vote::Agreed, "the lock is free or the token holds it").await
     }
 
     async fn is_refused(&self, action: Action) -> Reply {
@@ -115,14 +116,15 @@ impl Caller {
 /// the acquisitions of a holder.
 pub async fn an_acquisition_by_its_holder_is_granted_again(stores: TestStores) {
     let alone = Alone::connect(&stores).await;
-    if alone.locks.context().dialect != Dialect::Plain {
+    if alone.locks.context().defaults.dialect != Dialect::Plain {
         return;
     }
     let [holder, other] = [alone.exclusive(KEY), alone.exclusive(KEY)];
     holder.is_granted(alone.acquire()).await;
-    let Action::Acquire { lease, fenced, lookup, mark, .. } = alone.acquire() else { return };
+    let Action::Acquire { lease, fenced, .. } = alone.acquire() else { return };
     // A node that knows marks may refuse any other acquisition by its holder.
-    let again = Action::Acquire { lease, fenced, lookup, met_marks: true, waits: true, mark };
+    let ask = Ask { met_marks: true, waits: true, ..Ask::FIRST };
+    let again = Action::Acquire { lease, fenced, ask };
     holder.is_granted(again).await;
     other.is_refused(alone.acquire()).await;
     holder.is_granted(RELEASE).await;
@@ -260,7 +262,7 @@ pub async fn a_release_is_executed_after_its_acquisition(stores: TestStores) {
         let both = futures_util::future::join(holder.call(alone.acquire()), holder.call(RELEASE));
         let (acquired, released) = both.await;
         contract!(
-            [&acquired.vote, &released.vote] == [&Vote::Granted; 2],
+            [&acquired.vote, &released.vote] == [&Vote::Agreed; 2],
             "#order",
             "operations are executed in the order in which their futures were first polled",
             "an acquisition and its release were voted {:?} and {:?}",
@@ -285,7 +287,7 @@ pub async fn of_callers_at_once_one_is_granted(stores: TestStores) {
         let callers = [&here, &there].map(|alone| [(); 4].map(|()| alone.exclusive(&key)));
         let replies = callers.as_flattened().iter().map(|caller| caller.reply(here.acquire()));
         let replies = futures_util::future::join_all(replies).await;
-        let granted = replies.iter().filter(|reply| reply.vote == Vote::Granted).count();
+        let granted = replies.iter().filter(|reply| reply.vote == Vote::Agreed).count();
         contract!(
             granted == 1,
             "::Action",
@@ -342,7 +344,7 @@ pub async fn a_release_notifies_the_subscribers_of_other_nodes(stores: TestStore
         eventually(
             "a release notifies a subscriber, see redlock_core::node::Node::subscribe",
             async || {
-                if holder.reply(there.acquire()).await.vote == Vote::Granted {
+                if holder.reply(there.acquire()).await.vote == Vote::Agreed {
                     holder.is_granted(Action::Release { min_hold }).await;
                 }
                 notified.load(Ordering::SeqCst)
@@ -472,7 +474,7 @@ pub async fn a_node_works_outside_of_a_runtime(stores: TestStores) {
                 )
             }),
         };
-        assert_eq!(reply.vote, Vote::Granted, "{action:?} outside of a runtime");
+        assert_eq!(reply.vote, Vote::Agreed, "{action:?} outside of a runtime");
     }
 }
 
@@ -495,7 +497,8 @@ pub async fn a_deleted_lock_is_not_held(stores: TestStores) {
 /// Passes if the node does not claim [`shared`](crate::node::Capabilities::shared).
 pub async fn a_shared_lock_has_several_holders_and_excludes_others(stores: TestStores) {
     let alone = Alone::connect(&stores).await;
-    if !alone.node.capabilities().shared || alone.locks.context().dialect != Dialect::Plain {
+    if !alone.node.capabilities().shared || alone.locks.context().defaults.dialect != Dialect::Plain
+    {
         return;
     }
     let [one, other] = [alone.caller(&[KEY], Mode::SHARED), alone.caller(&[KEY], Mode::SHARED)];
@@ -513,7 +516,9 @@ pub async fn a_shared_lock_has_several_holders_and_excludes_others(stores: TestS
 /// Passes if the node does not claim [`several_keys`](crate::node::Capabilities::several_keys).
 pub async fn a_lock_of_several_keys_is_set_on_all_or_none(stores: TestStores) {
     let alone = Alone::connect(&stores).await;
-    if !alone.node.capabilities().several_keys || alone.locks.context().dialect != Dialect::Plain {
+    if !alone.node.capabilities().several_keys
+        || alone.locks.context().defaults.dialect != Dialect::Plain
+    {
         return;
     }
     let [a, b, c] = ["{set}:a", "{set}:b", "{set}:c"];

@@ -11,7 +11,9 @@ use tokio::runtime::Handle;
 use super::*;
 use crate::error::Vote;
 use crate::lock::{LockSpec, Mode};
-use crate::node::{Action, Notify, Op, Reply, ReplyFuture, StatusReceiver, Subscription, delegate};
+use crate::node::{
+    Action, Ask, Notify, Op, Reply, ReplyFuture, StatusReceiver, Subscription, delegate,
+};
 use crate::test_util::TestClock;
 use crate::{LockKey, LockManagerBuilder, MemoryNode};
 
@@ -102,14 +104,7 @@ fn instead(store: &MemoryNode, op: &Op, action: Action) -> Reply {
 }
 
 fn set(lease: Duration) -> Action {
-    Action::Acquire {
-        lease,
-        fenced: false,
-        lookup: true,
-        met_marks: false,
-        waits: false,
-        mark: None,
-    }
+    Action::Acquire { lease, fenced: false, ask: Ask::FIRST }
 }
 
 /// The node executes the operation on a lock with these keys.
@@ -159,7 +154,7 @@ mistakes! {
         if is_acquire(&op) { store.remove(op.spec.name()) }
         store.call(op)
     };
-    a_token_is_refused_by_itself: an_acquisition_by_its_holder_is_granted_again, "the vote is Granted", |store, op| {
+    a_token_is_refused_by_itself: an_acquisition_by_its_holder_is_granted_again, "the vote is Agreed", |store, op| {
         let is_held = is_acquire(&op) && store.time_to_live(op.spec.name()).is_some();
         if is_held { ReplyFuture::ready(Vote::held(None)) } else { store.call(op) }
     };
@@ -195,18 +190,18 @@ mistakes! {
     };
     an_extension_does_nothing: an_extended_lease_lasts_longer_and_is_never_shortened, "the longer lease",
     |store, op| match op.action {
-        Action::Extend { .. } => ReplyFuture::ready(Vote::Granted),
+        Action::Extend { .. } => ReplyFuture::ready(Vote::Agreed),
         _ => store.call(op),
     };
     a_release_ignores_the_token: a_late_release_reports_the_loss_and_keeps_the_next_holders_lock, "is voted NotHeld",
     |store, op| {
         if !is_release(&op) { return store.call(op) }
         store.remove(op.spec.name());
-        ReplyFuture::ready(Vote::Granted)
+        ReplyFuture::ready(Vote::Agreed)
     };
     a_release_with_min_hold_ignores_the_token: only_the_token_of_the_holder_releases, "the vote is NotHeld",
     |store, op| match op.action {
-        Action::Release { min_hold: Some(_) } => ReplyFuture::ready(Vote::Granted),
+        Action::Release { min_hold: Some(_) } => ReplyFuture::ready(Vote::Agreed),
         _ => store.call(op),
     };
     a_release_ignores_min_hold: a_release_with_min_hold_shortens_the_lease_and_never_extends_it, "shortens the lease",
@@ -225,10 +220,10 @@ mistakes! {
         _ => store.call(op),
     };
     a_release_does_nothing: shutdown_releases_held_locks_and_refuses_new_requests, "removes the lock", |store, op| {
-        if is_release(&op) { ReplyFuture::ready(Vote::Granted) } else { store.call(op) }
+        if is_release(&op) { ReplyFuture::ready(Vote::Agreed) } else { store.call(op) }
     };
     a_release_of_a_dropped_guard_does_nothing: a_dropped_guard_releases, "no lock is left", |store, op| {
-        if is_release(&op) { ReplyFuture::ready(Vote::Granted) } else { store.call(op) }
+        if is_release(&op) { ReplyFuture::ready(Vote::Agreed) } else { store.call(op) }
     };
     a_lock_is_checked_before_it_is_set: of_callers_at_once_one_is_granted, "in one step", |store, op| {
         let store = store.clone();
@@ -295,13 +290,13 @@ mistakes! {
         Action::Extend { lease } => ReplyFuture::ready(instead(store, &op, set(lease))),
         _ => store.call(op),
     };
-    keys_are_compared_without_case: different_keys_are_different_locks, "the vote is Granted",
+    keys_are_compared_without_case: different_keys_are_different_locks, "the vote is Agreed",
     |store, op| with_spec(store, &op, &renamed(&op, |key| key.name().to_lowercase()));
     long_keys_are_cut: different_keys_are_different_locks, "no lock is at",
     |store, op| with_spec(store, &op, &renamed(&op, |key| key.name().chars().take(64).collect()));
     the_prefix_is_ignored: prefixes_keep_applications_apart, "has the lock \"shop:order:42\"",
     |store, op| with_spec(store, &op, &renamed(&op, |key| key.as_str().to_owned()));
-    readers_exclude_each_other: a_shared_lock_has_several_holders_and_excludes_others, "the vote is Granted",
+    readers_exclude_each_other: a_shared_lock_has_several_holders_and_excludes_others, "the vote is Agreed",
     |store, op| with_spec(store, &op, &op.spec.with_mode(Mode::Exclusive));
     only_the_first_key_is_set: a_lock_of_several_keys_is_set_on_all_or_none, "the vote is Held",
     |store, op| with_spec(store, &op, &op.spec.of_key(op.spec.key()));

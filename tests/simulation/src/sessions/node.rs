@@ -270,8 +270,8 @@ impl Shared {
 
     async fn execute(self: Arc<Self>, op: &Op) -> Result<Reply, Vote> {
         match op.action {
-            Action::Acquire { lease, waits, .. } => {
-                self.acquire(op.spec.name(), op.token, lease, waits).await
+            Action::Acquire { lease, ask, .. } => {
+                self.acquire(op.spec.name(), op.token, lease, ask.waits).await
             }
             Action::Extend { lease, .. } => {
                 let znode = self.state.lock().locks.get(&op.token).cloned().ok_or(Vote::NotHeld)?;
@@ -283,13 +283,13 @@ impl Shared {
                     return Err(Vote::NotHeld);
                 }
                 self.vouch(sent, lease)?;
-                Ok(Vote::Granted.into())
+                Ok(Vote::Agreed.into())
             }
             Action::Release { .. } => {
                 let znode = self.state.lock().locks.get(&op.token).cloned().ok_or(Vote::NotHeld)?;
                 let was_held = self.remove(&znode).await.map_err(Vote::Failed)?;
                 self.state.lock().locks.remove(&op.token);
-                Ok(if was_held { Vote::Granted } else { Vote::NotHeld }.into())
+                Ok(if was_held { Vote::Agreed } else { Vote::NotHeld }.into())
             }
             _ => Err(Vote::Failed(NodeError::Server("unknown action".into()))),
         }
@@ -338,7 +338,7 @@ impl Shared {
         self.state.lock().taken += u64::from(is_place);
         self.hold(token, znode);
         self.vouch(sent, lease)?;
-        Ok(Reply::new(Vote::Granted).with_number(answer.number))
+        Ok(Reply::new(Vote::Agreed).with_number(answer.number))
     }
 
     fn vouch(&self, sent: Moment, lease: Duration) -> Result<(), Vote> {

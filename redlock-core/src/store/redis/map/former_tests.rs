@@ -53,7 +53,7 @@ async fn a_former_master_stays_until_the_release_of_a_pending_operation() {
     first.change(|fields| fields.is_silent = false);
     let both = async { tokio::join!(acquire, release) };
     let (acquired, released) = timeout(LEASE, both).await.unwrap();
-    assert_eq!((acquired.vote, released.vote), (Vote::Granted, Vote::Granted));
+    assert_eq!((acquired.vote, released.vote), (Vote::Agreed, Vote::Agreed));
     let mut answered = first.answered();
     answered.retain(|name| matches!(&**name, "SET" | "EVALSHA"));
     // The first two scripts check the rights of the connection.

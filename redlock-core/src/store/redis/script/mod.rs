@@ -65,10 +65,10 @@ impl Script {
     #[inline]
     pub(super) fn of(op: &Op) -> Option<Self> {
         Some(match (op.spec.dialect(), op.action) {
-            (Dialect::Plain, Action::Acquire { fenced, met_marks, .. }) => {
+            (Dialect::Plain, Action::Acquire { fenced, ask, .. }) => {
                 if op.spec.mode().is_shared() {
                     Self::Share
-                } else if fenced || met_marks || op.spec.has_several_keys() {
+                } else if fenced || ask.met_marks || op.spec.has_several_keys() {
                     Self::Acquire
                 } else {
                     return None;

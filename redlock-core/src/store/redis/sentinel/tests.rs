@@ -7,7 +7,7 @@ use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::{Action, Node, NodeSettings, Op};
+use crate::node::{Action, Ask, Node, NodeSettings, Op, Remote};
 use crate::store::redis::played_node::{self, settings};
 use crate::store::redis::server::Server;
 use crate::store::redis::server::played_server::{played_connection, serve};
@@ -15,14 +15,8 @@ use crate::store::redis::shared::Shared;
 use crate::store::redis::{RedisNode, Servers};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const ACQUIRE: Action = Action::Acquire {
-    lease: MINUTE,
-    fenced: false,
-    lookup: false,
-    met_marks: false,
-    waits: false,
-    mark: None,
-};
+const ACQUIRE: Action =
+    Action::Acquire { lease: MINUTE, fenced: false, ask: Ask { skip_lookup: true, ..Ask::FIRST } };
 
 fn texts(texts: &[&str]) -> Value {
     let texts = texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec()));
@@ -241,9 +235,9 @@ async fn in_a_dispute_the_present_master_grants_no_locks() {
         assert_eq!(&**reason, "sentinel disputed1:26379 names another master: 10.0.0.9:2");
     }
     for (action, reply, vote) in [
-        (Action::Extend { lease: MINUTE }, ":1\r\n", Vote::Granted),
+        (Action::Extend { lease: MINUTE }, ":1\r\n", Vote::Agreed),
         (Action::Extend { lease: MINUTE }, ":0\r\n", Vote::NotHeld),
-        (Action::Release { min_hold: None }, ":1\r\n", Vote::Granted),
+        (Action::Release { min_hold: None }, ":1\r\n", Vote::Agreed),
     ] {
         let reply = serve(&mut server, "EVALSHA", reply, || {});
         assert_eq!(tokio::join!(node.call(op(action)), reply).0.vote, vote, "{action:?}");
@@ -384,7 +378,7 @@ async fn without_the_restart_guard_a_dispute_stops_nothing() {
     name(&group, 0, 2, 2);
     settle().await;
     let granted = serve(&mut server, "SET", "+OK\r\n", || {});
-    assert_eq!(tokio::join!(node.call(op(ACQUIRE)), granted).0.vote, Vote::Granted);
+    assert_eq!(tokio::join!(node.call(op(ACQUIRE)), granted).0.vote, Vote::Agreed);
 }
 
 /// Another server was the master in between, and this process was cut off from the sentinels.
@@ -442,7 +436,7 @@ async fn after_a_dispute_the_present_master_grants_locks_again() {
     settle().await;
     let granted = serve(&mut server, "SET", "+OK\r\n", || {});
     let both = async { tokio::join!(node.call(op(ACQUIRE)), granted) };
-    assert_eq!(timeout(MINUTE, both).await.unwrap().0.vote, Vote::Granted);
+    assert_eq!(timeout(MINUTE, both).await.unwrap().0.vote, Vote::Agreed);
 }
 
 /// Masters that listen on this machine.
