@@ -9,10 +9,10 @@ use redlock_core::__private::{AbortOnLoss, LossWatcher};
 use redlock_core::{LockGuard, LostError, OnLost};
 
 /// Extracts one parameter.
-pub(crate) type Extraction = Pin<Box<dyn Future<Output = Extracted> + Send>>;
+pub(crate) type Extraction = Pin<Box<dyn Future<Output = ExtractionResult> + Send>>;
 
 /// The response of an extractor that rejects the request.
-pub(crate) type Extracted = Result<(), Box<Response>>;
+pub(crate) type ExtractionResult = Result<(), Box<Response>>;
 
 /// The extractions of one handler, in the order of its parameters. Most handlers have none, and store a pointer.
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Extractions {
     /// # Cancel safety
     ///
     /// If the future is dropped, the current extraction is dropped, and the later ones do not begin.
-    pub(crate) async fn run_under(self, guard: &LockGuard) -> Result<Extracted, LostError> {
+    pub(crate) async fn run_under(self, guard: &LockGuard) -> Result<ExtractionResult, LostError> {
         match self.0 {
             None => Ok(Ok(())),
             // Boxed, because the future would enlarge the futures of handlers that extract nothing under their locks.
@@ -44,7 +44,7 @@ impl Extractions {
 }
 
 impl List {
-    async fn run_under(self: Box<Self>, guard: &LockGuard) -> Result<Extracted, LostError> {
+    async fn run_under(self: Box<Self>, guard: &LockGuard) -> Result<ExtractionResult, LostError> {
         // The last one extracts nothing: it finds a loss at the end of the extraction before it.
         let last = Box::pin(ready(Ok(()))) as Extraction;
         for extraction in self.extractions.into_iter().chain([last]) {
