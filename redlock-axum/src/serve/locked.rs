@@ -36,7 +36,7 @@ impl RequestParts {
     }
 }
 
-/// What happens to one request when its lock is held, or refused.
+/// The options and the parts of one request for the time in which its lock is held, or is refused.
 #[derive(Debug)]
 pub(crate) struct RequestLock {
     pub(crate) http: HttpOptions,

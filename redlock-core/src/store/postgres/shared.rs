@@ -385,7 +385,8 @@ impl Keeper for SlotKeeper<'_> {
     type Driver = LinkDriver;
 
     async fn connect(&mut self) -> Result<(Arc<ServerLink>, LinkDriver), NodeError> {
-        let connected = self.shared.connect(self.former).await?;
+        // Boxed, because the future of the connection that is kept would be as large all the time.
+        let connected = Box::pin(self.shared.connect(self.former)).await?;
         self.former = Some(connected.findings.backend);
         let NodeSettings { node_timeout, clock, .. } = &self.shared.settings;
         let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));

@@ -6,13 +6,23 @@
 //! script: a string with a random token, as in the Redis documentation and in the lock libraries of other languages.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::encode::{Packed, Writer, millis};
-use super::{channel, fencing};
+use bb8_redis::redis::Cmd;
+
+use super::script::Script;
+use super::server::connection::Connection;
+use super::{channel, encode, fencing};
 use crate::lock::{Dialect, Mark, Mode};
 use crate::node::{Action, Op};
 use crate::validity;
+
+/// Encodes the command of an operation for the server of a connection.
+pub(super) fn encode(connection: &Connection, op: &Op) -> Arc<[u8]> {
+    let sha = Script::of(op).map(|script| connection.sha(script));
+    encode::shared(op, |command| encode_operation(command, op, sha))
+}
 
 /// Returns for how long after its start a refused acquisition may look up the remaining lease. A vote counts only
 /// until the round ends: after `node_timeout`, or earlier if the lease is short.
@@ -21,28 +31,26 @@ pub(super) fn look_up_time(lease: Duration, node_timeout: Duration) -> Duration 
 }
 
 /// Encodes the look-up of a lock that was refused.
-pub(super) fn encode_look_up(op: &Op, sha: &str) -> Packed {
-    let mut command = Writer::default();
-    command.arg("EVALSHA").arg(sha).number(1).arg(op.spec.name());
-    command.arg(op.token.as_bytes()).arg("").number(1).arg("").arg("");
-    command.packed()
+pub(super) fn encode_look_up(connection: &Connection, op: &Op) -> Arc<[u8]> {
+    let mut command = Cmd::new();
+    command.arg("EVALSHA").arg(connection.sha(Script::Acquire)).arg(1).arg(op.spec.name());
+    command.arg(op.token.as_bytes()).arg("").arg(1).arg("").arg("");
+    encode::packed(&command)
 }
 
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
-pub(super) fn encode(op: &Op, sha: Option<&str>) -> Packed {
-    let mut writer = Writer::default();
-    let command = &mut writer;
+fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
     let (keys, token) = (op.spec.keys(), op.token.as_bytes());
     let Some(sha) = sha else {
         command.arg("SET").arg(op.spec.name()).arg(token).arg("NX");
         if let Action::Acquire { lease, .. } = op.action {
-            command.arg("PX").number(millis(lease));
+            command.arg("PX").arg(encode::millis(lease));
         }
-        return writer.packed();
+        return;
     };
     let counts = matches!(op.action, Action::Acquire { fenced: true, .. } | Action::Confirm { .. });
     let counters = if counts { fencing::counters(keys) } else { Vec::new() };
-    command.arg("EVALSHA").arg(sha).number((keys.len() + counters.len()) as u64);
+    command.arg("EVALSHA").arg(sha).arg(keys.len() + counters.len());
     for name in op.spec.names() {
         command.arg(name);
     }
@@ -51,7 +59,7 @@ pub(super) fn encode(op: &Op, sha: Option<&str>) -> Packed {
     }
     if let Action::Withdraw { mark } = op.action {
         command.arg(mark.to_string());
-        return writer.packed();
+        return;
     }
     command.arg(token);
     let dialect = op.spec.dialect();
@@ -66,15 +74,17 @@ pub(super) fn encode(op: &Op, sha: Option<&str>) -> Packed {
         Action::Acquire { lease, ask, .. } => match op.spec.mode() {
             Mode::Shared { permits } => {
                 let permits = permits.map_or(0, NonZeroU32::get);
-                command.arg(kind).number(millis(lease)).number(permits.into());
+                command.arg(kind).arg(encode::millis(lease)).arg(permits);
             }
             Mode::Exclusive => {
-                command.number(millis(lease));
+                command.arg(encode::millis(lease));
                 if is_plain {
-                    command.number(keys.len() as u64);
+                    command.arg(keys.len());
                     // A waiting writer sets its mark, with a time to live.
                     match ask.mark {
-                        Some(mark) => command.arg(mark.to_string()).number(millis(Mark::LIFE_TIME)),
+                        Some(mark) => {
+                            command.arg(mark.to_string()).arg(encode::millis(Mark::LIFE_TIME))
+                        }
                         None => command.arg("").arg(""),
                     };
                 }
@@ -82,19 +92,19 @@ pub(super) fn encode(op: &Op, sha: Option<&str>) -> Packed {
         },
         Action::Extend { lease } => {
             is_plain.then(|| command.arg(kind));
-            command.number(millis(lease));
+            command.arg(encode::millis(lease));
         }
         Action::Confirm { number } => {
-            command.arg(number.to_string());
-            is_plain.then(|| command.number(keys.len() as u64));
+            command.arg(number);
+            is_plain.then(|| command.arg(keys.len()));
         }
         Action::Release { min_hold } => {
-            let rest = min_hold.map(millis);
+            let rest = min_hold.map(encode::millis);
             if is_plain && (rest.is_some() || op.spec.mode().is_shared()) {
                 command.arg(kind);
             }
             if let Some(rest) = rest {
-                command.number(rest);
+                command.arg(rest);
             }
             if !is_plain {
                 command.arg(&*channel::of(&op.spec));
@@ -102,7 +112,6 @@ pub(super) fn encode(op: &Op, sha: Option<&str>) -> Packed {
         }
         Action::Downgrade | Action::Withdraw { .. } => {}
     }
-    writer.packed()
 }
 
 #[cfg(test)]
@@ -120,10 +129,13 @@ mod tests {
         let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let acquire = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
+        let mut command = Cmd::new();
+        encode_operation(&mut command, &op, None);
+        let packed = command.get_packed_command();
         let expected = format!(
             "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",
             op.token.as_str()
         );
-        assert_eq!(String::from_utf8_lossy(&encode(&op, None)), expected);
+        assert_eq!(String::from_utf8(packed).unwrap(), expected);
     }
 }

@@ -19,7 +19,6 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::encode::Packed;
 use super::error::name_commands;
 use super::pending::PendingSend;
 use super::script::Script;
@@ -65,12 +64,11 @@ impl Repeatable<'_> {
         }
     }
 
-    fn encode(&self, connection: &Connection) -> Packed {
-        let sha = |script| connection.sha(script);
+    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
         match self {
-            Self::Op(op, _) => operation::encode(op, Script::of(op).map(sha)),
-            Self::LookUp(op) => operation::encode_look_up(op, sha(Script::Acquire)),
-            Self::Queue(op) => encode::packed(&fair::encode(op, sha(Script::Fair))),
+            Self::Op(op, _) => operation::encode(connection, op),
+            Self::LookUp(op) => operation::encode_look_up(connection, op),
+            Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(Script::Fair))),
         }
     }
 

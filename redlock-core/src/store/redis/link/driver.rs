@@ -20,7 +20,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::socket::ByteStream;
 use super::traffic::{Metered, Traffic};
 use super::{Event, Life, RUNTIME_ENDED, ended};
-use crate::store::redis::encode::Packed;
 use crate::store::redis::error::server_message;
 
 /// The number of other commands in flight from which a write waits for the callers that are ready.
@@ -50,7 +49,7 @@ const LONGEST_TURN: usize = 1024;
 
 /// A command that a caller has sent.
 pub(super) struct Command {
-    pub(super) bytes: Packed,
+    pub(super) bytes: Arc<[u8]>,
     /// Whether `ASKING` precedes the command.
     pub(super) asking: bool,
     pub(super) recipient: Recipient,

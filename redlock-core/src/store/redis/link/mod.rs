@@ -27,7 +27,6 @@ use driver::{Command, Driver, Inbox, Recipient};
 use socket::Socket;
 use traffic::Traffic;
 
-use super::encode::Packed;
 use super::error::{Secrets, is_only_for_others, is_read_only, server_message};
 use super::url::Login;
 use crate::node::Silence;
@@ -115,7 +114,7 @@ impl Link {
     /// slot of the keys is moving, `ASKING` is sent in front of it, and no other command comes between them.
     pub(crate) fn send_packed(
         &self,
-        bytes: Packed,
+        bytes: Arc<[u8]>,
         asking: bool,
     ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
         let (sender, reply) = oneshot::channel();
