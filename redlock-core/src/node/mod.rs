@@ -64,7 +64,7 @@
 //! * It asks its store for the uptime, at least at each new connection. A store that does not know its uptime counts as started
 //!   when the connection was made.
 //! * It measures the time since then by the [clock](NodeSettings::clock) of its settings.
-//! * It reports by [`is_granting`](Node::is_granting) that it refuses.
+//! * It reports by [`is_granting`](Remote::is_granting) that it refuses.
 //!
 //! ```
 //! # use redlock_core::NodeError;

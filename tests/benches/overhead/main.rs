@@ -15,12 +15,14 @@
 #![allow(clippy::cast_precision_loss, reason = "figures for a reader")]
 #![allow(clippy::expect_used, reason = "a benchmark that cannot continue must stop")]
 
+mod uploads;
 mod variants;
 
 use std::time::Instant;
 
 use tokio::runtime::Builder;
-use variants::{Variant, uploads, variants};
+use uploads::uploads;
+use variants::{Variant, variants};
 
 const ROUNDS: usize = 31;
 const REQUESTS: u32 = 2000;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redlock_core::node::{
-    Action, Capabilities, LockSpec, Moment, Node, NodeSettings, Notify, Op, ReplyFuture,
+    Action, Capabilities, LockSpec, Moment, Node, NodeSettings, Notify, Op, Remote, ReplyFuture,
     StatusReceiver, Subscription,
 };
 use redlock_core::{NodeError, Vote};
@@ -89,6 +89,12 @@ impl Node for GuardedNode {
         self.node.status()
     }
 
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+}
+
+impl Remote for GuardedNode {
     fn is_granting(&self) -> bool {
         self.check_age().is_ok()
     }
