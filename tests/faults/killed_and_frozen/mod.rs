@@ -10,6 +10,8 @@ use redlock_tests::{Logs, Nodes, Servers, builder, connect, eventually};
 
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(60);
+/// A node timeout that no test reaches.
+const NODE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The silence after which a frozen server has no vote. Tests wait for so long.
 const SILENCE: Duration = Duration::from_secs(1);
 const KEY: &str = "order:42";
@@ -66,12 +68,12 @@ async fn becomes_empty(servers: &Servers) {
 async fn a_minority_that_is_down_costs_no_request_its_node_timeout() {
     for (fault, count) in [Fault::Kill, Fault::Freeze].into_iter().flat_map(|f| [(f, 1), (f, 2)]) {
         let mut servers = Servers::start(5).await;
-        let locks = builder(servers.urls()).node_timeout(SOON).connect().await.unwrap();
+        let locks = builder(servers.urls()).node_timeout(NODE_TIMEOUT).connect().await.unwrap();
         pair(&locks, KEY).await;
         fault.strike(&mut servers, count);
         for request in 0..40 {
             let took = pair(&locks, &format!("order:{request}")).await;
-            assert!(took < SOON, "{fault:?} of {count}: {took:?}");
+            assert!(took < NODE_TIMEOUT, "{fault:?} of {count}: {took:?}");
         }
     }
 }
@@ -229,7 +231,7 @@ async fn shutdown_waits_for_pending_releases() {
 async fn a_lock_that_expires_on_a_stopped_server_is_free_when_it_continues() {
     const LEASE: Duration = Duration::from_secs(2);
     let mut servers = Servers::start(1).await;
-    let connect = async || builder(servers.urls()).node_timeout(SOON).connect().await.unwrap();
+    let connect = async || builder(servers.urls()).node_timeout(NODE_TIMEOUT).connect().await.unwrap();
     let (first, second) = (connect().await, connect().await);
     let guard = first.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let granted = Instant::now();
