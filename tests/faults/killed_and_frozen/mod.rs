@@ -231,7 +231,8 @@ async fn shutdown_waits_for_pending_releases() {
 async fn a_lock_that_expires_on_a_stopped_server_is_free_when_it_continues() {
     const LEASE: Duration = Duration::from_secs(2);
     let mut servers = Servers::start(1).await;
-    let connect = async || builder(servers.urls()).node_timeout(NODE_TIMEOUT).connect().await.unwrap();
+    let connect =
+        async || builder(servers.urls()).node_timeout(NODE_TIMEOUT).connect().await.unwrap();
     let (first, second) = (connect().await, connect().await);
     let guard = first.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let granted = Instant::now();

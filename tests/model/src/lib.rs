@@ -14,7 +14,8 @@
 //! 7. `tests/exhaustive`: the rule that each kind of fault makes necessary.
 //!
 //! [`session`] is a second model: a lock that ends with a session, as in ZooKeeper. [`split`] is a third one: callers that
-//! ask at the same moment, so that none of them has a quorum. [`lead`] has leaders, and [`drain`] the drain of a manager.
+//! ask at the same moment, so that none of them has a quorum. [`lead`] has leaders, [`drain`] the drain of a
+//! manager, and [`pooler`] a failover that a pooler hides.
 //!
 //! `time` counts in ticks. Validity and quorum are the library's own functions: the model compiles
 //! `validity.rs`, `quorum.rs` and `standing.rs` of redlock-core. `symmetry` and the `settle` of [`State`] keep the number
@@ -56,6 +57,7 @@ pub mod lead;
 mod model;
 mod network;
 mod node;
+pub mod pooler;
 mod rules;
 pub mod session;
 mod site;

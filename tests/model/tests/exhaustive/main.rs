@@ -6,6 +6,7 @@
 
 mod exclusive;
 mod lead;
+mod pooler;
 mod session;
 mod sharing;
 mod split;
