@@ -38,7 +38,10 @@ pub(crate) struct PostgresUrl {
 impl PostgresUrl {
     /// Reads a URL. The error explains the mistake without repeating the URL.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let (_, parts) = UrlParts::split(url, ALLOWED)?;
+        let (scheme, parts) = UrlParts::split(url, ALLOWED)?;
+        if !matches!(&*scheme, "postgres" | "postgresql") {
+            return Err(format!("its scheme is unknown; {ALLOWED}"));
+        }
         let database = parts.path;
         if database.contains('@') || parts.query.contains('@') || parts.userinfo.contains('@') {
             // It may be a part of the password, which no error and no name may repeat (secrets stay in).
@@ -223,6 +226,8 @@ mod tests {
     fn a_wrong_url_is_an_error_that_repeats_nothing_of_it() {
         for (url, words) in [
             ("postgres:app:s3cret@db/shop", "two slashes"),
+            ("postgres+s3cret://app@db/shop", "its scheme is unknown"),
+            ("postgresql-ssl://app@db/shop", "its scheme is unknown"),
             ("postgres://app:s3cret@db/shop#x", "write %23"),
             ("postgres://app:s3cret@x@db/shop", "write %40"),
             ("postgres://app:x/s3cret@db/shop", "write %40"),

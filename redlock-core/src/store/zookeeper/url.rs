@@ -43,6 +43,11 @@ impl ZookeeperUrl {
     /// Reads a URL. The error explains the mistake without repeating the URL.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let (scheme, parts) = UrlParts::split(url, ALLOWED)?;
+        let is_tls = match &*scheme {
+            "zookeeper" => false,
+            "zookeepers" => true,
+            _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
+        };
         if !parts.userinfo.is_empty() || parts.path.contains('@') {
             // No error and no name may repeat a password (secrets stay in).
             return Err("it contains an @: a login belongs in a file with user:password, see the parameter auth_file; in the chroot write %40 for @".into());
@@ -66,7 +71,7 @@ impl ZookeeperUrl {
             provider: None,
             tls: None,
         };
-        url.read_parameters(parts.query, scheme == "zookeepers")?;
+        url.read_parameters(parts.query, is_tls)?;
         Ok(url)
     }
 
@@ -224,6 +229,8 @@ mod tests {
     fn a_wrong_url_is_an_error_that_repeats_nothing_of_it() {
         for (url, words) in [
             ("zookeeper:s3cret", "two slashes"),
+            ("zookeepers+s3cret://a?acl=open", "its scheme is unknown"),
+            ("zookeeper-tls://a?acl=open", "its scheme is unknown"),
             ("zookeeper://a#s3cret", "write %23"),
             ("zookeeper://app:s3cret@a", "auth_file"),
             ("zookeeper://app:1/s3cret@a/locks", "auth_file"),
