@@ -109,6 +109,14 @@ fn database(text: &str) -> Result<i64, String> {
     }
 }
 
+/// Returns an error if a part of the node's name would break a line of the log.
+fn check_legible(text: &str, part: &str) -> Result<(), String> {
+    if text.contains(char::is_control) {
+        return Err(format!("{part} contains a control character; {ALLOWED}"));
+    }
+    Ok(())
+}
+
 fn unix(parts: &UrlParts<'_>) -> Result<RedisUrl, String> {
     if !parts.servers.is_empty() || !parts.userinfo.is_empty() {
         return Err(format!(
@@ -125,6 +133,7 @@ fn unix(parts: &UrlParts<'_>) -> Result<RedisUrl, String> {
     let db = database(&take("db").unwrap_or_default())?;
     parameters.check_end(PARAMETERS)?;
     let path = format!("/{}", parts.decoded(parts.path)?);
+    check_legible(&path, "its path")?;
     Ok(RedisUrl { servers: Servers::Unix(path.into()), tls: None, login, db })
 }
 
@@ -152,5 +161,6 @@ fn sentinel_group<'a>(
     if service.is_empty() {
         return Err(format!("the name of the Sentinel service is missing; {ALLOWED}"));
     }
+    check_legible(&service, "the name of the Sentinel service")?;
     Ok((Servers::Sentinel { sentinels, service, login }, db))
 }
