@@ -22,6 +22,8 @@ use crate::store::kit::connect_time::ConnectTime;
 
 /// The pause before the server is asked again whether a process has ended.
 const ENDING: Duration = Duration::from_millis(20);
+/// Longer than a tick of the coarsest clock.
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// A new connection.
 pub(super) struct Connected {
@@ -135,8 +137,13 @@ async fn set_up(
     let rows = rows.map_err(failed)?;
     let findings = Findings::read(rows.first().ok_or(NodeError::UnexpectedReply)?, &schema)?;
     let prepared = prepared.map_err(failed)?;
-    if first.map_err(failed)? == second.map_err(failed)? {
-        return Err(error::open_transaction());
+    let first = first.map_err(failed)?;
+    if second.map_err(failed)? == first {
+        // Two transactions have one time, too, if the clock of the server is coarse.
+        sleep(CLOCK_TICK).await;
+        if began(&client).await.map_err(failed)? == first {
+            return Err(error::open_transaction());
+        }
     }
     if let Some((former, until)) = former.filter(|_| !url.has_pooler) {
         end(&client, former, until).await?;
@@ -144,7 +151,7 @@ async fn set_up(
     Ok((Session { client, prepared, schema }, findings))
 }
 
-/// Returns when the transaction of a statement has begun, in microseconds. Two transactions have two times.
+/// Returns when the transaction of a statement has begun, in microseconds.
 async fn began(client: &Client) -> Result<i64, tokio_postgres::Error> {
     client.query_typed(BEGAN, &[]).await?.first().map_or(Ok(0), |row| row.try_get(0))
 }
