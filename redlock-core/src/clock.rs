@@ -1,13 +1,19 @@
 //! The clock that measures leases.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A source of the time, which a manager gives to its nodes, see [`NodeSettings::clock`](crate::node::NodeSettings::clock).
 /// Tests use their own clock, so that they need not wait.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the present time.
     fn now(&self) -> Moment;
+
+    /// Returns the time since 1970 by the wall clock, which may be stepped. It is only shown: no lease depends on it. The
+    /// provided method reads the clock of the operating system, and returns zero before 1970.
+    fn unix_time(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
 }
 
 /// A point in time of a [`Clock`]. Moments of different clocks cannot be compared.
@@ -97,6 +103,11 @@ pub(crate) mod fake {
 
     use super::{Clock, Duration, Moment};
 
+    impl FakeClock {
+        /// The seconds since 1970 of a clock that was not moved.
+        pub(crate) const UNIX_TIME: u64 = 1_795_000_000;
+    }
+
     /// A clock that stands still until it is moved.
     #[derive(Debug, Clone)]
     pub(crate) struct FakeClock(Arc<Mutex<Moment>>);
@@ -117,6 +128,11 @@ pub(crate) mod fake {
     impl Clock for FakeClock {
         fn now(&self) -> Moment {
             *self.0.lock()
+        }
+
+        fn unix_time(&self) -> Duration {
+            let start = Self::default().now();
+            Duration::from_secs(Self::UNIX_TIME) + self.now().since(start)
         }
     }
 

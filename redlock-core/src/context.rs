@@ -12,6 +12,7 @@ use crate::error::LossCause;
 use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::limits::Limits;
+use crate::lock::Owner;
 use crate::log_limit::LogLimit;
 use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
@@ -26,6 +27,7 @@ pub(crate) struct Context {
     pub(crate) queues: Arc<Queues>,
     pub(crate) fair: Arc<FairQueues>,
     pub(crate) prefix: Arc<str>,
+    pub(crate) owner: Owner,
     /// The options of requests that set none.
     pub(crate) defaults: Defaults,
     pub(crate) limits: Limits,

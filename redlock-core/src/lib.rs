@@ -168,7 +168,7 @@ pub use error::{
 pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
-pub use lock::{Dialect, HolderId, HolderIdError};
+pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;

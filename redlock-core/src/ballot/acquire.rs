@@ -37,9 +37,9 @@ impl Ballot {
         attempt: &Arc<Attempt>,
         expire: Duration,
     ) -> Result<Grant, LockError> {
-        // The clock is read before the first byte is sent, so the servers' leases begin later (every lock has
+        // The clock was read before the first byte is sent, so the servers' leases begin later (every lock has
         // a deadline).
-        let since = self.clock.now();
+        let since = attempt.begun;
         // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
         let mut cleanup = CleanupGuard {
             attempt,
@@ -148,7 +148,12 @@ impl Ballot {
             return LockError::Split { key, votes };
         }
         attempt.met_marks.store(tally.takes_marks(), Ordering::SeqCst);
-        LockError::Contended { key, remaining: tally.remaining(), votes }
+        LockError::Contended {
+            key,
+            remaining: tally.remaining(),
+            holder: tally.holder().cloned(),
+            votes,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::Votes;
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lock::{LockSpec, Mode, Token};
+use crate::lock::{LockSpec, Mode, Owner, Token};
 use crate::node::{Action, Ask, Op};
 use crate::validity;
 
@@ -22,6 +22,8 @@ use crate::validity;
 pub(crate) struct Attempt {
     spec: LockSpec,
     token: Token,
+    /// The clock reading before the first byte is sent.
+    pub(super) begun: Moment,
     pub(crate) clock: Arc<dyn Clock>,
     /// The lease, from the moment at which the nodes granted it.
     lease: Mutex<Lease>,
@@ -107,16 +109,19 @@ impl Lease {
 }
 
 impl Attempt {
-    /// Makes the state of a new attempt. With `fenced`, the nodes number its holder.
+    /// Makes the state of a new attempt, which begins now. With `fenced`, the nodes number its holder.
     pub(crate) fn new(
         spec: &LockSpec,
+        owner: &Owner,
         fenced: bool,
         ask: Ask,
         clock: &Arc<dyn Clock>,
     ) -> Arc<Self> {
+        let begun = clock.now();
         Arc::new(Self {
             spec: spec.clone(),
-            token: Token::random(spec.dialect()),
+            token: owner.token(spec.dialect(), &**clock, begun),
+            begun,
             clock: Arc::clone(clock),
             lease: Mutex::default(),
             last_extension: LastExtension::default(),
@@ -278,8 +283,7 @@ impl Attempt {
         self.downgraded.get().unwrap_or(&self.spec)
     }
 
-    /// Returns the random value that proves ownership.
-    #[cfg(test)]
+    /// Returns the random value that proves ownership, with the label of the owner.
     pub(crate) fn token(&self) -> Token {
         self.token
     }
@@ -301,10 +305,16 @@ pub(crate) mod tests {
         attempt_with(key, true, Ask::FIRST)
     }
 
+    /// Returns an attempt for a plain lock, which begins now by this clock.
+    pub(crate) fn attempt_on(key: &str, clock: &Arc<dyn Clock>) -> Arc<Attempt> {
+        let spec = LockSpec::new(LockKey::new(key).unwrap(), Mode::Exclusive, Dialect::Plain);
+        Attempt::new(&spec, &Owner::default(), false, Ask::FIRST, clock)
+    }
+
     fn attempt_with(key: &str, fenced: bool, ask: Ask) -> Arc<Attempt> {
         let spec = LockSpec::new(LockKey::new(key).unwrap(), Mode::Exclusive, Dialect::Plain);
         let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
-        Attempt::new(&spec, fenced, ask, &clock)
+        Attempt::new(&spec, &Owner::default(), fenced, ask, &clock)
     }
 
     #[test]
@@ -315,7 +325,7 @@ pub(crate) mod tests {
     #[test]
     fn debug_does_not_show_the_token() {
         let attempt = attempt("a");
-        assert!(!format!("{attempt:?}").contains(attempt.token().as_str()));
+        assert!(!format!("{attempt:?}").contains(&*attempt.token().text()));
     }
 
     /// The simulation found a mark that a restored lock left for a second. Nodes that take no marks get none either. A plain

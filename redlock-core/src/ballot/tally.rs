@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Standing;
 use crate::error::Vote;
-use crate::lock::HolderId;
+use crate::lock::{HolderId, OwnerLabel};
 use crate::node::Reply;
 use crate::quorum::quorum;
 
@@ -138,6 +138,17 @@ impl Tally {
         held.get(missing - 1).or(held.last()).copied()
     }
 
+    /// Returns the label that most refusals report, if these nodes and those without a vote could be a quorum. In a split vote
+    /// nobody has the lock.
+    pub(crate) fn holder(&self) -> Option<&OwnerLabel> {
+        let labels = || self.replies().filter_map(|reply| reply.vote.label());
+        let count = |label| labels().filter(|other| *other == label).count();
+        let (label, most) =
+            labels().map(|label| (label, count(label))).max_by_key(|(_, count)| *count)?;
+        let is_alone = labels().all(|other| other == label || count(other) < most);
+        (is_alone && most + self.undecided() + self.failed >= self.quorum()).then_some(label)
+    }
+
     /// Returns a node's vote, if it has one. A node that was not asked has the vote that the round got for it.
     pub(crate) fn vote(&self, index: usize) -> Option<&Vote> {
         self.replies[index].as_ref().map(|reply| &reply.vote)
@@ -192,6 +203,24 @@ mod tests {
             tally.count(index, vote.into());
         }
         tally
+    }
+
+    /// In a split vote nobody has the lock, so no label is the holder's.
+    #[test]
+    fn the_holder_is_the_label_that_a_quorum_may_report() {
+        let by = |label: &str| HELD.with_label(OwnerLabel::new(label).ok());
+        let holder =
+            |votes: Vec<Vote>| tally(5, votes).holder().map(|label| label.as_str().to_owned());
+        let a = Some("a".to_owned());
+        assert_eq!(holder(vec![by("a"), by("a"), by("a"), AGREED, AGREED]), a);
+        assert_eq!(holder(vec![by("a"), by("b"), by("a"), by("a"), by("b")]), a);
+        // Nodes without a vote may have the same holder.
+        assert_eq!(holder(vec![by("a"), failed(), failed(), AGREED, AGREED]), a);
+        assert_eq!(holder(vec![by("a"), by("a"), AGREED, AGREED]), a);
+        assert_eq!(holder(vec![by("a"), by("a"), by("b"), AGREED, AGREED]), None);
+        assert_eq!(holder(vec![by("a"), by("a"), by("b"), by("b"), failed()]), None);
+        assert_eq!(holder(vec![by("a"), HELD, HELD, HELD, HELD]), None);
+        assert_eq!(holder(vec![HELD; 5]), None);
     }
 
     /// The number of nodes may be even. Of four nodes, three are a quorum, so that two callers

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::attempt::Attempt;
-use super::attempt::tests::attempt as new_attempt;
+use super::attempt::tests::{attempt as new_attempt, attempt_on};
 use super::{Ballot, HoldError, ReleaseError, validity};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
@@ -290,7 +290,7 @@ async fn a_lease_counts_from_before_the_operation_is_sent() {
     const LATENCY: Duration = Duration::from_millis(20);
     let setup = Setup::new(3);
     setup.set(&[FakeMode::Up(LATENCY); 3]);
-    let attempt = attempt();
+    let attempt = attempt_on("order:42", &setup.ballot.clock);
     let before = setup.ballot.clock.now();
     setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     let lease = *attempt.lease();
@@ -337,7 +337,7 @@ async fn a_release_reaches_nodes_that_were_late_or_down() {
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let setup = Setup::new(1);
-    let attempt = attempt();
+    let attempt = attempt_on("order:42", &setup.ballot.clock);
     setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     let lease = *attempt.lease();
     setup.set(&[DOWN]);
@@ -433,7 +433,8 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
         setup.set(&[FROZEN; 3]);
         setup.nodes.iter().for_each(|node| node.set_reports_silence(is_known));
         let start = Instant::now();
-        let refusal = setup.ballot.acquire(&attempt(), expire).await.unwrap_err();
+        let attempt = attempt_on("order:42", &setup.ballot.clock);
+        let refusal = setup.ballot.acquire(&attempt, expire).await.unwrap_err();
         let LockError::TimedOut { elapsed, votes, .. } = refusal else { panic!("{refusal:?}") };
         assert!(votes.iter().all(|(_, vote)| vote.is_none()), "a node is blamed: {votes}");
         assert_eq!(elapsed, start.elapsed());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{InvalidOption, LostError, Votes};
 use crate::key::{KeyError, LockKey};
+use crate::lock::OwnerLabel;
 
 /// The error of an acquisition. The caller does not hold the lock, and the attempt leaves nothing on the
 /// nodes, except for a clean-up that may still be in progress.
@@ -38,6 +39,13 @@ pub enum LockError {
         /// The rest of the holder's lease, counted from the refusal. The holder may release the lock
         /// before, or extend it. `None` if it is not known: too few nodes refuse the lock.
         remaining: Option<Duration>,
+        /// The label of the holder; not in the message, because it may be sent to a client. `None` if the holder has none, or if it
+        /// is not known:
+        ///
+        /// * too few nodes report the same label: these and the nodes without a vote are no quorum;
+        /// * a waiting writer keeps readers out, or a [fair](crate::LockRequest::fair) caller is first;
+        /// * no node was asked.
+        holder: Option<OwnerLabel>,
         /// The vote of each node. Empty if the votes did not decide: another caller of this
         /// manager holds the lock (then there is a `remaining`), a [fair](crate::LockRequest::fair) caller is first, or
         /// the waiting time ended before this caller's turn. The message says which.
@@ -160,7 +168,33 @@ impl LockError {
     /// # Ok::<(), KeyError>(())
     /// ```
     pub fn contended(key: LockKey, remaining: Option<Duration>, votes: Votes) -> Self {
-        Self::Contended { key, remaining, votes }
+        Self::Contended { key, remaining, holder: None, votes }
+    }
+
+    /// Adds the label of the holder to a [`Contended`](Self::Contended) error. Returns any other error as it is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::{LockError, LockKey, OwnerLabel, Votes};
+    ///
+    /// let error = LockError::contended(LockKey::new("order:42")?, None, Votes::default());
+    /// let error = error.with_holder(OwnerLabel::new("shop-7f9c:4121")?);
+    /// assert_eq!(error.holder().map(OwnerLabel::as_str), Some("shop-7f9c:4121"));
+    /// assert!(!error.to_string().contains("shop"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_holder(self, label: OwnerLabel) -> Self {
+        self.with_holder_if_known(Some(label))
+    }
+
+    /// Adds the label of the holder, if it is known.
+    pub(crate) fn with_holder_if_known(mut self, label: Option<OwnerLabel>) -> Self {
+        if let Self::Contended { holder, .. } = &mut self {
+            *holder = label;
+        }
+        self
     }
 
     /// Creates a [`Split`](Self::Split) error, for tests of code that handles a `LockError`.
@@ -200,9 +234,23 @@ impl LockError {
         self.key_and_votes().0
     }
 
+    /// Returns the label of the process that has the lock, of a [`Contended`](Self::Contended) error. `None` if it is not known,
+    /// and for other errors. For logs and operators: an HTTP answer must not contain it.
+    pub fn holder(&self) -> Option<&OwnerLabel> {
+        match self {
+            Self::Contended { holder, .. } => holder.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the vote of each node; `None` for errors that occur before any node is asked.
     pub fn votes(&self) -> Option<&Votes> {
         self.key_and_votes().1
+    }
+
+    /// Returns the holder of a lock for which no node was asked.
+    pub(super) fn unasked_holder(&self) -> Option<&OwnerLabel> {
+        self.holder().filter(|_| self.votes().is_some_and(Votes::is_empty))
     }
 
     fn key_and_votes(&self) -> (Option<&LockKey>, Option<&Votes>) {

@@ -2,6 +2,7 @@
 
 use super::{InvalidOption, LockError, LostError, Votes};
 use crate::key::LockKey;
+use crate::lock::OwnerLabel;
 
 /// The error of [`LockGuard::release`](crate::LockGuard::release): the release was not confirmed. A
 /// release never removes the lock of another holder.
@@ -122,6 +123,14 @@ impl RunError {
         match self {
             Self::Acquire(error) => error.key(),
             Self::Lost(lost) => Some(lost.key()),
+        }
+    }
+
+    /// Returns the holder of a lock for which no node was asked.
+    pub(super) fn unasked_holder(&self) -> Option<&OwnerLabel> {
+        match self {
+            Self::Acquire(error) => error.unasked_holder(),
+            Self::Lost(_) => None,
         }
     }
 

@@ -20,6 +20,7 @@ mod vote;
 use std::fmt;
 
 use crate::key::LockKey;
+use crate::lock::OwnerLabel;
 
 pub use acquire::LockError;
 pub use config::{ConfigError, ConnectError, InvalidOption};
@@ -29,10 +30,12 @@ pub(crate) use legible::legible;
 pub use lost::{LossCause, LostError};
 pub use vote::{ForeignKind, NodeError, Vote, Votes};
 
-/// An error, followed by the key of the lock and the votes of the nodes, where the error has them.
+/// An error, followed by the key of the lock, its holder and the votes of the nodes, where the error has them.
 struct WithKeyAndVotes<'a> {
     error: &'a dyn fmt::Display,
     key: Option<&'a LockKey>,
+    /// The holder of a lock for which no node was asked. The votes name it otherwise.
+    holder: Option<&'a OwnerLabel>,
     votes: Option<&'a Votes>,
 }
 
@@ -41,6 +44,9 @@ impl fmt::Display for WithKeyAndVotes<'_> {
         self.error.fmt(f)?;
         if let Some(key) = self.key {
             write!(f, "; lock {key}")?;
+        }
+        if let Some(holder) = self.holder {
+            write!(f, "; held by {holder}")?;
         }
         if let Some(votes) = self.votes {
             write!(f, "; {votes}")?;
@@ -51,25 +57,25 @@ impl fmt::Display for WithKeyAndVotes<'_> {
 
 /// Writes the method `diagnostics` of an error that has a method `key` and a method `votes`.
 macro_rules! diagnostics {
-    ($($error:ident: |$this:ident| $key:expr, $votes:expr;)+) => {$(
+    ($($error:ident: |$this:ident| $key:expr, $holder:expr, $votes:expr;)+) => {$(
         impl $error {
             /// Returns the error for logs and operators: the message, followed by the key of the lock and the
-            /// vote of each node.
+            /// vote of each node. A vote names the [owner](crate::OwnerLabel) that holds the lock.
             ///
-            /// `Display` and [`source`](std::error::Error::source) contain neither the key nor a node, so that
+            /// `Display` and [`source`](std::error::Error::source) contain neither the key nor a node nor an owner, so that
             /// an application may send them to its clients. The diagnostics are not for clients.
             pub fn diagnostics(&self) -> impl fmt::Display {
                 let $this = self;
-                WithKeyAndVotes { error: $this, key: $key, votes: $votes }
+                WithKeyAndVotes { error: $this, key: $key, holder: $holder, votes: $votes }
             }
         }
     )+};
 }
 
 diagnostics! {
-    LockError: |error| error.key(), error.votes();
-    HoldError: |error| error.key(), error.votes();
-    ReleaseError: |error| Some(error.key()), Some(error.votes());
-    LostError: |error| Some(error.key()), error.votes();
-    RunError: |error| error.key(), error.votes();
+    LockError: |error| error.key(), error.unasked_holder(), error.votes();
+    HoldError: |error| error.key(), None, error.votes();
+    ReleaseError: |error| Some(error.key()), None, Some(error.votes());
+    LostError: |error| Some(error.key()), None, error.votes();
+    RunError: |error| error.key(), error.unasked_holder(), error.votes();
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock::HolderId;
+use crate::lock::{HolderId, OwnerLabel};
 
 /// The vote of one node on one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,9 @@ pub enum Vote {
         /// or each of them has a part of its keys; a waiting writer keeps readers out; the lock was released after the
         /// refusal; or the node does not know the holder.
         holder: Option<HolderId>,
+        /// The label of the holder. Of several holders that share the lock, it is the label of the one that ends last. `None`
+        /// if the node did not report one: the holder has none, is a lock of another library, or was not looked up.
+        label: Option<OwnerLabel>,
         /// The rest of the other holder's lease on this node, unless it releases or extends the lock
         /// before. It may be an upper bound. It is zero, and no holder is named, if the lock was released after the
         /// refusal. `None` if the node did not report it.
@@ -40,12 +43,29 @@ impl Vote {
     /// Creates a [`Held`](Self::Held) vote that does not name the holder. `remaining` is the rest of the holder's lease on
     /// this node, or `None` if the node does not know it.
     pub const fn held(remaining: Option<Duration>) -> Self {
-        Self::Held { holder: None, remaining }
+        Self::Held { holder: None, label: None, remaining }
     }
 
     /// Creates a [`Held`](Self::Held) vote that names the holder, which has the lock of all keys alone.
     pub const fn held_by(holder: HolderId, remaining: Option<Duration>) -> Self {
-        Self::Held { holder: Some(holder), remaining }
+        Self::Held { holder: Some(holder), label: None, remaining }
+    }
+
+    /// Adds the label of the holder to a [`Held`](Self::Held) vote. Returns any other vote as it is.
+    #[must_use]
+    pub fn with_label(mut self, owner: Option<OwnerLabel>) -> Self {
+        if let Self::Held { label, .. } = &mut self {
+            *label = owner;
+        }
+        self
+    }
+
+    /// Returns the label of the holder that a [`Held`](Self::Held) vote reports.
+    pub fn label(&self) -> Option<&OwnerLabel> {
+        match self {
+            Self::Held { label, .. } => label.as_ref(),
+            _ => None,
+        }
     }
 
     /// Returns the holder that a [`Held`](Self::Held) vote names.
@@ -66,10 +86,11 @@ impl fmt::Display for Vote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Agreed => f.write_str("agreed"),
-            Self::Held { holder, remaining } => {
-                match holder {
-                    Some(holder) => write!(f, "held by {holder}")?,
-                    None => f.write_str("held by another holder")?,
+            Self::Held { holder, label, remaining } => {
+                match (label, holder) {
+                    (Some(label), _) => write!(f, "held by {label}")?,
+                    (None, Some(holder)) => write!(f, "held by {holder}")?,
+                    (None, None) => f.write_str("held by another holder")?,
                 }
                 remaining.map_or(Ok(()), |remaining| write!(f, " for {remaining:?}"))
             }
@@ -94,6 +115,8 @@ pub enum ForeignKind {
     /// The value has another type than a lock in the requested [`Dialect`](crate::Dialect). It may be a
     /// lock in another dialect.
     WrongType,
+    /// More holders share the lock than a [look](crate::node::Inspection::look) reads.
+    TooManyHolders,
     /// In ZooKeeper, the folder of the lock has a child that the recipe of Curator's `InterProcessMutex` has not made, or it
     /// cannot have children.
     OtherRecipe,
@@ -105,6 +128,7 @@ impl fmt::Display for ForeignKind {
             Self::NoTimeToLive => "a key without a time to live",
             Self::TimeToLiveTooLong => "a key that lives longer than any lease",
             Self::WrongType => "a value of another type, perhaps a lock in another dialect",
+            Self::TooManyHolders => "more holders than a status reads",
             Self::OtherRecipe => {
                 "a znode of another recipe, such as the Lock of kazoo or a read-write lock of Curator"
             }
@@ -215,6 +239,17 @@ impl NodeError {
     /// before and which votes after `votes_in`.
     pub const fn promoted(ago: Duration, votes_in: Duration) -> Self {
         Self::Promoted { ago, votes_in }
+    }
+
+    /// Returns the time until the votes of the node count again, for the errors that know it: [`Restarted`](Self::Restarted),
+    /// [`ClockStepped`](Self::ClockStepped) and [`Promoted`](Self::Promoted).
+    pub fn votes_in(&self) -> Option<Duration> {
+        match self {
+            Self::Restarted { votes_in, .. }
+            | Self::ClockStepped { votes_in, .. }
+            | Self::Promoted { votes_in, .. } => Some(*votes_in),
+            _ => None,
+        }
     }
 
     /// Adds the address of one of several hosts of a node.

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(HolderId::of("abc").to_string(), "a9993e364706816a");
         for dialect in [Dialect::Plain, Dialect::Redisson] {
             let token = Token::random(dialect);
-            assert_eq!(token.holder_id(), HolderId::of(token.as_str()));
+            assert_eq!(token.holder_id(), HolderId::of(&token.text()));
             assert_ne!(token.holder_id(), Token::random(dialect).holder_id());
         }
     }

@@ -1,8 +1,10 @@
-//! The lock as the nodes see it: its keys, its mode and its dialect, and the token of an attempt.
+//! The lock as the nodes see it: its keys, its mode and its dialect, the token of an attempt, and the label of its owner.
 
 mod holder_id;
 mod keys;
 mod mode;
+mod owner;
+pub(crate) mod owner_label;
 mod token;
 
 use crate::key::LockKey;
@@ -11,7 +13,9 @@ pub use holder_id::{HolderId, HolderIdError};
 pub use keys::Keys;
 pub(crate) use mode::ByDialect;
 pub use mode::{Dialect, Mark, Mode};
-pub use token::Token;
+pub(crate) use owner::Owner;
+pub use owner_label::OwnerLabel;
+pub use token::{OwnerText, Token};
 
 /// The specification of a lock: its keys, its mode, and its dialect.
 ///

@@ -9,40 +9,105 @@
 //! `neither_key_nor_nodes_are_in_a_response`, `a_lock_never_prints_its_token_or_the_password`,
 //! `a_response_contains_no_key_node_or_secret`.
 
-use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{cmp, fmt, hash, ops};
 
 use rand::RngExt;
 
-use super::Dialect;
 use super::holder_id::{HolderId, digest};
+use super::{Dialect, OwnerLabel};
 use crate::random::with_random;
 
-/// A token: the random value that proves the ownership of a lock, in the form that the dialect
-/// prescribes.
+/// A token: the random value that proves the ownership of a lock, with the [label](OwnerLabel) of its owner and the time of
+/// its attempt.
 ///
-/// It has 128 random bits (122 in a UUID) from a cryptographically secure generator, because a client
-/// that guesses the token can release the lock. It is never displayed (secrets stay in).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The random value has 128 bits (122 in a UUID) from a cryptographically secure generator, because a client
+/// that guesses the token can release the lock. It is never displayed (secrets stay in). Two tokens are equal if their
+/// random values are.
+///
+/// A node stores and compares the [text](Self::text) of the token as a whole.
+#[derive(Clone, Copy)]
 pub struct Token {
+    random: [u8; 16],
+    /// `@`, the label and `/`; empty without a label.
+    infix: &'static str,
+    /// Seconds since 1970, which suffices until 2106.
+    since: u32,
+    dialect: Dialect,
+}
+
+/// The text of a [`Token`], which a node stores as the owner of a lock. It is a secret.
+///
+/// In the dialect [`Plain`](Dialect::Plain) it is the random value as 32 hexadecimal digits. With a label, `@`, the label, `/`
+/// and the seconds since 1970 in ten digits follow. In the dialect [`Redisson`](Dialect::Redisson) it is the owner of an
+/// `RLock`, without a label.
+#[derive(Clone, Copy)]
+pub struct OwnerText {
     /// ASCII characters, padded with zeros.
     text: [u8; MAX_LEN],
     len: usize,
 }
 
-/// The length of an owner of an `RLock`.
-const MAX_LEN: usize = 38;
+/// The random value of a plain lock, a label with its two separators, and the seconds.
+const MAX_LEN: usize = 32 + 1 + OwnerLabel::MAX_LEN + 1 + SECONDS;
+/// The digits of the seconds since 1970.
+const SECONDS: usize = 10;
 
 impl Token {
+    /// Returns a fresh token without a label.
     pub(crate) fn random(dialect: Dialect) -> Self {
-        let random: [u8; 16] = with_random(RngExt::random);
-        let mut token = Self { text: [0; MAX_LEN], len: 0 };
-        match dialect {
-            Dialect::Plain => token.push(&hex(random)),
-            Dialect::Redisson => token.push_redisson_owner(random),
-        }
-        token
+        Self { random: with_random(RngExt::random), infix: "", since: 0, dialect }
     }
 
+    /// Adds the label, with `@` before and `/` behind it, and the seconds since 1970.
+    pub(super) fn labelled(self, infix: &'static str, since: u32) -> Self {
+        Self { infix, since, ..self }
+    }
+
+    /// Returns the text that a node stores. It is a secret.
+    #[inline]
+    pub fn text(&self) -> OwnerText {
+        let mut text = OwnerText { text: [0; MAX_LEN], len: 0 };
+        match self.dialect {
+            Dialect::Plain => text.push(&hex(self.random)),
+            Dialect::Redisson => text.push_redisson_owner(self.random),
+        }
+        if !self.infix.is_empty() {
+            text.push(self.infix.as_bytes());
+            text.push(&decimal(self.since));
+        }
+        text
+    }
+
+    /// Returns the label of the owner; `None` if it has none.
+    pub fn label(&self) -> Option<OwnerLabel> {
+        OwnerLabel::read(self.infix.strip_prefix('@')?.strip_suffix('/')?)
+    }
+
+    /// Returns when the attempt began, by the clock of its process, in whole seconds; `None` for an owner without a label.
+    pub fn since(&self) -> Option<SystemTime> {
+        let since = UNIX_EPOCH + Duration::from_secs(self.since.into());
+        (!self.infix.is_empty()).then_some(since)
+    }
+
+    /// Returns the public id of the holder with this token. A node names it in its refusals.
+    pub fn holder_id(&self) -> HolderId {
+        HolderId::of_digest(self.digest())
+    }
+
+    /// Returns a digest that begins with the [`holder_id`](Self::holder_id). The token does not follow from it.
+    pub(crate) fn digest(&self) -> [u8; 16] {
+        digest(&self.text())
+    }
+
+    /// Returns the digest as hexadecimal digits.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn digest_text(&self) -> Box<str> {
+        String::from_utf8_lossy(&hex(self.digest())).into()
+    }
+}
+
+impl OwnerText {
     /// Appends the owner of an `RLock`: `<uuid of the client>:<id of the thread>`. Every attempt is a
     /// client of its own with one thread, because Redisson lets the same owner acquire its lock again.
     fn push_redisson_owner(&mut self, mut random: [u8; 16]) {
@@ -68,31 +133,18 @@ impl Token {
         self.len = end;
     }
 
-    /// Returns the token as ASCII text. It is a secret.
-    pub fn as_str(&self) -> &str {
+    /// Returns the bytes of the text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+}
+
+impl ops::Deref for OwnerText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
         // `text` contains only ASCII characters, so the conversion does not fail.
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
-    }
-
-    /// Returns the public id of the holder with this token. A node names it in its refusals.
-    pub fn holder_id(&self) -> HolderId {
-        HolderId::of_digest(self.digest())
-    }
-
-    /// Returns a digest that begins with the [`holder_id`](Self::holder_id). The token does not follow from it.
-    pub(crate) fn digest(&self) -> [u8; 16] {
-        digest(self.as_str())
-    }
-
-    /// Returns the digest as hexadecimal digits.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn digest_text(&self) -> Box<str> {
-        String::from_utf8_lossy(&hex(self.digest())).into()
-    }
-
-    /// Returns the bytes of the text.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.text[..self.len]
     }
 }
 
@@ -107,9 +159,52 @@ fn hex(bytes: [u8; 16]) -> [u8; 32] {
     digits
 }
 
+/// Returns a number as ten decimal digits.
+fn decimal(mut number: u32) -> [u8; SECONDS] {
+    let mut digits = [b'0'; SECONDS];
+    for digit in digits.iter_mut().rev() {
+        // One decimal digit fits into a byte.
+        *digit += (number % 10) as u8;
+        number /= 10;
+    }
+    digits
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.random == other.random
+    }
+}
+
+impl Eq for Token {}
+
+impl PartialOrd for Token {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Token {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        self.random.cmp(&other.random)
+    }
+}
+
+impl hash::Hash for Token {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        self.random.hash(state);
+    }
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
+    }
+}
+
+impl fmt::Debug for OwnerText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerText(..)")
     }
 }
 
@@ -122,14 +217,16 @@ mod tests {
     #[test]
     fn a_plain_token_is_hexadecimal() {
         let token = Token::random(Dialect::Plain);
-        assert_eq!(token.as_str().len(), 32);
-        assert!(token.as_str().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let text = token.text();
+        assert_eq!(text.len(), 32);
+        assert!(text.bytes().all(|byte| byte.is_ascii_hexdigit()));
     }
 
     #[test]
     fn an_owner_of_redisson_is_a_uuid_and_a_number() {
         let token = Token::random(Dialect::Redisson);
-        let (uuid, thread) = token.as_str().split_once(':').unwrap();
+        let text = token.text();
+        let (uuid, thread) = text.split_once(':').unwrap();
         assert_eq!(thread, "1");
         let groups: Vec<&str> = uuid.split('-').collect();
         assert_eq!(groups.iter().map(|group| group.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
@@ -137,9 +234,27 @@ mod tests {
         assert!(groups[2].starts_with('4') && groups[3].starts_with(['8', '9', 'a', 'b']));
     }
 
+    /// The form is final, because other versions and other languages read it.
+    #[test]
+    fn a_label_and_ten_digits_follow_the_random_value() {
+        let token = Token::random(Dialect::Plain);
+        let random = token.text();
+        for (since, digits) in
+            [(0, "0000000000"), (1_795_000_000, "1795000000"), (u32::MAX, "4294967295")]
+        {
+            let label = OwnerLabel::new(&"#@/".repeat(21)).unwrap();
+            let labelled = token.labelled(label.infix(), since);
+            assert_eq!(*labelled.text(), *format!("{}@{label}/{digits}", &*random));
+            assert_eq!(labelled.label(), Some(label));
+            assert_eq!(labelled, token);
+        }
+        let longest = OwnerLabel::new(&"x".repeat(64)).unwrap();
+        assert_eq!(token.labelled(longest.infix(), 0).text().len(), MAX_LEN);
+    }
+
     fn bits(dialect: Dialect) -> u128 {
         let token = Token::random(dialect);
-        let hex = token.as_str().trim_end_matches(":1").replace('-', "");
+        let hex = token.text().trim_end_matches(":1").replace('-', "");
         u128::from_str_radix(&hex, 16).unwrap()
     }
 
@@ -184,7 +299,7 @@ mod tests {
     #[test]
     fn no_two_tokens_are_the_same() {
         for dialect in [Dialect::Plain, Dialect::Redisson] {
-            assert_ne!(Token::random(dialect).as_str(), Token::random(dialect).as_str());
+            assert_ne!(*Token::random(dialect).text(), *Token::random(dialect).text());
         }
     }
 
@@ -193,7 +308,8 @@ mod tests {
     fn the_debug_output_does_not_contain_the_token() {
         for dialect in [Dialect::Plain, Dialect::Redisson] {
             let token = Token::random(dialect);
-            assert!(!format!("{token:?}").contains(token.as_str()), "{dialect:?}");
+            let text = token.text();
+            assert!(!format!("{token:?}{text:?}").contains(&*text), "{dialect:?}");
         }
     }
 }

@@ -30,6 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// |---|---|---|
 /// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
+/// | [`owner_label`](Self::owner_label) | host name and process id | 1 to 64 printable ASCII characters without blanks |
 /// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
 /// | [`expire`](Self::expire) | 30 s, or the longest lease that all nodes grant if that is shorter | 10 ms to 7 days |
 /// | [`node_timeout`](Self::node_timeout) | 1 s with one node, 200 ms with several; half of `expire` if that is shorter | 1 ms to 60 s |
@@ -135,6 +136,22 @@ impl LockManagerBuilder {
     /// [fair](crate::LockRequest::fair) locks refuse a prefix with a `{` that begins no hash tag.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Sets the label of this manager, which the nodes store with each of its locks. A refusal, a status and a snapshot show it,
+    /// so that an operator knows which process holds a lock.
+    ///
+    /// 1 to 64 printable ASCII characters without blanks (`!` to `~`). The word `off` stores neither a label nor the time since
+    /// which a lock is held. Another text is an error of [`connect`](Self::connect).
+    ///
+    /// Defaults to `<host name>:<process id>`. A character of the host name that is not allowed becomes `-`, and a long host
+    /// name loses its beginning. In Kubernetes the host name is the name of the pod.
+    ///
+    /// Everybody who may read the keys of the locks can read the label: use neither secrets nor names of persons. Locks in the
+    /// dialect [`Redisson`](Dialect::Redisson) have no label.
+    pub fn owner_label(mut self, label: impl Into<String>) -> Self {
+        self.config.owner_label = Some(label.into());
         self
     }
 

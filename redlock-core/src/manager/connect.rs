@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::LockManager;
 use super::builder::LockManagerBuilder;
-use super::config::LockManagerConfig;
+use super::config::{LockManagerConfig, NO_OWNER_LABEL};
 use crate::ballot::Ballot;
 use crate::buffer_space::BufferSpace;
 use crate::clock::Clock;
@@ -21,6 +21,7 @@ use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::limits::Limits;
+use crate::lock::{Owner, OwnerLabel};
 use crate::log_limit::LogLimit;
 use crate::node::{Node, NodeSettings, NodeStatus, Remote, StatusReceiver};
 use crate::options::Defaults;
@@ -120,6 +121,7 @@ impl LockManagerBuilder {
         let connect_timeout = self.resolved_connect_timeout();
         let LockManagerConfig {
             prefix,
+            owner_label,
             dialect,
             max_waiters,
             body_buffers,
@@ -151,6 +153,7 @@ impl LockManagerBuilder {
             home,
             ballot,
             prefix,
+            owner: owner(owner_label.as_deref()),
             defaults: Defaults { expire, dialect: dialect.unwrap_or_default() },
             limits,
             log_limit,
@@ -161,6 +164,15 @@ impl LockManagerBuilder {
         context.enter();
         LockManager { context }
     }
+}
+
+/// Returns the owner of the locks of a manager. The setting was checked before.
+fn owner(setting: Option<&str>) -> Owner {
+    Owner::new(match setting {
+        None => Some(OwnerLabel::of_process()),
+        Some(NO_OWNER_LABEL) => None,
+        Some(label) => OwnerLabel::read(label),
+    })
 }
 
 /// Waits until a quorum of nodes is up. Fails at once if two nodes are the same server. Otherwise fails

@@ -27,7 +27,7 @@ use crate::context::Context;
 use crate::error::LossCause;
 use crate::key::{KeyError, LockKey};
 use crate::lease::HoldState;
-use crate::lock::Keys;
+use crate::lock::{Keys, OwnerLabel};
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::{FairQueues, Queues};
@@ -197,6 +197,12 @@ impl LockManager {
     /// its host and port.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.context.ballot.nodes.iter().map(|node| &**node.name())
+    }
+
+    /// Returns the [label](LockManagerBuilder::owner_label) that the nodes store with the locks of this manager; `None` if it is
+    /// `off`.
+    pub fn owner_label(&self) -> Option<&OwnerLabel> {
+        self.context.owner.label()
     }
 
     /// Returns the rate limit of this manager's log events. No public API.

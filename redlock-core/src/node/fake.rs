@@ -355,7 +355,7 @@ impl Node for FakeNode {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        let token = op.token.as_str().to_owned();
+        let token = op.token.text().to_string();
         if matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup) {
             self.lookups.fetch_add(1, Ordering::Relaxed);
         }

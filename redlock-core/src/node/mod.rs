@@ -264,11 +264,13 @@ mod capabilities;
 pub(crate) mod deferring;
 #[cfg(test)]
 pub(crate) mod fake;
+mod inspection;
 mod offers;
 mod op;
 mod ordered;
 mod queue_op;
 mod reply_future;
+mod report;
 mod settings;
 mod status;
 mod subscription;
@@ -281,15 +283,19 @@ use tokio::runtime::Handle;
 
 pub use crate::clock::{Clock, Moment};
 pub use crate::key::LockKey;
-pub use crate::lock::{LockSpec, Mark, Mode, Token};
+pub use crate::lock::{LockSpec, Mark, Mode, OwnerText, Token};
 pub use capabilities::{Capabilities, Fencing};
 #[cfg(feature = "test-util")]
 pub(crate) use delegate;
+pub use inspection::{
+    Found, FoundHolder, FoundKind, Inspection, LookFuture, MOST_HOLDERS, Removal, RemovalFuture,
+};
 pub use offers::{FairOrder, KeyRules, Reconnection, Remote, TURN, Turns};
 pub use op::{Action, Ask, Op, Reply};
 pub use ordered::Ordered;
 pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
 pub use reply_future::ReplyFuture;
+pub use report::{NodeReport, ServerReport};
 pub use settings::NodeSettings;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;
@@ -382,6 +388,18 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// [`fair`](crate::LockRequest::fair) are refused.
     fn fair_order(&self) -> Option<&dyn FairOrder> {
         None
+    }
+
+    /// Returns the node's look at its locks, for operators. The provided method returns `None`: then the node does not answer
+    /// [`LockManager::status`](crate::LockManager::status) and [`LockManager::break_lock`](crate::LockManager::break_lock).
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        None
+    }
+
+    /// Returns the description of the node for a [snapshot](crate::LockManager::snapshot). It must neither block nor ask the
+    /// store. The provided method describes a node of the kind `custom` without servers.
+    fn report(&self) -> NodeReport {
+        NodeReport::default()
     }
 
     /// Returns the node's rules about the names of locks. The provided method returns `None`: then all names are allowed.

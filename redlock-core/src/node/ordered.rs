@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::{
-    Action, Capabilities, FairOrder, KeyRules, Node, NodeSettings, Notify, Op, Remote, ReplyFuture,
-    StatusReceiver, Subscription, Turns,
+    Action, Capabilities, FairOrder, Inspection, KeyRules, Node, NodeReport, NodeSettings, Notify,
+    Op, Remote, ReplyFuture, StatusReceiver, Subscription, Turns,
 };
 use crate::lock::{LockSpec, Token};
 
@@ -74,6 +74,9 @@ impl<N: Node> Node for Ordered<N> {
         // The order of these operations is not kept: a ticket that enters after it has left is removed as soon as it is
         // the first one.
         fn fair_order(&self) -> Option<&dyn FairOrder>;
+        // An answer about a holder does not depend on its order among the operations of this process.
+        fn inspection(&self) -> Option<&dyn Inspection>;
+        fn report(&self) -> NodeReport;
         fn key_rules(&self) -> Option<&dyn KeyRules>;
     }
 

@@ -141,14 +141,14 @@ impl KeyQueue {
         self.first().is_some_and(|first| Arc::ptr_eq(first, waiter))
     }
 
-    /// Returns for how long the callers of this process keep out a caller that does not queue.
-    pub(super) fn keeps_out(&self, mode: Mode) -> Option<Duration> {
-        self.conflict(mode).map(|(_, rest)| rest).or_else(|| {
+    /// Returns the holder of this process because of which its callers keep out a caller that does not queue, and for how long.
+    pub(super) fn keeps_out(&self, mode: Mode) -> Option<(&Arc<Holding>, Duration)> {
+        self.conflict(mode).or_else(|| {
             // A writer that waits for the readers of this process keeps further readers out, too.
             let is_kept_out = mode == Mode::SHARED
                 && self.waiters().any(|waiter| waiter.spec.mode() != Mode::SHARED);
-            let reader = self.holders.last().filter(|_| is_kept_out)?.remaining();
-            (!reader.is_zero()).then_some(reader)
+            let reader = self.holders.last().filter(|_| is_kept_out)?;
+            Some((reader, reader.remaining())).filter(|(_, rest)| !rest.is_zero())
         })
     }
 

@@ -13,7 +13,7 @@ use super::release_signal::{ReleaseCounts, ReleaseSignal};
 use super::waiter::{Waiter, WaiterOptions};
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::{LockSpec, Mark, Mode};
+use crate::lock::{LockSpec, Mark, Mode, OwnerLabel};
 use crate::node::Ask;
 
 /// The place of one caller that waits for a lock. Dropping it leaves everything that the caller has entered: the queue of
@@ -28,6 +28,8 @@ pub(crate) struct Place<'a> {
     /// The knowledge of the caller for its next question to the nodes. The drop withdraws its mark from them.
     pub(crate) ask: Ask,
     pub(super) last_ask: LastAsk,
+    /// The label of the holder that the last look-up has found. A waiter that was woken does not look it up.
+    pub(super) last_holder: Option<OwnerLabel>,
     /// The pauses of a waiter whose votes were split.
     pub(super) backoff: Backoff,
     pub(super) patience: Patience,
@@ -76,6 +78,7 @@ impl<'a> Place<'a> {
                 ..Ask::FIRST
             },
             last_ask: LastAsk { begun: since, signal: None },
+            last_holder: None,
             backoff: Backoff::new(),
             patience: Patience::new(spec.mode()),
             waiting_since: None,

@@ -88,8 +88,8 @@ impl Queues {
     pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LockError> {
         let by_key = self.lock(spec);
         spec.keys().iter().find_map(|key| {
-            let remaining = by_key.get(key)?.keeps_out(spec.mode())?;
-            Some(LockError::contended(key.clone(), Some(remaining), Votes::default()))
+            let (held, remaining) = by_key.get(key)?.keeps_out(spec.mode())?;
+            Some(refusal_by(held, key, remaining))
         })
     }
 
@@ -159,8 +159,8 @@ impl Queues {
     pub(crate) fn admit(&self, held: &Arc<Holding>, scope: Option<u64>) -> Result<(), LockError> {
         let spec = held.attempt().spec();
         let conflict = |key: &LockKey, queue: &KeyQueue| {
-            let (_, remaining) = queue.conflict(spec.mode())?;
-            Some(LockError::contended(key.clone(), Some(remaining), Votes::default()))
+            let (other, remaining) = queue.conflict(spec.mode())?;
+            Some(refusal_by(other, key, remaining))
         };
         let mut by_key = self.lock(spec);
         // Nothing is recorded unless all keys are free. The queue of the first key is looked up only once.
@@ -260,6 +260,12 @@ impl Queues {
     pub(crate) fn len(&self) -> usize {
         self.by_key.iter().map(|by_key| by_key.lock().len()).sum()
     }
+}
+
+/// Returns the refusal of a request because of a lock of this process.
+fn refusal_by(held: &Holding, key: &LockKey, remaining: Duration) -> LockError {
+    let refusal = LockError::contended(key.clone(), Some(remaining), Votes::default());
+    refusal.with_holder_if_known(held.attempt().token().label())
 }
 
 /// Ends the subscription of a queue without waiters, and removes a queue without waiters and holders.

@@ -183,9 +183,10 @@ impl Place<'_> {
     /// Returns the error if the caller gives up.
     pub(crate) fn refused(
         &mut self,
-        error: LockError,
+        mut error: LockError,
         deadline: Option<Instant>,
     ) -> Result<Option<Pause>, LockError> {
+        self.record_holder(&mut error);
         // Slow nodes do not end a wait for ever either.
         let is_too_slow = matches!(error, LockError::TimedOut { .. });
         if is_outage(&error) || is_too_slow && self.waiter.options.is_endless {
@@ -193,7 +194,7 @@ impl Place<'_> {
         }
         let now = Instant::now();
         let (key, remaining, votes) = match &error {
-            LockError::Contended { key, remaining, votes } => (key, *remaining, votes),
+            LockError::Contended { key, remaining, votes, .. } => (key, *remaining, votes),
             LockError::Split { key, votes } => (key, None, votes),
             _ => {
                 self.record_quorum();
@@ -249,6 +250,18 @@ impl Place<'_> {
             None if self.queues.ballot.nodes.len() == 1 => Pause::Release(self.backoff.pause()),
             None => Pause::Split(self.backoff.pause()),
         }))
+    }
+
+    /// Records the label of the holder that the nodes have reported, and adds the last one to a refusal without a look-up.
+    fn record_holder(&mut self, error: &mut LockError) {
+        let LockError::Contended { holder, votes, .. } = error else { return };
+        if votes.is_empty() {
+            // This process has the lock.
+        } else if self.ask.skip_lookup && holder.is_none() {
+            holder.clone_from(&self.last_holder);
+        } else {
+            self.last_holder.clone_from(holder);
+        }
     }
 
     /// Goes on to the queue of another key, for which the nodes have refused the lock.
@@ -382,7 +395,10 @@ impl Place<'_> {
             return LockError::Unavailable { key: self.key().clone(), votes };
         }
         let conflict = self.queues.local_conflict(&self.waiter.spec);
-        conflict.unwrap_or_else(|| LockError::contended(self.key().clone(), None, Votes::default()))
+        conflict.unwrap_or_else(|| {
+            let refusal = LockError::contended(self.key().clone(), None, Votes::default());
+            refusal.with_holder_if_known(self.last_holder.clone())
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::acquisition::Acquisition;
 use super::scope;
 use crate::ballot::{Attempt, Grant};
+use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::{HoldState, Holding};
@@ -22,9 +23,9 @@ impl Acquisition {
         let _shutdown_waits = self.context.home.delay_shutdown();
         loop {
             self.context.home.check_open()?;
-            let attempt =
-                Attempt::new(&self.spec, self.options.fenced, *ask, &self.context.ballot.clock);
-            let grant = match self.context.ballot.acquire(&attempt, self.options.expire).await {
+            let Context { ballot, owner, .. } = &*self.context;
+            let attempt = Attempt::new(&self.spec, owner, self.options.fenced, *ask, &ballot.clock);
+            let grant = match ballot.acquire(&attempt, self.options.expire).await {
                 Ok(grant) => grant,
                 Err(_) if ask.record_refusal(&attempt) => continue,
                 Err(refused) => return Err(refused),

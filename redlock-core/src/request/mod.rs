@@ -511,7 +511,10 @@ mod tests {
             let text = error.diagnostics().to_string();
             let begin = "the lock is held by another caller of this process for ";
             assert!(text.starts_with(begin), "{text}");
-            assert!(text.ends_with("; lock a; no node was asked"), "{text}");
+            let label = locks.owner_label().unwrap();
+            assert_eq!(error.holder(), Some(label));
+            let end = format!("; lock a; held by {label}; no node was asked");
+            assert!(text.ends_with(&end), "{text}");
         }
     }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::error::ConfigError;
 use crate::lock::Dialect;
 pub use node_url::NodeUrl;
+pub(in crate::manager) use settings::NO_OWNER_LABEL;
 use settings::SETTINGS;
 
 /// The settings of a [`LockManager`](crate::LockManager) in the configuration of a service: a part of its TOML, JSON or
@@ -28,6 +29,7 @@ use settings::SETTINGS;
 /// |---|---|---|
 /// | [`urls`](Self::urls) | a list of URLs, or a text with commas between the URLs | none: `connect` fails |
 /// | [`prefix`](Self::prefix) | up to 100 bytes without control characters | no prefix |
+/// | [`owner_label`](Self::owner_label) | 1 to 64 printable ASCII characters without blanks, or `"off"` | host name and process id |
 /// | [`dialect`](Self::dialect) | `"plain"` or `"redisson"` | `"plain"` |
 /// | [`expire`](Self::expire) | a time from 10 ms to 7 days | 30 s, or the longest lease that all nodes grant if that is shorter |
 /// | [`node_timeout`](Self::node_timeout) | a time from 1 ms to 60 s, shorter than `expire` | 1 s with one node, 200 ms with several; half of `expire` if that is shorter |
@@ -100,6 +102,9 @@ pub struct LockManagerConfig {
     /// The prefix of all keys on the nodes, see [`LockManagerBuilder::prefix`](crate::LockManagerBuilder::prefix). At
     /// most 100 bytes without control characters. Defaults to no prefix.
     pub prefix: Option<String>,
+    /// The label of the manager, see [`LockManagerBuilder::owner_label`](crate::LockManagerBuilder::owner_label). 1 to 64
+    /// printable ASCII characters without blanks; `off` stores no label. Defaults to the host name and the id of the process.
+    pub owner_label: Option<String>,
     /// How locks are written on the nodes, see [`LockManagerBuilder::dialect`](crate::LockManagerBuilder::dialect).
     /// Defaults to [`Dialect::Plain`].
     pub dialect: Option<Dialect>,
@@ -164,6 +169,7 @@ impl LockManagerConfig {
     /// |---|---|
     /// | `LOCKS_URLS` | `redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3`, or `memory:` |
     /// | `LOCKS_PREFIX` | `shop:` |
+    /// | `LOCKS_OWNER_LABEL` | `shop-7f9c`, or `off` |
     /// | `LOCKS_DIALECT` | `plain`, `redisson` |
     /// | `LOCKS_EXPIRE` | `30s`, or `30` |
     /// | `LOCKS_NODE_TIMEOUT` | `50ms` |

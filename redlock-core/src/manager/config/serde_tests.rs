@@ -23,6 +23,7 @@ fn all() -> LockManagerConfig {
     LockManagerConfig {
         urls: ["redis://:s3cret@10.0.0.1", "redis://10.0.0.2"].map(NodeUrl::from).to_vec(),
         prefix: Some("shop:".to_owned()),
+        owner_label: Some("shop-7f9c".to_owned()),
         dialect: Some(Dialect::Redisson),
         expire: Some(30 * SECOND),
         node_timeout: Some(Duration::from_millis(50)),
@@ -57,6 +58,7 @@ fn a_configuration_is_written_without_the_settings_that_have_no_value() {
         toml::to_string(&all()).unwrap(),
         r#"urls = ["redis://:s3cret@10.0.0.1", "redis://10.0.0.2"]
 prefix = "shop:"
+owner_label = "shop-7f9c"
 dialect = "redisson"
 expire = "30s"
 node_timeout = "50ms"
@@ -109,13 +111,14 @@ fn a_written_configuration_is_read_back_unchanged() {
         [node_timeout, connect_timeout] in [times(1..=60_000), times(1..=60_000)],
         [outage_grace, failover_margin] in [times(0..=60_000), times(0..=60_000)],
         cluster_refresh in times(100..=60_000),
+        owner_label in proptest::option::of("[!-~]{1,64}"),
         [tls_ca, tls_cert, tls_key] in [(); 3].map(|()| proptest::option::of("[a-z/.]{1,9}")),
         [max_waiters, body_buffers] in [(); 2].map(|()| {
             proptest::option::of(1..=usize::try_from(i64::MAX).unwrap_or(usize::MAX))
         }),
     )| {
         let config = LockManagerConfig {
-            urls: urls.into_iter().map(NodeUrl::from).collect(), prefix, dialect, expire, node_timeout, connect_timeout, max_waiters,
+            urls: urls.into_iter().map(NodeUrl::from).collect(), prefix, owner_label, dialect, expire, node_timeout, connect_timeout, max_waiters,
             body_buffers,
             outage_grace, restart_guard, failover_margin, cluster_refresh,
             tls_ca: tls_ca.map(Into::into), tls_cert: tls_cert.map(Into::into),

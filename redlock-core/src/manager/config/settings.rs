@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use super::{LockManagerConfig, NodeUrl};
 use crate::error::InvalidOption;
-use crate::lock::Dialect;
+use crate::lock::owner_label::ALLOWED;
+use crate::lock::{Dialect, OwnerLabel};
 use crate::options::{TIME_FORM, parse_time};
 use crate::validity::{MAX_EXPIRE, MIN_EXPIRE, allowed_leases};
 
 const LONGEST_PREFIX: usize = 100;
+/// The owner label that stores no label.
+pub(in crate::manager) const NO_OWNER_LABEL: &str = "off";
 
 /// A setting, which a file or an environment variable sets by a text.
 pub(super) struct Setting {
@@ -62,6 +65,7 @@ macro_rules! settings {
 // Each setting besides the URLs: its name, the form of its text, and the functions that read and write its value.
 settings! {
     prefix: "a text", |text: &str| Some(text.to_owned()), identity;
+    owner_label: ALLOWED, read, identity;
     dialect: "plain or redisson", read_dialect, |dialect: &Dialect| dialect.name();
     expire: TIME_FORM, read_time, write_time;
     node_timeout: TIME_FORM, read_time, write_time;
@@ -138,6 +142,11 @@ impl LockManagerConfig {
         if prefix.len() > LONGEST_PREFIX || prefix.contains(char::is_control) {
             let allowed = format!("at most {LONGEST_PREFIX} bytes without control characters");
             return Err(InvalidOption::new("prefix", shown(prefix), allowed));
+        }
+        if let Some(label) = &self.owner_label
+            && OwnerLabel::read(label).is_none()
+        {
+            return Err(InvalidOption::new("owner_label", shown(label), ALLOWED));
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ fn every_setting_is_read_from_its_variable() {
     let config = from_env(&[
         ("LOCKS_URLS", "memory:"),
         ("LOCKS_PREFIX", "shop:"),
+        ("LOCKS_OWNER_LABEL", "shop-7f9c"),
         ("LOCKS_DIALECT", "redisson"),
         ("LOCKS_EXPIRE", "30s"),
         ("LOCKS_NODE_TIMEOUT", "50ms"),
@@ -47,6 +48,7 @@ fn every_setting_is_read_from_its_variable() {
     let expected = LockManagerConfig {
         urls: vec!["memory:".into()],
         prefix: Some("shop:".to_owned()),
+        owner_label: Some("shop-7f9c".to_owned()),
         dialect: Some(Dialect::Redisson),
         expire: Some(30 * SECOND),
         node_timeout: Some(Duration::from_millis(50)),
@@ -91,7 +93,7 @@ fn an_unknown_variable_is_an_error_with_the_known_ones() {
     assert_eq!(
         message("LOCKS_EXPIRES", "s3cret"),
         "the environment variable LOCKS_EXPIRES is unknown; known are \
-         LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
+         LOCKS_URLS, LOCKS_PREFIX, LOCKS_OWNER_LABEL, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
          LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_BODY_BUFFERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
          LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH, LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the \
          service has settings with this prefix, give its locks a longer one"
@@ -228,7 +230,7 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
     config.urls.extend(["memory:", "redis://:s3cret@h/x", "s3cret"].map(crate::NodeUrl::from));
     assert_eq!(
         format!("{config:?}"),
-        "LockManagerConfig { urls: [10.0.0.1:7000/2, /run/redis.sock, memory:, (invalid), (invalid)], prefix: None, dialect: None, expire: Some(30s), \
+        "LockManagerConfig { urls: [10.0.0.1:7000/2, /run/redis.sock, memory:, (invalid), (invalid)], prefix: None, owner_label: None, dialect: None, expire: Some(30s), \
          node_timeout: None, connect_timeout: None, max_waiters: None, body_buffers: None, outage_grace: None, \
          restart_guard: None, failover_margin: None, cluster_refresh: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
@@ -245,6 +247,7 @@ fn the_builder_has_every_setting() {
     let config = LockManagerConfig {
         urls: vec!["memory:".into(), "redis://a".into()],
         prefix: Some("shop:".to_owned()),
+        owner_label: Some("shop-7f9c".to_owned()),
         dialect: Some(Dialect::Redisson),
         expire: Some(11 * SECOND),
         node_timeout: Some(12 * SECOND),
@@ -262,7 +265,7 @@ fn the_builder_has_every_setting() {
     assert_eq!(
         format!("{:?}", config.builder()),
         "LockManagerBuilder { nodes: [Url(memory:), Url(a:6379)], config: LockManagerConfig { urls: [], \
-         prefix: Some(\"shop:\"), dialect: Some(Redisson), expire: Some(11s), node_timeout: Some(12s), \
+         prefix: Some(\"shop:\"), owner_label: Some(\"shop-7f9c\"), dialect: Some(Redisson), expire: Some(11s), node_timeout: Some(12s), \
          connect_timeout: Some(13s), max_waiters: Some(14), body_buffers: Some(18), outage_grace: Some(15s), restart_guard: Some(16s), \
          failover_margin: Some(17s), cluster_refresh: Some(17s), tls_ca: None, tls_cert: None, tls_key: None }, \
          tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), \

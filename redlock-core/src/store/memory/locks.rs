@@ -103,7 +103,6 @@ impl LockTable {
     ) -> Reply {
         let (token, dialect) = (op.token, op.spec.dialect());
         let (mut refused, mut marked, mut until) = (None, Vec::new(), now.plus(lease));
-        let held = |end| Reply::new(Vote::held(Some(now.time_until(end))));
         for (index, key) in op.spec.keys().iter().enumerate() {
             let Some(lock) = self.living(key, now) else { continue };
             if lock.is_foreign(dialect) {
@@ -121,24 +120,26 @@ impl LockTable {
                     let keys = &op.spec.keys()[index + 1..];
                     let is_alone =
                         keys.iter().all(|key| self.is_free_of_others(key, now, holder, token));
+                    let label = holder.and_then(|holder| holder.label());
                     let holder = holder.filter(|_| is_alone).map(|holder| holder.holder_id());
-                    let vote = Vote::Held { holder, remaining: Some(now.time_until(end)) };
+                    let vote = Vote::Held { holder, label, remaining: Some(now.time_until(end)) };
                     return Reply::new(vote).with_refused_key(index);
                 }
                 // An acquisition that comes again never shortens the lease.
                 until = until.max(end);
             } else if refused.is_none() {
-                refused = Some((index, end));
+                refused = Some((index, end, lock.last_label()));
                 marked.push(key);
             }
         }
-        if let Some((index, end)) = refused {
+        if let Some((index, end, label)) = refused {
             for key in marked {
                 if let (Some(lock), Some(mark)) = (self.by_name.get_mut(key.name()), mark) {
                     lock.marks.insert(mark, now.plus(Mark::LIFE_TIME));
                 }
             }
-            return held(end).with_refused_key(index).with_marks();
+            let held = Vote::held(Some(now.time_until(end))).with_label(label);
+            return Reply::new(held).with_refused_key(index).with_marks();
         }
         for key in op.spec.keys() {
             let lock = StoredLock::exclusive(token, dialect, until);
@@ -175,7 +176,8 @@ impl LockTable {
             Ok(()) => Ok(Vec::new()),
             Err(end) => {
                 let holder = lock.only_holder().map(|holder| holder.holder_id());
-                Err(Vote::Held { holder, remaining: Some(now.time_until(end)) })
+                let label = lock.last_label();
+                Err(Vote::Held { holder, label, remaining: Some(now.time_until(end)) })
             }
         }
     }

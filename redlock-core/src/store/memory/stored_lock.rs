@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::subscribers::{ANY_MODE, Topic};
 use crate::clock::Moment;
-use crate::lock::{Dialect, Mark, Mode, Token};
+use crate::lock::{Dialect, Mark, Mode, OwnerLabel, Token};
 
 /// The holders of a lock, the marks of waiting writers, and the turn of the readers. Each has its own end. An exclusive
 /// lock has one holder, and nothing else.
@@ -81,6 +81,11 @@ impl StoredLock {
     /// Returns the holder of an exclusive lock.
     pub(super) fn only_holder(&self) -> Option<Token> {
         self.ends.keys().copied().find(|_| self.is_exclusive())
+    }
+
+    /// Returns the label of the holder that ends last.
+    pub(super) fn last_label(&self) -> Option<OwnerLabel> {
+        self.by_end.last()?.1.label()
     }
 
     /// Returns the number of holders that have not ended.

@@ -342,7 +342,7 @@ impl SharedState {
             }
             (Acquire { .. }, Answer { rows: 0, .. }) => lost_race(&link, name, token).await,
             (Acquire { .. }, Answer { rest: remaining, holder, .. }) => {
-                Ok(Vote::Held { holder, remaining }.into())
+                Ok(Vote::Held { holder, label: None, remaining }.into())
             }
             (_, Answer { rows: 0, .. }) if is_release && self.unsettled.contains(token) => Err(
                 NodeError::ConnectionBroke("the server may still execute the acquisition".into()),
@@ -441,7 +441,7 @@ async fn lost_race(link: &ServerLink, name: &str, token: Token) -> Result<Reply,
     let answer = link.send(work, RequestContext::default()).await?;
     // Without a row, the winner has left the lock.
     let remaining = answer.rest.or((answer.rows == 0).then_some(Duration::ZERO));
-    Ok(Vote::Held { holder: answer.holder, remaining }.into())
+    Ok(Vote::Held { holder: answer.holder, label: None, remaining }.into())
 }
 
 /// Returns whether another server with the same data was promoted later.

@@ -34,13 +34,14 @@ pub(super) fn look_up_time(lease: Duration, node_timeout: Duration) -> Duration 
 pub(super) fn encode_look_up(connection: &Connection, op: &Op) -> Arc<[u8]> {
     let mut command = Cmd::new();
     command.arg("EVALSHA").arg(connection.sha(Script::Acquire)).arg(1).arg(op.spec.name());
-    command.arg(op.token.as_bytes()).arg("").arg(1).arg("").arg("");
+    command.arg(op.token.text().as_bytes()).arg("").arg(1).arg("").arg("");
     encode::packed(&command)
 }
 
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
 fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
-    let (keys, token) = (op.spec.keys(), op.token.as_bytes());
+    let (keys, token) = (op.spec.keys(), op.token.text());
+    let token = token.as_bytes();
     let Some(sha) = sha else {
         command.arg("SET").arg(op.spec.name()).arg(token).arg("NX");
         if let Action::Acquire { lease, .. } = op.action {
@@ -134,7 +135,7 @@ mod tests {
         let packed = command.get_packed_command();
         let expected = format!(
             "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",
-            op.token.as_str()
+            &*op.token.text()
         );
         assert_eq!(String::from_utf8(packed).unwrap(), expected);
     }

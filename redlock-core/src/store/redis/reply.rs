@@ -7,7 +7,7 @@ use bb8_redis::redis::{RedisError, Value};
 use super::error::node_error;
 use crate::error::{ForeignKind, NodeError, Vote};
 use crate::fencing_token::FencingToken;
-use crate::lock::HolderId;
+use crate::lock::{HolderId, OwnerLabel};
 use crate::node::{Action, Reply};
 use crate::validity;
 
@@ -62,23 +62,27 @@ pub(super) fn looked_up(reply: &ServerReply) -> Reply {
     }
 }
 
-/// Decodes a refusal: the index of a key, the time to live of its lock, and as a third item the id of its only holder, or a
-/// number if only shared holders refuse the lock.
+/// Decodes a refusal: the index of a key and the time to live of its lock. A third item is the id of its only holder, an empty
+/// text, or a number if only shared holders refuse the lock. A fourth item is the label of a holder.
 fn refused(list: &[Value]) -> Reply {
-    let (key, millis, is_shared, holder) = match list {
-        [Value::Int(key), Value::Int(millis)] => (key, *millis, false, None),
-        [Value::Int(key), Value::Int(millis), Value::Int(_)] => (key, *millis, true, None),
-        [Value::Int(key), Value::Int(millis), Value::BulkString(id)] => {
-            let id = std::str::from_utf8(id).ok().and_then(|id| id.parse::<HolderId>().ok());
-            let Some(id) = id else { return unexpected().into() };
-            (key, *millis, false, Some(id))
+    let [Value::Int(key), Value::Int(millis), more @ ..] = list else { return unexpected().into() };
+    let (millis, is_shared) = (*millis, matches!(more, [Value::Int(_), ..]));
+    let (id, label): (_, &[u8]) = match more {
+        [] | [Value::Int(_)] => (None, b""),
+        [Value::BulkString(id)] => (Some(id), b""),
+        [Value::Int(_), Value::BulkString(label)] => (None, label),
+        [Value::BulkString(id), Value::BulkString(label)] => {
+            (Some(id).filter(|id| !id.is_empty()), label)
         }
         _ => return unexpected().into(),
     };
+    let id = id.map(|id| std::str::from_utf8(id).unwrap_or_default().parse::<HolderId>());
+    let Ok(holder) = id.transpose() else { return unexpected().into() };
+    let label = OwnerLabel::read(std::str::from_utf8(label).unwrap_or_default());
     let Ok(key) = usize::try_from(*key) else { return unexpected().into() };
     let vote = match (millis, u64::try_from(millis).map(Duration::from_millis)) {
         (_, Ok(remaining)) if remaining <= validity::MAX_EXPIRE => {
-            Vote::Held { holder, remaining: Some(remaining) }
+            Vote::Held { holder, label, remaining: Some(remaining) }
         }
         (_, Ok(_)) => Vote::Foreign { found: ForeignKind::TimeToLiveTooLong },
         (-1, _) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
@@ -145,8 +149,24 @@ mod tests {
         let id = "a9993e364706816a";
         assert_eq!(refused_vote(text(id)), Vote::held_by(id.parse().unwrap(), Some(millis)));
         assert_eq!(refused_vote(Value::Int(1)), Vote::held(Some(millis)));
+        let labelled = |third, label| {
+            refused(&[Value::Int(0), Value::Int(7), third, Value::BulkString(label)]).vote
+        };
+        let shop = OwnerLabel::new("shop").ok();
+        let by_id = Vote::held_by(id.parse().unwrap(), Some(millis)).with_label(shop.clone());
+        assert_eq!(labelled(text(id), b"shop".to_vec()), by_id);
+        let shared = Vote::held(Some(millis));
+        for third in [Value::Int(1), text("")] {
+            assert_eq!(
+                labelled(third.clone(), b"shop".to_vec()),
+                shared.clone().with_label(shop.clone())
+            );
+            // A text that is no label is not shown.
+            for label in [&b""[..], b"a b", b"\xff", &[b'x'; 65]] {
+                assert_eq!(labelled(third.clone(), label.to_vec()), shared, "{label:?}");
+            }
+        }
         let hostile = [
-            text(""),
             text("a9993e364706816aba3e25717850c26c9cd0d89d"),
             Value::BulkString(vec![0xff; 16]),
             Value::SimpleString(id.into()),

@@ -239,7 +239,7 @@ impl ZookeeperLocks {
             return Vote::held(None);
         }
         let HolderData { lease: remaining, holder } = self.znodes.data(folder, holder).await;
-        Vote::Held { holder, remaining }
+        Vote::Held { holder, label: None, remaining }
     }
 }
 

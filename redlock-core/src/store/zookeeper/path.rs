@@ -48,7 +48,7 @@ fn escape(segment: &mut String, char: char) {
 /// Returns the beginning of the name of the node that this token makes in the queue of a lock. The token is a secret, and does not
 /// follow from it.
 pub(super) fn prefix(token: Token) -> String {
-    let digest = Sha256::digest(token.as_str());
+    let digest = Sha256::digest(token.text().as_bytes());
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
     prefix_of(bytes)
@@ -155,7 +155,7 @@ mod tests {
         let uuid = name.strip_prefix("_c_").unwrap().strip_suffix("-lock-").unwrap();
         let groups: Vec<_> = uuid.split('-').map(str::len).collect();
         assert_eq!(groups, [8, 4, 4, 4, 12]);
-        assert!(!token.as_str().contains(&uuid[..8]));
+        assert!(!token.text().contains(&uuid[..8]));
     }
 
     #[test]

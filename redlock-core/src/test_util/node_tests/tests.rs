@@ -171,7 +171,7 @@ mistakes! {
     a_refusal_names_its_caller: a_refusal_names_the_holder_or_nobody, "by the id of its token",
     |store, op| reply(store, &op, |reply| match reply.vote {
         Vote::Held { remaining, .. } => {
-            Vote::Held { holder: Some(op.token.holder_id()), remaining }.into()
+            Vote::held_by(op.token.holder_id(), remaining).into()
         }
         _ => reply,
     });

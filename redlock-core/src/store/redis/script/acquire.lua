@@ -7,14 +7,14 @@ for index = 1, count do
   if type(value) == 'table' then return value end
   if value == -4 then
     met_set = 1
-    local _, holder = member(key, -1)
+    local latest, holder = member(key, -1)
     local last = math.max(holder, -(redis.call('ZSCORE', key, 't') or 0))
     -- Marks alone refuse nobody. Only the first key that refuses gets the mark, so that a caller of several keys keeps
     -- nobody out of a key that it cannot use. Keys that it has waited for keep theirs.
     if last == 0 then
       if redis.call('ZSCORE', key, mark) then marked[#marked + 1] = key end
     elseif not refused then
-      refused = {index - 1, last - now(), 1}
+      refused = {index - 1, last - now(), 1, label(string.sub(latest, 3))}
       marked[#marked + 1] = key
     end
   elseif value == ARGV[1] then
@@ -22,7 +22,7 @@ for index = 1, count do
     if lease then lease = math.max(lease, redis.call('PTTL', key)) end
   elseif value then
     if type(value) == 'number' then return {index - 1, value} end
-    local held = {index - 1, redis.call('PTTL', key)}
+    local held = {index - 1, redis.call('PTTL', key), '', label(value)}
     -- The holder is named if no other one has any of the keys.
     for other = index + 1, count do
       local found = redis.pcall('GET', KEYS[other])

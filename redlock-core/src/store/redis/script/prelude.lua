@@ -1,7 +1,7 @@
 -- KEYS are the locks, and behind them the fencing counters.
 --
--- The value of an exclusive lock is its token. The value of a shared lock is a sorted set: `shared` with the score 0, and
--- an entry for each reader (`r:` and a token), for each holder of a permit (`p:` and a token) and for each waiting writer
+-- The value of an exclusive lock is the text of its token. The value of a shared lock is a sorted set: `shared` with the score 0, and
+-- an entry for each reader (`r:` and the text), for each holder of a permit (`p:` and the text) and for each waiting writer
 -- (`w:` and a mark), and `t`, the turn of the readers. The score of a holder is the end of its entry, in milliseconds by
 -- the server's clock. The score of a mark and of the turn is the negative end. So the highest member is the holder that
 -- ends last, and the lowest is the mark that ends last, or the turn. Like a key, an entry lives through the millisecond of
@@ -9,6 +9,12 @@
 local MARK, TURN = 1000, 50
 
 local function text(number) return string.format('%.0f', number) end
+
+-- Returns the label of an owner, or an empty text. A text of any other form is of another library, and no part of it is shown.
+local function label(owner)
+  if #owner > 108 or string.find(string.sub(owner, 1, 32), '[^0-9a-f]') then return '' end
+  return string.match(owner, '^@([!-~]+)/%d%d%d%d%d%d%d%d%d%d$', 33) or ''
+end
 
 local clock
 local function now()

@@ -1,7 +1,7 @@
 local value = read(key, ARGV[2], low)
 if type(value) == 'table' then return value end
 if type(value) == 'string' then
-  return {0, redis.call('PTTL', key), string.sub(redis.sha1hex(value), 1, 16)}
+  return {0, redis.call('PTTL', key), string.sub(redis.sha1hex(value), 1, 16), label(value)}
 end
 if value and value ~= -4 then return {0, value} end
 local till = value and redis.call('ZSCORE', key, own)
@@ -9,11 +9,12 @@ if value and not till then
   local mark = mark_end(key)
   if mark > 0 and not redis.call('ZSCORE', key, 't') then return {0, mark - now()} end
   local latest, holder = member(key, '-1')
+  local name = label(string.sub(latest, 3))
   -- Readers and holders of permits exclude each other.
-  if holder > 0 and string.sub(latest, 1, 1) ~= ARGV[2] then return {0, holder - now()} end
+  if holder > 0 and string.sub(latest, 1, 1) ~= ARGV[2] then return {0, holder - now(), '', name} end
   if tonumber(ARGV[4]) > 0 then
     local _, taken = member(key, -ARGV[4])
-    if taken > 0 then return {0, taken - now()} end
+    if taken > 0 then return {0, taken - now(), '', name} end
   end
 end
 local failed = set(key, own, math.max(till or 0, now() + ARGV[3]))
