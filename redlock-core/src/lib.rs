@@ -141,6 +141,7 @@ mod lock;
 mod log_limit;
 mod manager;
 pub mod node;
+mod operator;
 mod options;
 mod queue;
 mod quorum;
@@ -170,6 +171,9 @@ pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
+pub use operator::{
+    BreakError, Broken, Holder, KeyState, LockStatus, NodeAnswer, StatusError, StatusRequest,
+};
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
 pub use request::lead::{LeadRequest, Leader};

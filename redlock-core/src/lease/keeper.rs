@@ -143,6 +143,13 @@ impl LeaseKeeper {
         held.lose("extension", LossCause::NotOnNodes, "a quorum of nodes no longer holds the lock");
     }
 
+    /// Ends the holding, because an operator breaks the lock, see [`LockManager::break_lock`](crate::LockManager::break_lock).
+    pub(crate) fn lose_broken(&self, held: &Holding, votes: &Votes) {
+        held.attempt().deny(votes);
+        self.remove(held);
+        held.lose("break", LossCause::NotOnNodes, "an operator has broken the lock");
+    }
+
     /// Records how late the task is with the renewal of a lock that is lost, if it is.
     pub(crate) fn record_late(&self, held: &Holding) {
         let entries = self.entries.lock();

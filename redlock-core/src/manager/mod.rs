@@ -332,9 +332,8 @@ pub fn request_of(locks: &LockManager, keys: Result<Keys, KeyError>) -> LockRequ
     LockRequest::new(Arc::clone(&locks.context), keys)
 }
 
-#[cfg(feature = "test-util")]
 impl LockManager {
-    pub(crate) fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
 }

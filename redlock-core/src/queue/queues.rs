@@ -18,7 +18,7 @@ use crate::error::{LockError, Votes};
 use crate::home::Home;
 use crate::key::LockKey;
 use crate::lease::Holding;
-use crate::lock::{ByDialect, LockSpec, Mode};
+use crate::lock::{ByDialect, HolderId, LockSpec, Mode};
 use crate::log_limit::LogLimit;
 use crate::random::hash_state;
 
@@ -126,6 +126,30 @@ impl Queues {
         let count =
             |queue: &KeyQueue| queue.holders().iter().filter(|held| condition(held)).count();
         self.by_key.iter().map(|by_key| by_key.lock().values().map(count).sum::<usize>()).sum()
+    }
+
+    /// Returns the ids of the holders of this process at the first key of a lock.
+    pub(crate) fn holder_ids(&self, spec: &LockSpec) -> Vec<HolderId> {
+        let by_key = self.lock(spec);
+        let holders = by_key.get(spec.key()).map_or(&[][..], KeyQueue::holders);
+        let held = holders.iter().filter(|held| held.is_valid());
+        held.map(|held| held.attempt().token().holder_id()).collect()
+    }
+
+    /// Returns the holders of this process at the first key of a lock whose token has this id. After a hand-over, the former and
+    /// the present holder may both be there.
+    pub(crate) fn holders_with_id(&self, spec: &LockSpec, id: HolderId) -> Vec<Arc<Holding>> {
+        let by_key = self.lock(spec);
+        let holders = by_key.get(spec.key()).map_or(&[][..], KeyQueue::holders).iter();
+        holders.filter(|held| held.attempt().token().holder_id() == id).cloned().collect()
+    }
+
+    /// Returns how many callers of this process wait for the first key of a lock, and since when the longest.
+    pub(crate) fn waiters(&self, spec: &LockSpec) -> (usize, Option<Duration>) {
+        let by_key = self.lock(spec);
+        let Some(queue) = by_key.get(spec.key()) else { return (0, None) };
+        let first = queue.waiters().map(|waiter| waiter.options.since).min();
+        (queue.waiters().len(), first.map(|since| since.elapsed()))
     }
 
     /// Notifies all waiters after a drain or a shutdown has begun.

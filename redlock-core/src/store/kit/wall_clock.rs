@@ -90,6 +90,11 @@ impl Reading {
         step
     }
 
+    /// Returns the time from the request to the answer.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.received.since(self.sent)
+    }
+
     /// Returns the local time at which the server read its clock, with an error of at most
     /// [`uncertainty`](Self::uncertainty).
     fn middle(&self) -> Moment {
@@ -98,7 +103,7 @@ impl Reading {
 
     /// Returns half of the round trip.
     fn uncertainty(&self) -> Duration {
-        self.received.since(self.sent) / 2
+        self.round_trip() / 2
     }
 }
 

@@ -11,8 +11,10 @@ use super::subscribers::{ANY_MODE, Subscribers, Topic};
 use crate::clock::Moment;
 use crate::error::{ForeignKind, Vote};
 use crate::key::LockKey;
-use crate::lock::{Mark, Token};
-use crate::node::{Action, Notify, Op, QueueOp, QueueReply, Reply, TURN};
+use crate::lock::{HolderId, LockSpec, Mark, Token};
+use crate::node::{
+    Action, Found, FoundHolder, MOST_HOLDERS, Notify, Op, QueueOp, QueueReply, Removal, Reply, TURN,
+};
 
 #[derive(Default)]
 pub(super) struct LockTable {
@@ -176,7 +178,9 @@ impl LockTable {
             Ok(()) => Ok(Vec::new()),
             Err(end) => {
                 let holder = lock.only_holder().map(|holder| holder.holder_id());
-                let label = lock.last_label();
+                // A waiting writer has no label.
+                let is_kept_out = !lock.marks.is_empty() && lock.turn.is_none();
+                let label = lock.last_label().filter(|_| !is_kept_out);
                 Err(Vote::Held { holder, label, remaining: Some(now.time_until(end)) })
             }
         }
@@ -255,6 +259,44 @@ impl LockTable {
         notified
     }
 
+    /// Returns what stands at a key.
+    pub(super) fn look(&mut self, spec: &LockSpec, now: Moment) -> Found {
+        let Some(lock) = self.living(spec.key(), now) else { return Found::free() };
+        if lock.is_foreign(spec.dialect()) {
+            return Found::foreign(ForeignKind::WrongType);
+        }
+        let writers = lock.marks.len();
+        if lock.is_exclusive() {
+            let holder = lock.holders_by_end().next();
+            return holder.map_or_else(Found::free, |holder| Found::exclusive(found(holder, now)));
+        }
+        if lock.holders(now) > MOST_HOLDERS {
+            return Found::foreign(ForeignKind::TooManyHolders);
+        }
+        let holders = lock.holders_by_end().map(|holder| found(holder, now)).collect();
+        Found::shared(holders).with_waiting_writers(writers)
+    }
+
+    /// Removes a holder from a key. Also returns the subscribers to notify.
+    pub(super) fn remove(
+        &mut self,
+        spec: &LockSpec,
+        id: HolderId,
+        now: Moment,
+    ) -> (Removal, Vec<Notify>) {
+        let Some(lock) = self.living(spec.key(), now) else {
+            return (Removal::NotHeld, Vec::new());
+        };
+        if lock.is_foreign(spec.dialect()) {
+            return (Removal::Foreign(ForeignKind::WrongType), Vec::new());
+        }
+        let holder = lock.holders_by_end().find(|(_, token)| token.holder_id() == id);
+        let Some((end, token)) = holder else { return (Removal::NotHeld, Vec::new()) };
+        lock.leave(token);
+        let notified = self.subscribers.of(spec.key(), spec.dialect(), ANY_MODE);
+        (Removal::removed(Some(now.time_until(end))), notified)
+    }
+
     /// Returns the next fencing number. It is never below the time in microseconds since 1970, so that
     /// numbers grow even when this process restarts.
     fn next_number(&mut self, prefix: &str) -> i64 {
@@ -273,4 +315,9 @@ impl LockTable {
             self.sweep_at = self.by_name.len() * 2;
         }
     }
+}
+
+fn found((end, token): (Moment, Token), now: Moment) -> FoundHolder {
+    let holder = FoundHolder::new(token.holder_id(), Some(now.time_until(end)));
+    holder.of_owner(token.label(), token.since())
 }

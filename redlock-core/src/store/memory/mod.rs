@@ -15,10 +15,11 @@ use parking_lot::Mutex;
 #[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 use crate::clock::{Clock, Moment, SystemClock};
-use crate::lock::LockSpec;
+use crate::lock::{HolderId, LockSpec};
 use crate::node::{
-    Capabilities, FairOrder, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp,
-    QueueReply, Reply, ReplyFuture, StatusReceiver, StatusSender, Subscription, Turns,
+    Capabilities, FairOrder, Found, Inspection, LookFuture, Node, NodeReport, NodeStatus, Notify,
+    Op, ProcessId, QueueFuture, QueueOp, QueueReply, Removal, RemovalFuture, Reply, ReplyFuture,
+    StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use locks::LockTable;
@@ -119,6 +120,16 @@ impl MemoryNode {
             notify();
         }
         reply
+    }
+
+    /// Returns what stands at a key.
+    pub(crate) fn look_at(&self, spec: &LockSpec) -> Found {
+        self.run(|locks, now| (locks.look(spec, now), Vec::new()))
+    }
+
+    /// Removes a holder at once.
+    pub(crate) fn remove_holder(&self, spec: &LockSpec, holder: HolderId) -> Removal {
+        self.run(|locks, now| locks.remove(spec, holder, now))
     }
 
     fn subscribe_to(&self, spec: &LockSpec, topic: Topic, notify: Notify) -> Subscription {
@@ -246,6 +257,24 @@ impl Node for MemoryNode {
 
     fn fair_order(&self) -> Option<&dyn FairOrder> {
         Some(self)
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        Some(self)
+    }
+
+    fn report(&self) -> NodeReport {
+        NodeReport::new("memory")
+    }
+}
+
+impl Inspection for MemoryNode {
+    fn look(&self, spec: &LockSpec) -> LookFuture {
+        Box::pin(std::future::ready(Ok(self.look_at(spec))))
+    }
+
+    fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture {
+        Box::pin(std::future::ready(Ok(self.remove_holder(spec, holder))))
     }
 }
 

@@ -88,6 +88,11 @@ impl StoredLock {
         self.by_end.last()?.1.label()
     }
 
+    /// Returns the holders with their ends; the one that ends last comes first.
+    pub(super) fn holders_by_end(&self) -> impl Iterator<Item = (Moment, Token)> {
+        self.by_end.iter().rev().copied()
+    }
+
     /// Returns the number of holders that have not ended.
     pub(super) fn holders(&self, now: Moment) -> usize {
         self.by_end.iter().rev().take_while(|(end, _)| !now.has_reached(*end)).count()

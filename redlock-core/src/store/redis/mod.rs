@@ -3,6 +3,7 @@
 //! * [`shared`]: the state that operations and tasks of a node share.
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
+//! * [`inspection`]: a look at a lock, and the removal of a holder.
 //! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.
 //! * [`channel`], [`subscriptions`]: the channels on which releases are published.
 //! * [`map`]: which server owns which slot.
@@ -14,6 +15,7 @@ mod encode;
 mod error;
 mod fair;
 mod fencing;
+mod inspection;
 #[cfg(test)]
 mod label_tests;
 mod link;
@@ -51,17 +53,18 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::access::TlsOptions;
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
-use crate::lock::LockSpec;
+use crate::lock::{HolderId, LockSpec};
 use crate::log_limit::LogLimit;
 use crate::node::{
-    Capabilities, FairOrder, KeyRules, Node, NodeSettings, NodeStatus, Notify, Op, ProcessId,
-    QueueFuture, QueueOp, Reconnection, Remote, ReplyFuture, Silence, StatusReceiver, StatusSender,
-    Subscription, Turns,
+    Capabilities, FairOrder, Inspection, KeyRules, LookFuture, Node, NodeReport, NodeSettings,
+    NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reconnection, Remote, RemovalFuture,
+    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use crate::store::kit::registry::ServerRegistry;
 
 use fencing::{hash_tag, slot};
+use inspection::Inspect;
 use link::open::Endpoint;
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
@@ -234,6 +237,40 @@ impl Node for RedisNode {
 
     fn key_rules(&self) -> Option<&dyn KeyRules> {
         Some(self)
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        Some(self)
+    }
+
+    fn report(&self) -> NodeReport {
+        let mut report = NodeReport::new("redis");
+        if let Ok(shared) = self.started() {
+            shared.map.describe(&mut report);
+        }
+        report
+    }
+}
+
+impl Inspection for RedisNode {
+    fn look(&self, spec: &LockSpec) -> LookFuture {
+        match self.started() {
+            Ok(shared) => {
+                let question = Inspect { spec: spec.clone(), remove: None };
+                Box::pin(Arc::clone(shared).inspect(question, inspection::found))
+            }
+            Err(reason) => Box::pin(std::future::ready(Err(reason))),
+        }
+    }
+
+    fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture {
+        match self.started() {
+            Ok(shared) => {
+                let question = Inspect { spec: spec.clone(), remove: Some(holder) };
+                Box::pin(Arc::clone(shared).inspect(question, inspection::removal))
+            }
+            Err(reason) => Box::pin(std::future::ready(Err(reason))),
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::name_commands;
+use super::inspection::Inspect;
 use super::pending::PendingSend;
 use super::script::Script;
 use super::server::Server;
@@ -45,6 +46,7 @@ enum Repeatable<'a> {
     /// Looks up the remaining time to live of a lock that was refused.
     LookUp(&'a Op),
     Queue(&'a QueueOp),
+    Inspect(&'a Inspect),
 }
 
 impl Repeatable<'_> {
@@ -53,6 +55,7 @@ impl Repeatable<'_> {
         match self {
             Self::Op(op, _) | Self::LookUp(op) => op.spec.name(),
             Self::Queue(op) => op.spec.name(),
+            Self::Inspect(question) => question.spec.name(),
         }
     }
 
@@ -61,6 +64,7 @@ impl Repeatable<'_> {
             Self::Op(op, _) => Script::of(op),
             Self::LookUp(_) => Some(Script::Acquire),
             Self::Queue(_) => Some(Script::Fair),
+            Self::Inspect(question) => Some(question.script()),
         }
     }
 
@@ -69,6 +73,9 @@ impl Repeatable<'_> {
             Self::Op(op, _) => operation::encode(connection, op),
             Self::LookUp(op) => operation::encode_look_up(connection, op),
             Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(Script::Fair))),
+            Self::Inspect(question) => {
+                encode::packed(&question.encode(connection.sha(question.script())))
+            }
         }
     }
 
@@ -83,7 +90,7 @@ impl Repeatable<'_> {
                 }
                 Ok(connection)
             }
-            Self::LookUp(_) => server.connection(),
+            Self::LookUp(_) | Self::Inspect(_) => server.connection(),
             Self::Queue(op) => {
                 server.connection_for(matches!(op.action, QueueAction::Leave { .. }))
             }
@@ -267,6 +274,18 @@ impl Shared {
         let (server, connection) = self.owner_for(command)?;
         let sent = self.send(server, connection, command, false).await?;
         fair::decode(&sent.reply).map_err(|error| sent.server.explain(error))
+    }
+
+    /// Asks about the holders of a key, and decodes the reply. A removal may be executed twice: the id names one holder.
+    pub(super) async fn inspect<T>(
+        self: Arc<Self>,
+        question: Inspect,
+        decode: fn(&Result<Value, RedisError>) -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let command = Repeatable::Inspect(&question);
+        let (server, connection) = self.owner_for(command)?;
+        let sent = self.send(server, connection, command, false).await?;
+        decode(&sent.reply).map_err(|error| sent.server.explain(error))
     }
 
     /// Returns the owner of the slot, and the connection for a command.

@@ -38,7 +38,7 @@ use super::server::{Observer, Promoted, Role, Server, ServerSettings};
 use super::url::{RedisUrl, Servers};
 use crate::error::{NodeError, legible};
 use crate::log_limited;
-use crate::node::{NodeStatus, StatusSender};
+use crate::node::{NodeReport, NodeStatus, ServerReport, StatusSender};
 use crate::store::kit::gate::Closures;
 use crate::store::kit::url::HostPort;
 
@@ -183,6 +183,28 @@ impl Map {
             former.stop();
         }
         server
+    }
+
+    /// Adds the servers to the description of the node: one server, the master of a Sentinel group, or each master of a cluster
+    /// with its slots.
+    pub(super) fn describe(&self, report: &mut NodeReport) {
+        // There are 16,384 slots.
+        let slot = |slot: usize| u16::try_from(slot).unwrap_or_default();
+        for (slots, server) in self.owners.load().iter() {
+            let slots = self.is_cluster().then(|| slot(*slots.start())..=slot(*slots.end()));
+            let mut known = report.servers.iter_mut();
+            if let Some(known) = known.find(|known| *known.address == **server.name()) {
+                known.slots.extend(slots);
+                continue;
+            }
+            let mut described = ServerReport::new(&**server.name(), server.status().get().is_up());
+            described.slots.extend(slots);
+            report.servers.push(described);
+            report.round_trip = report.round_trip.max(server.round_trip());
+            if report.quarantine.is_none() {
+                report.quarantine = server.gate.check_grants().err();
+            }
+        }
     }
 
     /// Returns whether the URL is that of a cluster. Only there may a server redirect operations: another server could lead the

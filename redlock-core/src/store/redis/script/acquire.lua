@@ -28,7 +28,7 @@ for index = 1, count do
       local found = redis.pcall('GET', KEYS[other])
       if found and found ~= value and found ~= ARGV[1] then return held end
     end
-    if not refused then held[3] = string.sub(redis.sha1hex(value), 1, 16) end
+    if not refused then held[3] = id(value) end
     return held
   end
 end

@@ -6,15 +6,17 @@
 //!
 //! | script | replies |
 //! |---|---|
-//! | `acquire`, `share`, `redisson/acquire` | OK, or the fencing number as text. If refused, a list of the index of the first key that is not free and the time to live of its lock in milliseconds. A third item is the [id](crate::HolderId) of the holder as text if one holder has the lock alone, or a number if only shared holders refuse an exclusive lock. `acquire` without a lease looks up a refusal, and grants nothing |
+//! | `acquire`, `share`, `redisson/acquire` | OK, or the fencing number as text. If refused, a list of the index of the first key that is not free and the time to live of its lock in milliseconds. A third item is the [id](crate::HolderId) of the holder as text if one holder has the lock alone, a number if only shared holders refuse an exclusive lock, and otherwise an empty text. A fourth item is the [label](crate::OwnerLabel) of a holder, or an empty text. `acquire` without a lease looks up a refusal, and grants nothing |
 //! | `extend`, `confirm`, `downgrade`, `withdraw`, and those of Redisson | 1 |
 //! | `release`, `redisson/release` | 1 + the number of notified subscribers |
+//! | `look`, `redisson/look` | a list that begins with 0 for a free lock; 1, and the id, the label, the seconds and the time to live of the holder; 2, the number of waiting writers, and a list with four items for each holder that shares the lock, in the order of their ends; or the code of a value that is no lock |
+//! | `break`, `redisson/break` | a list that begins with 1, and the rest of the removed holder's lease in milliseconds; 0 if the key does not have the holder; or the code of a value that is no lock |
 //! | `rights` | a list: the name of each command that the server refuses, and its error |
 //! | `fair` | the time of the server in microseconds as text, 1 if the process was present and otherwise 0, the first ticket or an empty text, and for how many microseconds the process of that ticket is still present |
 //!
 //! A time to live of -1 means that the key has none, and -2 that there is no key. Every script that compares the owner
 //! replies 0 if another owner holds the lock or the lock is free. Every script replies -3 for a key that is not a lock of
-//! the dialect.
+//! the dialect, and `look` and `break` reply -5 for a lock with more holders than they read.
 
 use crate::lock::Dialect;
 use crate::node::{Action, Op};
@@ -51,12 +53,16 @@ scripts! {
     Release = "release": "release_quick" "prelude" "release";
     Downgrade = "downgrade": "prelude" "downgrade";
     Withdraw = "withdraw": "prelude" "withdraw";
+    Look = "look": "prelude" "look";
+    Break = "break": "prelude" "break";
     Fair = "fair": "fair";
     Rights = "rights": "rights";
     RedissonAcquire = "redisson/acquire": "counters" "redisson/acquire";
     RedissonExtend = "redisson/extend": "redisson/owned" "redisson/extend";
     RedissonConfirm = "redisson/confirm": "redisson/owned" "redisson/confirm";
     RedissonRelease = "redisson/release": "redisson/owned" "redisson/release";
+    RedissonLook = "redisson/look": "redisson/only_owner" "redisson/look";
+    RedissonBreak = "redisson/break": "redisson/only_owner" "redisson/break";
 }
 
 impl Script {

@@ -16,6 +16,15 @@ local function label(owner)
   return string.match(owner, '^@([!-~]+)/%d%d%d%d%d%d%d%d%d%d$', 33) or ''
 end
 
+-- Returns the public id of an owner.
+local function id(owner) return string.sub(redis.sha1hex(owner), 1, 16) end
+
+-- Returns the label of an owner and its seconds since 1970, or two empty texts.
+local function described(owner)
+  local name = label(owner)
+  return name, name ~= '' and string.sub(owner, -10) or ''
+end
+
 local clock
 local function now()
   if not clock then

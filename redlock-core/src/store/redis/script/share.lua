@@ -1,7 +1,7 @@
 local value = read(key, ARGV[2], low)
 if type(value) == 'table' then return value end
 if type(value) == 'string' then
-  return {0, redis.call('PTTL', key), string.sub(redis.sha1hex(value), 1, 16), label(value)}
+  return {0, redis.call('PTTL', key), id(value), label(value)}
 end
 if value and value ~= -4 then return {0, value} end
 local till = value and redis.call('ZSCORE', key, own)

@@ -158,6 +158,11 @@ impl Inner {
         self.endpoint.host()
     }
 
+    /// Returns the round trip of the last reading of the server's clock.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.last_reading.lock().map(|reading| reading.round_trip())
+    }
+
     pub(crate) fn status(&self) -> StatusReceiver {
         self.kept.status()
     }

@@ -1,0 +1,197 @@
+//! The end of a lock that an operator breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{BreakError, Holder, ask_all, check_open, spec, unsupported};
+use crate::context::Context;
+use crate::error::{NodeError, Vote, Votes};
+use crate::key::LockKey;
+use crate::lock::{HolderId, LockSpec};
+use crate::manager::LockManager;
+use crate::node::Removal;
+use crate::quorum::quorum;
+use crate::validity;
+
+/// How often a break removes the holder at most. A holder that renews may set its lock on a node again, once between two of its
+/// renewals.
+const ROUNDS: usize = 5;
+
+/// The result of [`LockManager::break_lock`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Broken {
+    votes: Votes,
+    may_work_for: Option<Duration>,
+}
+
+impl Broken {
+    /// Returns the vote of each node: [`Agreed`](Vote::Agreed) if it has removed the holder, and [`NotHeld`](Vote::NotHeld) if it
+    /// did not have it.
+    pub fn votes(&self) -> &Votes {
+        &self.votes
+    }
+
+    /// Returns for how long the former holder may go on with its work, counted from the answer: the greatest rest of its lease on
+    /// any node, plus the margin for the drift of clocks. `None` if no node knows the rest. The next holder may begin before
+    /// that: a [fencing token](crate::FencingToken) keeps the work of the former one out.
+    ///
+    /// The other keys of a lock of several keys stay on the nodes for that time at most.
+    pub fn may_work_for(&self) -> Option<Duration> {
+        self.may_work_for
+    }
+}
+
+impl LockManager {
+    /// Removes a holder that a [status](Self::status) has shown, and no other, from all nodes. For operators: a process that has
+    /// crashed, or that hangs, has a lock that others need before its lease ends.
+    ///
+    /// **Two processes may work at the same time afterwards.** No message can stop the former holder. It notices the loss at its
+    /// next renewal, within a third of its lease, and its work may go on until [`Broken::may_work_for`] is over. Only a resource
+    /// that compares [fencing tokens](crate::LockRequest::fenced) is safe: the next holder's number is greater.
+    ///
+    /// * A holder of this manager is lost at once, and its lock is never handed over.
+    /// * The holder of a shared lock is removed alone; the other holders stay.
+    /// * A lock of several keys is broken by any of its keys. If its holder lives, it notices the loss, and releases the other
+    ///   keys. Otherwise they stay for [`Broken::may_work_for`], or until each of them is broken.
+    /// * Waiters are notified, as after a release.
+    ///
+    /// Each call is logged as a warning, with the key, the label and the votes.
+    ///
+    /// # Errors
+    ///
+    /// * [`BreakError::NotHeld`] if the holder is that of another key, or no node has it any more.
+    /// * [`BreakError::Unavailable`] if so few nodes answer that the holder may still have a quorum.
+    /// * [`BreakError::InvalidKey`] if the key is invalid.
+    /// * [`BreakError::Unsupported`] if the nodes that offer an [inspection](crate::node::Inspection) are no quorum.
+    /// * [`BreakError::ShutDown`] and [`BreakError::RuntimeEnded`] after the end of the manager.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, some nodes may have removed the holder, and others not. Call the method again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::LockManager;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.lock("order:42").acquire().await?;
+    /// let status = locks.status("order:42").await?;
+    /// for holder in status.holders() {
+    ///     locks.break_lock("order:42", holder).await?;
+    /// }
+    /// assert!(!guard.is_valid());
+    /// # Ok(()) }
+    /// ```
+    pub async fn break_lock(
+        &self,
+        key: impl AsRef<str> + Send,
+        holder: &Holder,
+    ) -> Result<Broken, BreakError> {
+        let context = self.context();
+        let spec = spec(context, LockKey::new(key)?, holder.spec.dialect());
+        check_open::<BreakError>(context)?;
+        if spec.name() != holder.spec.name() {
+            return Err(BreakError::NotHeld { key: spec.key().clone() });
+        }
+        if let Some(node) = unsupported(context) {
+            return Err(BreakError::Unsupported { node });
+        }
+        let mut breaking = Breaking::new(context, &spec, holder.id());
+        let result = loop {
+            let removals = ask_all(context, |node| node.remove(&spec, holder.id())).await;
+            if let Some(result) = breaking.record(removals) {
+                break result;
+            }
+        };
+        let votes = breaking.votes();
+        let label = holder.label().map(tracing::field::display);
+        tracing::warn!(
+            lock = %spec.key(), holder = %holder.id(), label, %votes,
+            result = if result.is_ok() { "broken" } else { "not broken" },
+            "an operator breaks a lock"
+        );
+        result
+    }
+}
+
+/// The removals of one break so far.
+struct Breaking<'a> {
+    context: &'a Context,
+    spec: &'a LockSpec,
+    holder: HolderId,
+    rounds: usize,
+    has_removed: bool,
+    may_work_for: Option<Duration>,
+    votes: Vec<Option<Vote>>,
+}
+
+impl<'a> Breaking<'a> {
+    fn new(context: &'a Context, spec: &'a LockSpec, holder: HolderId) -> Self {
+        let votes = vec![None; context.ballot.nodes.len()];
+        Self { context, spec, holder, rounds: 0, has_removed: false, may_work_for: None, votes }
+    }
+
+    /// Records a round. Returns the result once it is known: the holder stood on fewer nodes than a quorum needs, where nodes
+    /// without an answer count as its nodes.
+    fn record(
+        &mut self,
+        removals: Vec<Option<Result<Removal, NodeError>>>,
+    ) -> Option<Result<Broken, BreakError>> {
+        let mut held = 0;
+        for (vote, removal) in self.votes.iter_mut().zip(removals) {
+            let new = match removal {
+                Some(Ok(Removal::Removed { remaining })) => {
+                    held += 1;
+                    self.has_removed = true;
+                    let rest = remaining.map(|rest| rest + validity::max_drift(rest));
+                    self.may_work_for = self.may_work_for.max(rest);
+                    Some(Vote::Agreed)
+                }
+                Some(Ok(Removal::NotHeld)) => Some(Vote::NotHeld),
+                Some(Ok(Removal::Foreign(found))) => Some(Vote::Foreign { found }),
+                Some(Err(reason)) => {
+                    held += 1;
+                    Some(Vote::Failed(reason))
+                }
+                None => {
+                    held += 1;
+                    None
+                }
+            };
+            // A node that has removed the holder keeps this vote, unless it has failed since then.
+            if !(matches!(vote, Some(Vote::Agreed)) && matches!(new, Some(Vote::NotHeld))) {
+                *vote = new;
+            }
+        }
+        self.rounds += 1;
+        self.lose_own();
+        let key = self.spec.key().clone();
+        if held < quorum(self.votes.len()) {
+            let (votes, may_work_for) = (self.votes(), self.may_work_for);
+            let broken = Broken { votes, may_work_for };
+            return Some(self.has_removed.then_some(broken).ok_or(BreakError::NotHeld { key }));
+        }
+        let votes = || self.votes();
+        (self.rounds == ROUNDS).then(|| Err(BreakError::Unavailable { key, votes: votes() }))
+    }
+
+    /// Ends the holder at once if it is one of this manager. Its other keys, and the nodes that have not answered, are released.
+    fn lose_own(&self) {
+        if !self.has_removed {
+            return;
+        }
+        let Context { queues, keeper, ballot, .. } = self.context;
+        for held in queues.holders_with_id(self.spec, self.holder) {
+            keeper.lose_broken(&held, &self.votes());
+            ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
+        }
+    }
+
+    fn votes(&self) -> Votes {
+        let names = self.context.ballot.nodes.iter().map(|node| Arc::clone(node.name()));
+        names.zip(self.votes.iter().cloned()).collect()
+    }
+}
