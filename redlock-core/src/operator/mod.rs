@@ -3,6 +3,8 @@
 mod break_lock;
 mod error;
 mod status;
+#[cfg(all(test, feature = "test-util"))]
+mod tests;
 
 use std::sync::Arc;
 

@@ -10,9 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::TestClock;
 use crate::error::{NodeError, Vote};
+use crate::lock::HolderId;
 use crate::node::{
-    Capabilities, FairOrder, LockSpec, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture,
-    QueueOp, ReplyFuture, StatusReceiver, StatusSender, Subscription, Turns, delegate,
+    Capabilities, FairOrder, Inspection, LockSpec, LookFuture, Node, NodeReport, NodeStatus,
+    Notify, Op, ProcessId, QueueFuture, QueueOp, RemovalFuture, ReplyFuture, StatusReceiver,
+    StatusSender, Subscription, Turns, delegate,
 };
 use crate::store::memory::MemoryNode;
 
@@ -186,6 +188,7 @@ impl Node for TestNode {
         fn store_id(&self) -> Option<Arc<str>>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
         fn turns(&self) -> Option<&dyn Turns>;
+        fn report(&self) -> NodeReport;
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
@@ -202,6 +205,22 @@ impl Node for TestNode {
 
     fn fair_order(&self) -> Option<&dyn FairOrder> {
         Some(self)
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        Some(self)
+    }
+}
+
+impl Inspection for TestNode {
+    fn look(&self, spec: &LockSpec) -> LookFuture {
+        let (node, spec) = (self.clone(), spec.clone());
+        Box::pin(async move { node.send(move |store| store.look_at(&spec)).await })
+    }
+
+    fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture {
+        let (node, spec) = (self.clone(), spec.clone());
+        Box::pin(async move { node.send(move |store| store.remove_holder(&spec, holder)).await })
     }
 }
 
