@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::counters::Counters;
 use crate::drain::Drain;
 use crate::error::LockError;
 
@@ -34,6 +35,7 @@ pub(crate) struct Home {
     /// Cancelled when the manager and its last guard have been dropped.
     pub(crate) gone: CancellationToken,
     pub(crate) drain: Drain,
+    pub(crate) counters: Arc<Counters>,
     /// Detached work. A shutdown waits for it before it ends the locks.
     detached: TaskTracker,
     /// The terms of leaders. A shutdown after a drain waits for them before it ends the locks.

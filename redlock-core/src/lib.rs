@@ -128,6 +128,7 @@ mod buffer_space;
 mod caller_id;
 mod clock;
 mod context;
+mod counters;
 mod drain;
 mod error;
 mod fencing_token;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::counters::{Counters, Outcome};
 use crate::error::LockError;
 
 /// Defines a function for each metric, which records a value, and the function `describe`.
@@ -72,43 +73,46 @@ metrics! {
     }
 }
 
-/// Measures the duration of one acquisition, until it has an outcome or is dropped.
+/// Measures and counts one acquisition, until it has an outcome or is dropped.
 #[derive(Debug)]
-pub(crate) struct AcquisitionTimer {
+pub(crate) struct AcquisitionTimer<'a> {
+    counters: &'a Counters,
     /// `None` without the feature `metrics`.
     started: Option<Instant>,
-    outcome: &'static str,
+    outcome: Outcome,
 }
 
-impl AcquisitionTimer {
-    pub(crate) fn start() -> Self {
-        Self { started: cfg!(feature = "metrics").then(Instant::now), outcome: "dropped" }
+impl<'a> AcquisitionTimer<'a> {
+    pub(crate) fn start(counters: &'a Counters) -> Self {
+        let started = cfg!(feature = "metrics").then(Instant::now);
+        Self { counters, started, outcome: Outcome::Dropped }
     }
 
     /// Sets the outcome of the acquisition: acquired, or this error.
     pub(crate) fn set_outcome(&mut self, error: Option<&LockError>) {
         self.outcome = match error {
-            None => "acquired",
-            Some(LockError::Contended { .. }) => "contended",
-            Some(LockError::Split { .. }) => "split",
-            Some(LockError::Unavailable { .. }) => "unavailable",
-            Some(LockError::TimedOut { .. }) => "timed_out",
-            Some(LockError::TooManyWaiters { .. }) => "too_many_waiters",
-            Some(LockError::AlreadyHeld { .. }) => "already_held",
-            Some(LockError::Lost(_)) => "lost",
-            Some(LockError::ForeignKey { .. }) => "foreign_key",
-            Some(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
-            Some(LockError::Draining) => "draining",
-            Some(LockError::ShutDown) => "shut_down",
-            Some(LockError::RuntimeEnded) => "runtime_ended",
+            None => Outcome::Acquired,
+            Some(LockError::Contended { .. }) => Outcome::Contended,
+            Some(LockError::Split { .. }) => Outcome::Split,
+            Some(LockError::Unavailable { .. }) => Outcome::Unavailable,
+            Some(LockError::TimedOut { .. }) => Outcome::TimedOut,
+            Some(LockError::TooManyWaiters { .. }) => Outcome::TooManyWaiters,
+            Some(LockError::AlreadyHeld { .. }) => Outcome::AlreadyHeld,
+            Some(LockError::Lost(_)) => Outcome::Lost,
+            Some(LockError::ForeignKey { .. }) => Outcome::ForeignKey,
+            Some(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => Outcome::Invalid,
+            Some(LockError::Draining) => Outcome::Draining,
+            Some(LockError::ShutDown) => Outcome::ShutDown,
+            Some(LockError::RuntimeEnded) => Outcome::RuntimeEnded,
         };
     }
 }
 
-impl Drop for AcquisitionTimer {
+impl Drop for AcquisitionTimer<'_> {
     fn drop(&mut self) {
+        self.counters.record_acquisition(self.outcome);
         if let Some(started) = self.started {
-            acquisition_ended(self.outcome, started.elapsed());
+            acquisition_ended(self.outcome.name(), started.elapsed());
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::round::{PendingReplies, Round};
 use super::{Attempt, Ballot};
 use crate::clock::{Clock, Moment};
+use crate::counters::PendingRelease;
 use crate::error::{NodeError, Vote, Votes};
 use crate::log_limit::LogLimit;
 use crate::log_limited;
@@ -112,7 +113,8 @@ impl Ballot {
             );
             return;
         }
-        let release = Unconfirmed { attempt: Arc::clone(attempt), has_ended: false };
+        let _pending = self.home.counters.begin_release();
+        let release = Unconfirmed { attempt: Arc::clone(attempt), has_ended: false, _pending };
         let (clock, log_limit) = (Arc::clone(&self.clock), Arc::clone(&self.log_limit));
         self.home.spawn(async move {
             gone.extend(release.finish(nodes, until, clock, &log_limit).await);
@@ -160,6 +162,7 @@ async fn restore_on(ballot: &Ballot, attempt: &Arc<Attempt>, index: usize, expir
 struct Unconfirmed {
     attempt: Arc<Attempt>,
     has_ended: bool,
+    _pending: PendingRelease,
 }
 
 impl Unconfirmed {

@@ -55,6 +55,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use crate::clock::{Clock, Moment};
+use crate::counters::Counters;
 use crate::error::{HoldError, LossCause, LostError, NodeError, ReleaseError, Vote, Votes};
 use crate::home::Home;
 use crate::lock::{LockSpec, Mark, Token};
@@ -120,6 +121,8 @@ impl Ballot {
                 Err(error) => ("unavailable", Err(error)),
             };
             telemetry::extension(outcome);
+            let Counters { extended: confirmed, not_extended, .. } = &*self.home.counters;
+            if extended.is_ok() { confirmed } else { not_extended }.increment();
             return extended;
         }
     }

@@ -147,7 +147,7 @@ fn a_denied_lock_is_not_handed_over() {
         let attempt = attempt("a");
         let now = attempt.clock.now();
         *attempt.lease() = Lease::new(now, now, 30 * SECOND);
-        let held = Holding::new(&attempt, CallerId::default(), &Arc::default());
+        let held = Holding::new(&attempt, CallerId::default(), &Arc::default(), &Arc::default());
         held.end_by_holder(|| {});
         if denied {
             held.attempt().deny(&Votes::default());

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::ballot::{Attempt, Ballot};
 use crate::caller_id::CallerId;
 use crate::clock::Moment;
+use crate::counters::Counters;
 use crate::error::{HoldError, InvalidOption, LossCause, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
@@ -32,6 +33,7 @@ pub(crate) struct Holding {
     caller: CallerId,
     /// Limits how often losses are logged as warnings.
     log_limit: Arc<LogLimit>,
+    counters: Arc<Counters>,
     /// Locked before the lease of the attempt.
     state: Mutex<HoldState>,
     /// The holder's fencing token, once it is confirmed.
@@ -64,11 +66,13 @@ impl Holding {
         attempt: &Arc<Attempt>,
         caller: CallerId,
         log_limit: &Arc<LogLimit>,
+        counters: &Arc<Counters>,
     ) -> Arc<Self> {
         Arc::new(Self {
             attempt: Arc::clone(attempt),
             caller,
             log_limit: Arc::clone(log_limit),
+            counters: Arc::clone(counters),
             state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
@@ -88,7 +92,7 @@ impl Holding {
         }
         *state = HoldState::HandedOver;
         self.attempt.lease().hand_overs += 1;
-        Some(Self::new(&self.attempt, caller, &self.log_limit))
+        Some(Self::new(&self.attempt, caller, &self.log_limit, &self.counters))
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -278,6 +282,7 @@ impl Holding {
 
     fn report_loss(&self, found: &'static str, reason: &'static str) {
         telemetry::lost();
+        self.counters.lost.increment();
         let (key, unconfirmed) = (self.attempt.key(), self.attempt.last_extension.unconfirmed());
         let unconfirmed = unconfirmed.unwrap_or_default();
         let reason = unconfirmed.explain(reason, self.now());

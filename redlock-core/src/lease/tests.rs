@@ -449,7 +449,7 @@ fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Holding>) {
     let (keeper, attempt) = (LeaseKeeper::default(), attempt("a"));
     let now = attempt.clock.now();
     *attempt.lease() = Lease::new(now, now, 3 * SECOND);
-    let held = Holding::new(&attempt, CallerId::default(), &Arc::default());
+    let held = Holding::new(&attempt, CallerId::default(), &Arc::default(), &Arc::default());
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     (keeper, held)
 }

@@ -106,6 +106,9 @@ impl LockManager {
                 break result;
             }
         };
+        if result.is_ok() {
+            context.home.counters.broken.increment();
+        }
         let votes = breaking.votes();
         let label = holder.label().map(tracing::field::display);
         tracing::warn!(

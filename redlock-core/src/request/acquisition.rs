@@ -17,15 +17,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{LockRequest, scope};
+use super::scope;
 use crate::ballot::Standing;
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
+use crate::key::KeyError;
 use crate::lease::Holding;
-use crate::lock::{LockSpec, Mode};
+use crate::lock::{Keys, LockSpec, Mode};
 use crate::node::Ask;
-use crate::options::{MinHold, ResolvedOptions, WaitTime};
+use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime};
 use crate::queue::{FairWait, Place, Step, WaiterOptions};
 use crate::telemetry::AcquisitionTimer;
 
@@ -38,8 +39,11 @@ pub struct Acquisition {
 
 impl Acquisition {
     /// Checks the options and the key of a request.
-    pub(super) fn new(request: LockRequest) -> Result<Self, LockError> {
-        let LockRequest { context, keys, options } = request;
+    pub(super) fn check(
+        context: &Context,
+        keys: Result<Keys, KeyError>,
+        options: LockOptions,
+    ) -> Result<(LockSpec, ResolvedOptions), LockError> {
         let options = options.resolve(&context.defaults);
         let allowed = options.and_then(|options| context.limits.allowed(options));
         let options = allowed.map_err(|error| match &keys {
@@ -50,7 +54,7 @@ impl Acquisition {
         let spec = LockSpec::new(keys, options.mode, options.dialect);
         let checked = context.limits.check_lock(&spec, options.fair, options.fenced);
         checked.map_err(|error| error.of_lock(spec.key()))?;
-        Ok(Self { context, spec, options })
+        Ok((spec, options))
     }
 
     /// Acquires the lock, or joins a lock of the same scope, as the options say: without a `wait_time`, by one attempt.
@@ -63,7 +67,7 @@ impl Acquisition {
     ///
     /// As [`LockRequest::acquire`].
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let mut timer = AcquisitionTimer::start();
+        let mut timer = AcquisitionTimer::start(&self.context.home.counters);
         let result = match self.options.min_hold {
             None => self.run().await,
             Some(min_hold) => self.run_and_keep(min_hold).await,
@@ -150,7 +154,8 @@ impl Acquisition {
     pub fn refusal_at_once(&self) -> Option<LockError> {
         let refusal = self.look().err();
         if refusal.is_some() {
-            AcquisitionTimer::start().set_outcome(refusal.as_ref());
+            let counters = &self.context.home.counters;
+            AcquisitionTimer::start(counters).set_outcome(refusal.as_ref());
         }
         refusal
     }

@@ -41,7 +41,8 @@ impl Acquisition {
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
         let Self { context, options, .. } = self;
-        let held = Holding::new(attempt, scope::caller(), &context.log_limit);
+        let counters = &context.home.counters;
+        let held = Holding::new(attempt, scope::caller(), &context.log_limit, counters);
         if let Some(token) = grant.token {
             held.set_token(token);
         }

@@ -91,7 +91,7 @@ impl LockRequest {
     /// an option that is out of its range, conflicts with another option, or is not supported by the manager or one of its
     /// nodes.
     pub fn check(&self) -> Result<(), LockError> {
-        Acquisition::new(self.clone()).map(drop)
+        Acquisition::check(&self.context, self.keys.clone(), self.options.clone()).map(drop)
     }
 
     /// Returns what happens to the work if the lock is lost, for front ends that run the work. No public API.
@@ -103,8 +103,14 @@ impl LockRequest {
     /// Checks the key and the options, for front ends that do something else before they acquire the lock. No public API.
     #[doc(hidden)]
     pub fn prepare(self) -> Result<Acquisition, LockError> {
-        let invalid = |error: &LockError| AcquisitionTimer::start().set_outcome(Some(error));
-        Acquisition::new(self).inspect_err(invalid)
+        let Self { context, keys, options } = self;
+        match Acquisition::check(&context, keys, options) {
+            Ok((spec, options)) => Ok(Acquisition { context, spec, options }),
+            Err(error) => {
+                AcquisitionTimer::start(&context.home.counters).set_outcome(Some(&error));
+                Err(error)
+            }
+        }
     }
 
     /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time). If the votes are

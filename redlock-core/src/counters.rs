@@ -1,0 +1,101 @@
+//! What a manager has done since its start, for its snapshots.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Defines the outcomes of an acquisition, each with its name in metrics and snapshots.
+macro_rules! outcomes {
+    ($($outcome:ident = $name:literal,)+) => {
+        /// The outcome of an acquisition.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Outcome { $($outcome),+ }
+
+        impl Outcome {
+            /// The names, each at the index of its outcome.
+            const NAMES: [&'static str; [$($name),+].len()] = [$($name),+];
+        }
+    };
+}
+
+outcomes! {
+    Acquired = "acquired",
+    Contended = "contended",
+    Split = "split",
+    Unavailable = "unavailable",
+    TimedOut = "timed_out",
+    TooManyWaiters = "too_many_waiters",
+    AlreadyHeld = "already_held",
+    Lost = "lost",
+    ForeignKey = "foreign_key",
+    Invalid = "invalid",
+    Draining = "draining",
+    ShutDown = "shut_down",
+    RuntimeEnded = "runtime_ended",
+    Dropped = "dropped",
+}
+
+impl Outcome {
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// A counter that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn increment(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of a manager.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    acquisitions: [Count; Outcome::NAMES.len()],
+    pub(crate) lost: Count,
+    pub(crate) extended: Count,
+    pub(crate) not_extended: Count,
+    pub(crate) broken: Count,
+    releases_begun: Count,
+    releases_ended: Count,
+}
+
+/// A release that some nodes have not confirmed yet. Counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct PendingRelease(Arc<Counters>);
+
+impl Counters {
+    pub(crate) fn record_acquisition(&self, outcome: Outcome) {
+        self.acquisitions[outcome as usize].increment();
+    }
+
+    /// Returns how many acquisitions had each outcome.
+    pub(crate) fn acquisitions(&self) -> BTreeMap<&'static str, u64> {
+        Outcome::NAMES.into_iter().zip(self.acquisitions.iter().map(Count::get)).collect()
+    }
+
+    pub(crate) fn begin_release(self: &Arc<Self>) -> PendingRelease {
+        self.releases_begun.increment();
+        PendingRelease(Arc::clone(self))
+    }
+
+    /// Returns how many releases wait for the confirmation of nodes.
+    pub(crate) fn pending_releases(&self) -> u64 {
+        // In this order, so that a release that ends meanwhile is not subtracted without its begin.
+        let ended = self.releases_ended.get();
+        self.releases_begun.get().saturating_sub(ended)
+    }
+}
+
+impl Drop for PendingRelease {
+    fn drop(&mut self) {
+        self.0.releases_ended.increment();
+    }
+}
