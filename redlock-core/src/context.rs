@@ -28,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) fair: Arc<FairQueues>,
     pub(crate) prefix: Arc<str>,
     pub(crate) owner: Owner,
+    /// When the manager was created, as the time since 1970.
+    pub(crate) started: Duration,
     /// The options of requests that set none.
     pub(crate) defaults: Defaults,
     pub(crate) limits: Limits,

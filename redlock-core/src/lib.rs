@@ -173,7 +173,8 @@ pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use operator::{
-    BreakError, Broken, Holder, KeyState, LockStatus, NodeAnswer, StatusError, StatusRequest,
+    BreakError, Broken, CounterSnapshot, HeldSnapshot, Holder, KeyState, LockStatus, NodeAnswer,
+    NodeSnapshot, ProcessSnapshot, Snapshot, StatusError, StatusRequest, WaitingSnapshot,
 };
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;

@@ -1,6 +1,6 @@
 //! The state of a held lock, shared by a guard, its views and the keeper.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub(crate) struct Holding {
     guards: AtomicUsize,
     /// The index among the holders of the key in this process. It changes only under the lock of the queues.
     index: AtomicUsize,
+    /// How often the lease was extended.
+    extensions: AtomicU32,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
 }
@@ -77,6 +79,7 @@ impl Holding {
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             index: AtomicUsize::new(0),
+            extensions: AtomicU32::new(0),
             due: Mutex::default(),
         })
     }
@@ -128,6 +131,16 @@ impl Holding {
             return Err(InvalidOption::conflict("shared", message).into());
         }
         Ok(self.attempt.downgrade())
+    }
+
+    /// Returns the number of guards that have joined the lock.
+    pub(crate) fn guards(&self) -> usize {
+        self.guards.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often the lease was extended by this holder.
+    pub(crate) fn extensions(&self) -> u32 {
+        self.extensions.load(Ordering::Relaxed)
     }
 
     /// Removes a guard, and returns whether it was the last.
@@ -240,6 +253,7 @@ impl Holding {
         if !is_in_time {
             return false;
         }
+        self.extensions.fetch_add(1, Ordering::Relaxed);
         if lease.extend(now, since, expire) {
             drop((lease, state));
             self.attempt.changed.notify_waiters();

@@ -1,6 +1,7 @@
 //! Renews leases, and detects leases that have run out.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,6 +102,24 @@ impl LeaseKeeper {
     ) {
         let run = run(Arc::clone(self), ballot.clone());
         runtime.spawn(end.run_until_cancelled_owned(run));
+    }
+
+    /// Calls `f` with each lock. The schedule stays locked only while a few locks are copied, so that it never waits for `f`. A
+    /// lock that is renewed meanwhile may come twice.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Holding>)) {
+        const COPIED: usize = 256;
+        let mut after = None;
+        loop {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let some: Vec<_> = {
+                let entries = self.entries.lock();
+                let some = entries.by_due.range((from, Bound::Unbounded)).take(COPIED);
+                some.map(|(due, entry)| (*due, Arc::clone(&entry.held))).collect()
+            };
+            let Some((last, _)) = some.last() else { return };
+            after = Some(*last);
+            some.iter().for_each(|(_, held)| f(held));
+        }
     }
 
     #[cfg(test)]

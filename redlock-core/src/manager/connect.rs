@@ -134,7 +134,7 @@ impl LockManagerBuilder {
         telemetry::describe();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let home = Arc::<Home>::default();
-        let end_on_drop = home.gone.clone().drop_guard();
+        let (started, end_on_drop) = (clock.unix_time(), home.gone.clone().drop_guard());
         let ballot = Ballot::new(nodes, node_timeout, clock, Arc::clone(&home));
         let queues = Arc::new(Queues::new(
             Arc::clone(&home),
@@ -154,6 +154,7 @@ impl LockManagerBuilder {
             ballot,
             prefix,
             owner: owner(owner_label.as_deref()),
+            started,
             defaults: Defaults { expire, dialect: dialect.unwrap_or_default() },
             limits,
             log_limit,

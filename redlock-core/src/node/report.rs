@@ -24,6 +24,7 @@ pub struct NodeReport {
 
 /// A server behind a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ServerReport {
     /// Host and port, or the path of a socket.

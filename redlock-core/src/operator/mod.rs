@@ -1,7 +1,8 @@
-//! What operators ask a manager: who has a lock, and to end it.
+//! What operators ask a manager: who has a lock, to end it, and what this process holds.
 
 mod break_lock;
 mod error;
+mod snapshot;
 mod status;
 #[cfg(all(test, feature = "test-util"))]
 mod tests;
@@ -20,6 +21,9 @@ use crate::quorum::quorum;
 
 pub use break_lock::Broken;
 pub use error::{BreakError, StatusError};
+pub use snapshot::{
+    CounterSnapshot, HeldSnapshot, NodeSnapshot, ProcessSnapshot, Snapshot, WaitingSnapshot,
+};
 pub use status::{Holder, KeyState, LockStatus, NodeAnswer, StatusRequest};
 
 /// Returns the lock at a key, as the nodes have it.

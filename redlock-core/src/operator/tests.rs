@@ -256,3 +256,90 @@ async fn a_break_of_one_of_several_keys_ends_the_whole_lock() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_snapshot_shows_what_the_process_holds_and_waits_for() {
+    let test = TestLocks::new(3);
+    let (shop, ops) = (process(&test, "shop").await, process(&test, "ops").await);
+    let fenced = ops.lock("b").expire(LEASE).renew(true).fenced(true).try_acquire().await.unwrap();
+    let set = ops.lock_all(["d", "c"]).expire(LEASE).try_acquire().await.unwrap();
+    let elsewhere = held(&shop, "a").await;
+    let waits = ops.lock("a").expire(LEASE);
+    let waiting = tokio::spawn(async move { waits.acquire().await.map(drop) });
+    test.clock().advance(LEASE / 2).await;
+
+    let snapshot = ops.snapshot();
+    assert_eq!(snapshot.process.label.as_ref(), ops.owner_label());
+    assert_eq!(snapshot.process.version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(snapshot.nodes.len(), 3);
+    assert!(snapshot.nodes.iter().all(|node| node.status.is_up() && node.report.kind == "memory"));
+    let [first, second] = &snapshot.held[..] else { panic!("{snapshot:?}") };
+    assert_eq!(
+        (&first.keys[..], &second.keys[..]),
+        (&["b".into()][..], &["c".into(), "d".into()][..])
+    );
+    let token = fenced.fencing_token().map(|token| token.number());
+    assert_eq!((first.fencing_number, second.fencing_number), (token, None));
+    assert!(first.extensions >= 1 && second.extensions == 0);
+    assert_eq!((first.lease, first.guards, first.is_suspect), (LEASE, 1, false));
+    assert!(second.remaining <= LEASE / 2);
+    assert_eq!(first.id, status(&ops, "b").await.holders()[0].id());
+    let [key] = &snapshot.waiting[..] else { panic!("{snapshot:?}") };
+    assert_eq!((&*key.key, key.waiters), ("a", 1));
+    assert_eq!(key.holder.as_ref(), shop.owner_label());
+    assert!(key.longest_wait >= LEASE / 2);
+    assert_eq!(snapshot.counters.acquisitions["acquired"], 2);
+    assert_eq!(snapshot.counters.extended, u64::from(first.extensions));
+
+    test.nodes()[1].fail();
+    test.nodes()[2].fail();
+    assert!(ops.snapshot().held[0].is_suspect);
+    set.release().await.unwrap_err();
+    let left = ops.snapshot();
+    assert_eq!((left.held.len(), left.pending_releases), (1, 1));
+    assert!(matches!(left.nodes[2].status, crate::node::NodeStatus::Down(_)));
+    waiting.abort();
+    drop((elsewhere, fenced));
+}
+
+/// A snapshot locks the schedule and the queues only while it copies a few entries.
+#[tokio::test]
+async fn a_snapshot_of_many_locks_has_each_of_them_once() {
+    let test = TestLocks::new(1);
+    let (shop, ops) = (process(&test, "shop").await, process(&test, "ops").await);
+    let mut guards = Vec::new();
+    let mut waiters = Vec::new();
+    for number in 0..700 {
+        guards.push(held(&ops, &format!("held:{number:03}")).await);
+        guards.push(held(&shop, &format!("busy:{number:03}")).await);
+        let waits = ops.lock(format!("busy:{number:03}"));
+        waiters.push(tokio::spawn(async move { waits.acquire().await.map(drop) }));
+    }
+    test.clock().advance(Duration::from_millis(10)).await;
+    let snapshot = ops.snapshot();
+    let keys: Vec<_> = snapshot.held.iter().map(|held| &*held.keys[0]).collect();
+    let expected: Vec<_> = (0..700).map(|number| format!("held:{number:03}")).collect();
+    assert_eq!(keys, expected);
+    assert_eq!(snapshot.waiting.len(), 700);
+    assert!(snapshot.waiting.iter().all(|waiting| waiting.holder.as_ref() == shop.owner_label()));
+    waiters.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[cfg(feature = "serde")]
+#[tokio::test]
+async fn a_snapshot_is_written_as_json() {
+    let test = TestLocks::new(1);
+    let shop = process(&test, "shop").await;
+    let _guard = held(&shop, "a").await;
+    let json = serde_json::to_value(shop.snapshot()).unwrap();
+    assert_eq!(json["process"]["label"], "shop");
+    let node = &json["nodes"][0];
+    assert_eq!((&node["status"], &node["kind"]), (&"up".into(), &"memory".into()));
+    assert!(node["quarantine"].is_null() && node["servers"] == serde_json::json!([]));
+    let held = &json["held"][0];
+    assert_eq!((&held["keys"], &held["mode"]), (&serde_json::json!(["a"]), &"exclusive".into()));
+    assert_eq!((&held["lease_ms"], &held["dialect"]), (&30_000.into(), &"plain".into()));
+    assert_eq!(held["id"].as_str().unwrap().len(), 16);
+    assert_eq!(json["counters"]["acquisitions"]["acquired"], 1);
+    assert_eq!(json["waiting"], serde_json::json!([]));
+}

@@ -12,7 +12,7 @@ use super::release_signal::ReleaseSignal;
 use super::waiter::{Waiter, WaiterState};
 use crate::error::Votes;
 use crate::lease::Holding;
-use crate::lock::Mode;
+use crate::lock::{Mode, OwnerLabel};
 
 /// The holders of one lock in this process, and the waiters for it, first come, first served.
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ struct Waiting {
     waiters: VecDeque<Arc<Waiter>>,
     /// Present from the first waiter that subscribes until there are no waiters, or until an outage ends.
     signal: Option<Arc<ReleaseSignal>>,
+    /// The label of the holder that the nodes have last named to a waiter.
+    holder: Option<OwnerLabel>,
     /// The outage in which the waiters are, until a quorum of nodes answers again.
     outage: Option<Outage>,
 }
@@ -131,6 +133,18 @@ impl KeyQueue {
     pub(super) fn waiters(&self) -> impl ExactSizeIterator<Item = &Arc<Waiter>> {
         const NONE: &VecDeque<Arc<Waiter>> = &VecDeque::new();
         self.waiting.as_ref().map_or(NONE, |waiting| &waiting.waiters).iter()
+    }
+
+    /// Records the label of the holder that the nodes have named to a waiter.
+    pub(super) fn record_holder(&mut self, label: Option<&OwnerLabel>) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.holder = label.cloned();
+        }
+    }
+
+    /// Returns the label of the holder that the nodes have last named to a waiter.
+    pub(super) fn named_holder(&self) -> Option<&OwnerLabel> {
+        self.waiting.as_ref()?.holder.as_ref()
     }
 
     fn first(&self) -> Option<&Arc<Waiter>> {

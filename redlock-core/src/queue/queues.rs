@@ -1,13 +1,14 @@
 //! All wait queues of a manager.
 
 use std::array;
-use std::collections::HashMap;
 use std::collections::hash_map::{Entry, OccupiedEntry};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::RandomState;
 use parking_lot::{Mutex, MutexGuard};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::key_queue::KeyQueue;
@@ -18,7 +19,7 @@ use crate::error::{LockError, Votes};
 use crate::home::Home;
 use crate::key::LockKey;
 use crate::lease::Holding;
-use crate::lock::{ByDialect, HolderId, LockSpec, Mode};
+use crate::lock::{ByDialect, HolderId, LockSpec, Mode, OwnerLabel};
 use crate::log_limit::LogLimit;
 use crate::random::hash_state;
 
@@ -60,6 +61,32 @@ impl ReleasePermit<'_> {
     /// Records that the lock was released, and how many processes were notified.
     pub(crate) fn released(mut self, subscribers: Option<usize>) {
         self.subscribers = subscribers;
+    }
+}
+
+/// A key for which callers of this process wait.
+#[derive(Debug)]
+pub(crate) struct WaitingKey {
+    pub(crate) key: LockKey,
+    pub(crate) waiters: usize,
+    /// When the caller came that has waited for the longest time.
+    pub(crate) since: Instant,
+    /// Whether the first caller asks the nodes.
+    pub(crate) is_asking: bool,
+    /// The label of the holder that the nodes have last named.
+    pub(crate) holder: Option<OwnerLabel>,
+}
+
+impl WaitingKey {
+    /// Returns `None` if nobody waits.
+    fn of(key: &LockKey, queue: &KeyQueue) -> Option<Self> {
+        Some(Self {
+            key: key.clone(),
+            waiters: queue.waiters().len(),
+            since: queue.waiters().map(|waiter| waiter.options.since).min()?,
+            is_asking: queue.waiters().next().is_some_and(|first| first.is_asking()),
+            holder: queue.named_holder().cloned(),
+        })
     }
 }
 
@@ -150,6 +177,28 @@ impl Queues {
         let Some(queue) = by_key.get(spec.key()) else { return (0, None) };
         let first = queue.waiters().map(|waiter| waiter.options.since).min();
         (queue.waiters().len(), first.map(|since| since.elapsed()))
+    }
+
+    /// Returns the keys for which callers of this process wait. The queues stay locked only while a few keys are copied.
+    pub(crate) fn waiting_keys(&self) -> Vec<WaitingKey> {
+        const COPIED: usize = 256;
+        let mut waiting = Vec::new();
+        for by_key in &self.by_key {
+            let mut seen = HashSet::<LockKey, RandomState>::default();
+            loop {
+                let some: Vec<_> = {
+                    let by_key = by_key.lock();
+                    let new = by_key.iter().filter(|(key, _)| !seen.contains(*key));
+                    new.filter_map(|(key, queue)| WaitingKey::of(key, queue)).take(COPIED).collect()
+                };
+                if some.is_empty() {
+                    break;
+                }
+                seen.extend(some.iter().map(|one| one.key.clone()));
+                waiting.extend(some);
+            }
+        }
+        waiting
     }
 
     /// Notifies all waiters after a drain or a shutdown has begun.

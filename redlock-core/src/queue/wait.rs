@@ -262,6 +262,9 @@ impl Place<'_> {
         } else {
             self.last_holder.clone_from(holder);
         }
+        if !votes.is_empty() {
+            self.with_queue(|queue| queue.record_holder(self.last_holder.as_ref()));
+        }
     }
 
     /// Goes on to the queue of another key, for which the nodes have refused the lock.

@@ -1,0 +1,305 @@
+//! What a process holds and waits for.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::context::Context;
+use crate::error::NodeError;
+use crate::lease::{HoldState, Holding};
+use crate::lock::{Dialect, HolderId, Mode, OwnerLabel};
+use crate::manager::LockManager;
+use crate::node::{NodeReport, NodeStatus};
+
+/// What a manager holds, waits for and knows of its nodes, see [`LockManager::snapshot`].
+///
+/// With the feature `serde` it is written as JSON or another format: times as seconds since 1970, durations as milliseconds (the
+/// fields whose names end in `_ms`). It contains the **keys** of locks, and names of servers: for operators, and not for clients.
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// When the snapshot was taken, by the wall clock.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::time"))]
+    pub taken: SystemTime,
+    /// The process.
+    pub process: ProcessSnapshot,
+    /// The nodes, in the order of the configuration.
+    pub nodes: Vec<NodeSnapshot>,
+    /// The locks that the manager holds, in the order of their keys.
+    pub held: Vec<HeldSnapshot>,
+    /// The keys for which callers of the manager wait, in their order.
+    pub waiting: Vec<WaitingSnapshot>,
+    /// The number of releases that the manager repeats in the background, until each node has confirmed it or the lease has run
+    /// out there.
+    pub pending_releases: u64,
+    /// The counters since the start of the manager.
+    pub counters: CounterSnapshot,
+}
+
+/// The process in a [`Snapshot`].
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ProcessSnapshot {
+    /// The [label](crate::LockManagerBuilder::owner_label) of the manager; `None` if it is `off`.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::label"))]
+    pub label: Option<OwnerLabel>,
+    /// When the manager was created, by the wall clock.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::time"))]
+    pub started: SystemTime,
+    /// The version of this library.
+    pub version: &'static str,
+    /// Whether the manager [drains](LockManager::drain).
+    pub is_draining: bool,
+}
+
+/// A node in a [`Snapshot`].
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct NodeSnapshot {
+    /// The name of the node, such as host and port.
+    pub name: String,
+    /// The status: `up`, `down` or `connecting`.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::status"))]
+    pub status: NodeStatus,
+    /// The description by the node itself.
+    #[cfg_attr(feature = "serde", serde(flatten, serialize_with = "form::report"))]
+    pub report: NodeReport,
+}
+
+/// A held lock in a [`Snapshot`].
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct HeldSnapshot {
+    /// The keys, as they stand on the nodes: with the prefix of the manager.
+    pub keys: Vec<String>,
+    /// The public id of the holder, as a [status](LockManager::status) shows it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::text"))]
+    pub id: HolderId,
+    /// How many holders the lock may have.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::text"))]
+    pub mode: Mode,
+    /// How the lock is written on the nodes.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::dialect"))]
+    pub dialect: Dialect,
+    /// Whether the last extension was not confirmed, or no quorum of nodes is up: see
+    /// [`LockState::Suspect`](crate::LockState::Suspect).
+    pub is_suspect: bool,
+    /// Since when the process has the lock, by the wall clock. A hand-over inside of the process keeps it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::time"))]
+    pub since: SystemTime,
+    /// How long the holder may rely on the lock, unless it is extended.
+    #[cfg_attr(feature = "serde", serde(rename = "remaining_ms", serialize_with = "form::millis"))]
+    pub remaining: Duration,
+    /// The lease of the last extension, or of the acquisition.
+    #[cfg_attr(feature = "serde", serde(rename = "lease_ms", serialize_with = "form::millis"))]
+    pub lease: Duration,
+    /// How often the lease was extended by this holder, renewals included.
+    pub extensions: u32,
+    /// The number of the holder, if it is [fenced](crate::LockRequest::fenced).
+    pub fencing_number: Option<i64>,
+    /// How many guards have the lock: more than one if a [scope](crate::scope()) has joined it.
+    pub guards: usize,
+}
+
+/// A key for which callers wait, in a [`Snapshot`].
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct WaitingSnapshot {
+    /// The key, as it stands on the nodes: with the prefix of the manager.
+    pub key: String,
+    /// How many callers wait.
+    pub waiters: usize,
+    /// For how long the first has waited.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "longest_wait_ms", serialize_with = "form::millis")
+    )]
+    pub longest_wait: Duration,
+    /// Whether the first caller asks the nodes at this moment. Otherwise it sleeps, or waits for a holder of this process.
+    pub is_asking: bool,
+    /// The label of the holder that the nodes have last named to a waiter of the key; `None` if they have named none.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::label"))]
+    pub holder: Option<OwnerLabel>,
+}
+
+/// The counters in a [`Snapshot`], since the start of the manager.
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct CounterSnapshot {
+    /// The acquisitions by outcome, with the names that the metric `redlock_acquire_seconds` has.
+    pub acquisitions: BTreeMap<&'static str, u64>,
+    /// The locks that were lost before their release, or that their release found gone.
+    pub lost: u64,
+    /// The extensions that a quorum has confirmed, renewals included.
+    pub extended: u64,
+    /// The extensions that no quorum has confirmed.
+    pub not_extended: u64,
+    /// The holders that [`LockManager::break_lock`] has removed.
+    pub broken: u64,
+}
+
+impl LockManager {
+    /// Returns what this manager holds, waits for and knows of its nodes, without asking them. For a page or a route that only
+    /// operators reach: it contains keys and names of servers.
+    ///
+    /// It is not taken at one moment: a lock that is acquired or released meanwhile may be in it or not. Other holders than this
+    /// process are not in it; [`status`](Self::status) shows those of one key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::LockManager;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let guard = locks.lock("order:42").acquire().await?;
+    /// let snapshot = locks.snapshot();
+    /// assert_eq!(snapshot.held[0].keys, ["order:42"]);
+    /// assert_eq!(snapshot.counters.acquisitions["acquired"], 1);
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn snapshot(&self) -> Snapshot {
+        let context = self.context();
+        let Context { home, ballot, keeper, queues, owner, started, .. } = &**context;
+        let taken = UNIX_EPOCH + ballot.clock.unix_time();
+        let has_quorum = ballot.has_quorum();
+        let mut seen = HashSet::new();
+        let mut held = Vec::new();
+        keeper.for_each(|holding| {
+            // A lock that is renewed meanwhile comes twice.
+            if seen.insert(Arc::as_ptr(holding).addr()) {
+                held.extend(HeldSnapshot::of(holding, taken, has_quorum));
+            }
+        });
+        held.sort_by(|one, other| one.keys.cmp(&other.keys));
+        let nodes = ballot.nodes.iter().map(|node| NodeSnapshot {
+            name: node.name().to_string(),
+            status: node.status().get(),
+            report: node.report(),
+        });
+        let waiting = queues.waiting_keys().into_iter().map(|waiting| WaitingSnapshot {
+            key: waiting.key.name().to_owned(),
+            waiters: waiting.waiters,
+            longest_wait: waiting.since.elapsed(),
+            is_asking: waiting.is_asking,
+            holder: waiting.holder,
+        });
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort_by(|one, other| one.key.cmp(&other.key));
+        Snapshot {
+            taken,
+            process: ProcessSnapshot {
+                label: owner.label().cloned(),
+                started: UNIX_EPOCH + *started,
+                version: env!("CARGO_PKG_VERSION"),
+                is_draining: self.is_draining(),
+            },
+            nodes: nodes.collect(),
+            held,
+            waiting,
+            pending_releases: home.counters.pending_releases(),
+            counters: CounterSnapshot {
+                acquisitions: home.counters.acquisitions(),
+                lost: home.counters.lost.get(),
+                extended: home.counters.extended.get(),
+                not_extended: home.counters.not_extended.get(),
+                broken: home.counters.broken.get(),
+            },
+        }
+    }
+}
+
+impl HeldSnapshot {
+    /// Returns a lock that is still held.
+    fn of(held: &Holding, taken: SystemTime, has_quorum: bool) -> Option<Self> {
+        let remaining = held.remaining();
+        if held.state() != HoldState::Held || remaining.is_zero() {
+            return None;
+        }
+        let attempt = held.attempt();
+        let (spec, lease) = (attempt.spec(), *attempt.lease());
+        let age = held.now().since(lease.granted);
+        Some(Self {
+            keys: spec.keys().iter().map(|key| key.name().to_owned()).collect(),
+            id: attempt.token().holder_id(),
+            mode: spec.mode(),
+            dialect: spec.dialect(),
+            is_suspect: attempt.last_extension.has_failed() || !has_quorum,
+            since: taken.checked_sub(age).unwrap_or(UNIX_EPOCH),
+            remaining,
+            lease: lease.expire,
+            extensions: held.extensions(),
+            fencing_number: held.token().map(|token| token.number()),
+            guards: held.guards(),
+        })
+    }
+}
+
+/// The form of the values in JSON.
+#[cfg(feature = "serde")]
+mod form {
+    use std::fmt::Display;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    use serde::ser::{SerializeMap, Serializer};
+
+    use super::{Dialect, NodeError, NodeReport, NodeStatus, OwnerLabel};
+
+    pub(super) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        to.serialize_u64(since.as_secs())
+    }
+
+    pub(super) fn millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(as_millis(*time))
+    }
+
+    fn as_millis(time: Duration) -> u64 {
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn text<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn label<S: Serializer>(
+        label: &Option<OwnerLabel>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match label {
+            Some(label) => to.serialize_str(label.as_str()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn dialect<S: Serializer>(dialect: &Dialect, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(dialect.name())
+    }
+
+    pub(super) fn status<S: Serializer>(status: &NodeStatus, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match status {
+            NodeStatus::Up => "up",
+            NodeStatus::Down(_) => "down",
+            NodeStatus::Connecting => "connecting",
+        })
+    }
+
+    pub(super) fn report<S: Serializer>(report: &NodeReport, to: S) -> Result<S::Ok, S::Error> {
+        let NodeReport { kind, quarantine, round_trip, servers } = report;
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("kind", kind)?;
+        map.serialize_entry("quarantine", &quarantine.as_ref().map(ToString::to_string))?;
+        let votes_in = quarantine.as_ref().and_then(NodeError::votes_in);
+        map.serialize_entry("votes_in_ms", &votes_in.map(as_millis))?;
+        map.serialize_entry("round_trip_us", &round_trip.map(|time| as_millis(time * 1000)))?;
+        map.serialize_entry("servers", servers)?;
+        map.end()
+    }
+}
