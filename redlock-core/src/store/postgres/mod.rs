@@ -3,7 +3,7 @@
 //! * [`url`]: reads the URL of a node.
 //! * [`sql`]: the statements.
 //! * [`schema`]: the table, and the checks before its first use.
-//! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
+//! * [`state`]: the state of a node; from an operation to its statement, and from the answer to the vote.
 //! * [`connect`]: makes a connection.
 //! * [`pooler`]: recognises a pooler in transaction mode.
 //! * [`socket`]: the socket of a connection, with TLS or without.
@@ -25,11 +25,11 @@ mod played_server;
 mod pooler;
 mod schema;
 mod session;
-mod shared;
-#[cfg(test)]
-mod shared_tests;
 mod socket;
 mod sql;
+mod state;
+#[cfg(test)]
+mod state_tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod unsettled;
@@ -54,7 +54,7 @@ use crate::store::kit::description::{NodeOptions, StoreUrl};
 
 pub use schema::postgres_schema;
 
-use shared::SharedState;
+use state::PostgresState;
 use url::PostgresUrl;
 
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
@@ -63,7 +63,7 @@ struct PostgresNode {
     url: PostgresUrl,
     status: StatusSender,
     /// The state, and the tasks, which end when the node is dropped.
-    started: OnceLock<(Arc<SharedState>, Vec<AbortOnDropHandle<()>>)>,
+    started: OnceLock<(Arc<PostgresState>, Vec<AbortOnDropHandle<()>>)>,
 }
 
 /// Reads a URL. The error explains the mistake without repeating the URL.
@@ -105,8 +105,8 @@ impl PostgresNode {
         }
     }
 
-    fn shared(&self) -> Option<&Arc<SharedState>> {
-        self.started.get().map(|(shared, _)| shared)
+    fn state(&self) -> Option<&Arc<PostgresState>> {
+        self.started.get().map(|(state, _)| state)
     }
 }
 
@@ -122,28 +122,28 @@ impl Node for PostgresNode {
     }
 
     fn store_id(&self) -> Option<Arc<str>> {
-        self.shared()?.store_id.get().cloned()
+        self.state()?.store_id.get().cloned()
     }
 
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         self.started.get_or_init(|| {
             let (name, status) = (Arc::clone(&self.name), self.status.clone());
-            SharedState::start(name, self.url.clone(), settings.clone(), status, runtime)
+            PostgresState::start(name, self.url.clone(), settings.clone(), status, runtime)
         });
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
         let not_started = || NodeError::NotConnected("the node was not started".into());
-        let shared = self.shared().ok_or_else(not_started);
-        match shared.and_then(|shared| shared.check(&op).map(|_| Arc::clone(shared))) {
-            Ok(shared) => ReplyFuture::new(shared.execute(op)),
+        let state = self.state().ok_or_else(not_started);
+        match state.and_then(|state| state.check(&op).map(|_| Arc::clone(state))) {
+            Ok(state) => ReplyFuture::new(state.execute(op)),
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
         }
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        match self.shared() {
-            Some(shared) => shared.channels.subscribe(channels::channel(spec.name()), notify),
+        match self.state() {
+            Some(state) => state.channels.subscribe(channels::channel(spec.name()), notify),
             None => Subscription::new(|| {}),
         }
     }
@@ -163,22 +163,22 @@ impl Remote for PostgresNode {
     }
 
     fn reconnect(&self, spec: &LockSpec) -> Reconnection {
-        let (shared, spec) = (self.shared().cloned(), spec.clone());
+        let (state, spec) = (self.state().cloned(), spec.clone());
         Box::pin(async move {
-            match shared {
-                Some(shared) => shared.slot(spec.name()).reconnect().await,
+            match state {
+                Some(state) => state.slot(spec.name()).reconnect().await,
                 None => false,
             }
         })
     }
 
     fn is_granting(&self) -> bool {
-        self.shared().is_some_and(|shared| shared.gate.check_grants().is_ok())
+        self.state().is_some_and(|state| state.gate.check_grants().is_ok())
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        match self.shared() {
-            Some(shared) => shared.silence(limit, waited),
+        match self.state() {
+            Some(state) => state.silence(limit, waited),
             None => Silence::Silent(waited),
         }
     }
