@@ -33,7 +33,7 @@ impl Query {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
             let is_plain = encoded.len() <= LONGEST_NAME && encoded.bytes().all(is_name);
             let parameter = UrlParameter { may_be_shown: may_be_shown && is_plain, value, name };
-            // What follows may be the rest of this password.
+            // The names that follow may be parts of this password.
             may_be_shown &= !parameter.name.to_ascii_lowercase().contains("pass");
             Ok(parameter)
         });

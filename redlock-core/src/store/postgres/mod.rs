@@ -40,9 +40,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio_postgres::config::Host;
 use tokio_util::task::AbortOnDropHandle;
 
-#[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
@@ -55,7 +55,7 @@ use crate::store::kit::description::{NodeOptions, StoreUrl};
 pub use schema::postgres_schema;
 
 use state::PostgresState;
-use url::PostgresUrl;
+pub(crate) use url::PostgresUrl;
 
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
 struct PostgresNode {
@@ -66,28 +66,21 @@ struct PostgresNode {
     started: OnceLock<(Arc<PostgresState>, Vec<AbortOnDropHandle<()>>)>,
 }
 
-/// Reads a URL. The error explains the mistake without repeating the URL.
-pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
-    Ok(Box::new(PostgresUrl::parse(url)?))
-}
-
 impl StoreUrl for PostgresUrl {
     fn name(&self) -> String {
         self.name()
     }
 
-    #[cfg(feature = "tls")]
     fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
         Some(&mut self.tls)
     }
 
-    #[cfg(feature = "tls")]
     fn is_local(&self) -> bool {
-        self.is_local()
+        self.servers().all(|(host, _)| !matches!(host, Host::Tcp(_)))
     }
 
     fn into_node(mut self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {
-        if !self.has_password() {
+        if self.provider.is_none() && self.config.get_password().is_none() {
             self.provider = options.provider(self.name());
         }
         Ok(Arc::new(PostgresNode::new(*self)))

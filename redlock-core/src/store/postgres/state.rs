@@ -27,7 +27,7 @@ use crate::lock::Token;
 use crate::log_limit::LogLimit;
 use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, Silence, StatusSender};
 use crate::store::kit::gate::{Closures, Gate};
-use crate::store::kit::kept::{Keeper, Kept, KeptLink};
+use crate::store::kit::kept::{Keeper, Kept, KeptLink, silence_of};
 use crate::store::kit::names;
 use crate::store::kit::outage_log::OutageLog;
 use crate::store::kit::wall_clock::Reading;
@@ -358,17 +358,8 @@ impl PostgresState {
 
     /// Returns whether any connection is silent. The caller waits for one of them, and this method does not know for which.
     pub(super) fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        let rest = limit.saturating_sub(waited);
-        let mut again: Option<Duration> = None;
-        for link in self.operation_slots().iter().filter_map(|slot| slot.link().ok()) {
-            let next = match link.silence(limit) {
-                Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
-                Silence::Silent(_) => rest,
-                Silence::CheckAgainAfter(time) => time,
-            };
-            again = Some(again.map_or(next, |again| again.min(next)));
-        }
-        again.map_or(Silence::Silent(waited), Silence::CheckAgainAfter)
+        let links = self.operation_slots().iter().filter_map(|slot| slot.link().ok());
+        silence_of(links.map(|link| link.silence(limit)), limit.saturating_sub(waited), waited)
     }
 }
 

@@ -47,7 +47,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-#[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
@@ -59,6 +58,7 @@ use crate::node::{
     Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
+use crate::store::kit::kept::silence_of;
 use crate::store::kit::registry::ServerRegistry;
 
 use fencing::{hash_tag, slot};
@@ -68,7 +68,8 @@ use script::Script;
 use server::rights::CheckedLocks;
 use server::{Server, ServerSettings};
 use state::RedisState;
-use url::{RedisUrl, Servers};
+pub(crate) use url::RedisUrl;
+use url::Servers;
 
 /// The default time between two readings of the slots of a cluster.
 const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
@@ -97,22 +98,15 @@ struct RedisOptions {
     is_only_node: bool,
 }
 
-/// Reads a URL. The error explains the mistake without repeating the URL.
-pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
-    Ok(Box::new(RedisUrl::parse(url)?))
-}
-
 impl StoreUrl for RedisUrl {
     fn name(&self) -> String {
         self.name()
     }
 
-    #[cfg(feature = "tls")]
     fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
         Some(&mut self.tls)
     }
 
-    #[cfg(feature = "tls")]
     fn is_local(&self) -> bool {
         matches!(self.servers, Servers::Unix(_))
     }
@@ -275,19 +269,8 @@ impl Remote for RedisNode {
         let Ok(state) = self.started() else { return Silence::Silent(waited) };
         let servers = state.map.all();
         let rest = if self.is_cluster { limit.saturating_sub(waited) } else { Duration::ZERO };
-        let mut again = None;
-        for connection in servers.iter().filter_map(|server| server.connection().ok()) {
-            let next = match connection.link.silence(limit) {
-                Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
-                Silence::Silent(_) => rest,
-                Silence::CheckAgainAfter(time) => time,
-            };
-            again = Some(again.map_or(next, |again| next.min(again)));
-        }
-        match again {
-            Some(again) => Silence::CheckAgainAfter(again),
-            None => Silence::Silent(waited),
-        }
+        let connections = servers.iter().filter_map(|server| server.connection().ok());
+        silence_of(connections.map(|connection| connection.link.silence(limit)), rest, waited)
     }
 }
 
