@@ -81,8 +81,14 @@
 //! # let _: axum::routing::MethodRouter<redlock_axum::LockManager> = axum::routing::post(pay);
 //! ```
 //!
-//! [`LockRequest::run`] acquires the lock, runs the closure and releases the lock. With
-//! [`LockRequest::acquire`] the handler waits for the lock, and has it as a [`LockGuard`].
+//! | method of a [`LockRequest`] | while another holder has the lock | the end of the lock |
+//! |---|---|---|
+//! | [`run`](LockRequest::run), [`run_detached`](LockRequest::run_detached) | is refused at once, or after `wait_time` | when the closure has ended |
+//! | [`acquire`](LockRequest::acquire) | waits without a limit, or up to `wait_time` | when the [`LockGuard`] is released or dropped |
+//! | [`try_acquire`](LockRequest::try_acquire) | is refused at once | the same |
+//!
+//! The errors of all four become a [`LockRejection`] by `?`. A failed [`release`](LockGuard::release) does not: the work is
+//! done, so log the error, or drop the guard, which releases the lock in the background.
 //!
 //! All of them can be combined. The same key is the same lock, however it is acquired and in every
 //! service that uses the same servers and prefix. A handler that must not run unlocked can demand its

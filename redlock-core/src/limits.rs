@@ -1,5 +1,6 @@
 //! Checks whether the nodes and the settings of a manager allow a request, before any node is asked.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::validity;
 #[derive(Debug)]
 pub(crate) struct Limits {
     nodes: Arc<[Arc<dyn Node>]>,
-    leases: LeaseRange,
+    /// The leases that all nodes grant.
+    leases: RangeInclusive<Duration>,
     prefix: Arc<str>,
     restart_guard: Option<Duration>,
 }
@@ -24,8 +26,14 @@ impl Limits {
         prefix: &Arc<str>,
         restart_guard: Option<Duration>,
     ) -> Self {
+        let Capabilities { shortest_lease, longest_lease, .. } = Capabilities::default();
+        let all = (shortest_lease, longest_lease);
+        let granted = nodes.iter().map(|node| node.capabilities());
+        let (shortest, longest) = granted.fold(all, |(shortest, longest), node| {
+            (shortest.max(node.shortest_lease), longest.min(node.longest_lease))
+        });
         let (nodes, prefix) = (Arc::clone(nodes), Arc::clone(prefix));
-        Self { leases: LeaseRange::of(&nodes), nodes, prefix, restart_guard }
+        Self { leases: shortest..=longest, nodes, prefix, restart_guard }
     }
 
     /// Checks that the servers can keep a lease of `expire`, that all nodes grant it, and that the restart
@@ -35,7 +43,12 @@ impl Limits {
             let allowed = validity::allowed_leases!();
             return Err(InvalidOption::new("expire", format!("{expire:?}"), allowed));
         }
-        self.leases.check(expire)?;
+        if !self.leases.contains(&expire) {
+            let (shortest, longest) = (self.leases.start(), self.leases.end());
+            let allowed =
+                format!("from {shortest:?} to {longest:?}, the leases that all nodes grant");
+            return Err(InvalidOption::new("expire", format!("{expire:?}"), allowed));
+        }
         check_restart_guard(expire, "", self.restart_guard)
     }
 
@@ -69,13 +82,10 @@ impl Limits {
     }
 
     fn check_dialect(&self, dialect: Dialect) -> Result<(), InvalidOption> {
-        match dialect {
-            Dialect::Plain => Ok(()),
-            Dialect::Redisson => {
-                let has = |node: Capabilities| node.redisson;
-                self.require("dialect", dialect.name(), "plain", "this dialect", has)
-            }
+        if dialect == Dialect::Plain {
+            return Ok(());
         }
+        self.require("dialect", dialect.name(), "plain", "this dialect", |node| node.redisson)
     }
 
     /// Returns the options if all nodes and the restart guard allow them.
@@ -224,33 +234,5 @@ pub(crate) fn check_restart_guard(
             Err(InvalidOption::new("expire", format!("{expire:?}{origin}"), allowed))
         }
         _ => Ok(()),
-    }
-}
-
-/// The range of leases that all nodes of a manager grant.
-#[derive(Debug, Clone, Copy)]
-struct LeaseRange {
-    shortest: Duration,
-    longest: Duration,
-}
-
-impl LeaseRange {
-    fn of(nodes: &[Arc<dyn Node>]) -> Self {
-        let Capabilities { shortest_lease, longest_lease, .. } = Capabilities::default();
-        let all = Self { shortest: shortest_lease, longest: longest_lease };
-        nodes.iter().map(|node| node.capabilities()).fold(all, |range, node| Self {
-            shortest: range.shortest.max(node.shortest_lease),
-            longest: range.longest.min(node.longest_lease),
-        })
-    }
-
-    /// Returns an error if a node does not grant this lease.
-    fn check(self, expire: Duration) -> Result<(), InvalidOption> {
-        let Self { shortest, longest } = self;
-        if (shortest..=longest).contains(&expire) {
-            return Ok(());
-        }
-        let allowed = format!("from {shortest:?} to {longest:?}, the leases that all nodes grant");
-        Err(InvalidOption::new("expire", format!("{expire:?}"), allowed))
     }
 }

@@ -44,8 +44,10 @@ impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED, tr
     type Rejection = LockRejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
-        let manager = Installed::manager(&parts.extensions).cloned();
-        Ok(Self::new(parts, manager.ok_or_else(LockRejection::missing_manager)?))
+        let Some(manager) = Installed::manager(&parts.extensions).cloned() else {
+            return Err(LockRejection::missing_manager().at_route_of(parts));
+        };
+        Ok(Self::new(parts, manager))
     }
 }
 

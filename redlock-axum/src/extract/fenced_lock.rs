@@ -105,7 +105,7 @@ impl<S: Sync> FromRequestParts<S> for FencedLock {
     type Rejection = LockRejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
-        Self::of(parts)?.ok_or_else(Self::missing)
+        Self::of(parts)?.ok_or_else(|| Self::missing().at_route_of(parts))
     }
 }
 

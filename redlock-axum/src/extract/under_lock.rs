@@ -97,11 +97,12 @@ impl<T> DerefMut for UnderLock<T> {
 impl<S: Sync, T: FromRequestParts<S>> FromRequestParts<S> for UnderLock<T> {
     type Rejection = LockRejection;
 
-    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Self, LockRejection> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
         Err(LockRejection::misconfigured(
             "a handler takes an `UnderLock`, but has no `#[redis_lock(key = ..)]` that sees it; add the attribute, and \
              write the type of the parameter by this name; behind a lock layer, take the value without `UnderLock`, \
              because the lock is held when it is extracted",
-        ))
+        )
+        .at_route_of(parts))
     }
 }

@@ -191,7 +191,7 @@ impl CheckedPolicy {
 
     /// Returns where the lock comes from, for the log.
     pub(super) fn origin(&self, parts: &Parts) -> LockOrigin {
-        let lock = Arc::clone(self.policy.key_text());
+        let lock = Some(Arc::clone(self.policy.key_text()));
         LockOrigin { lock, route: parts.extensions.get().cloned() }
     }
 

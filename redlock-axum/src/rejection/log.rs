@@ -18,7 +18,7 @@ impl LockRejection {
         }
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
         let diagnostics = self.diagnostics();
-        let template = self.origin.as_ref().map(|origin| &*origin.lock);
+        let template = self.origin.as_ref().and_then(|origin| origin.lock.as_deref());
         let lock = template.or_else(|| self.key().map(LockKey::as_str));
         let route = self.origin.as_ref().and_then(|origin| Some(origin.route.as_ref()?.as_str()));
         match self.kind() {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::MatchedPath;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError, LostError, RunError, TemplateError};
@@ -84,8 +85,8 @@ pub struct LockRejection {
 /// Where a lock comes from in the application, for the log.
 #[derive(Debug, Clone)]
 pub(crate) struct LockOrigin {
-    /// The text of the key: a template.
-    pub(crate) lock: Arc<str>,
+    /// The text of the key: a template. `None` if the request has no lock.
+    pub(crate) lock: Option<Arc<str>>,
     /// The route that axum has matched.
     pub(crate) route: Option<MatchedPath>,
 }
@@ -313,6 +314,11 @@ impl LockRejection {
     pub(crate) fn at(mut self, origin: LockOrigin) -> Self {
         self.origin = Some(Box::new(origin));
         self
+    }
+
+    /// Sets the route of a request that has no lock.
+    pub(crate) fn at_route_of(self, parts: &Parts) -> Self {
+        self.at(LockOrigin { lock: None, route: parts.extensions.get().cloned() })
     }
 }
 

@@ -13,7 +13,9 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode};
 use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockRejection, RejectionKind, redis_lock};
+use redlock_axum::{
+    FencedLock, HeldLock, LockError, LockRejection, RejectionKind, UnderLock, redis_lock,
+};
 use redlock_logs::Logs;
 
 use crate::support::{Answer, app, get, hold, memory, send, until_logged};
@@ -222,6 +224,25 @@ async fn a_converted_rejection_is_logged() {
             assert_ne!(get(&app, path).await.status, StatusCode::OK);
         })
         .await;
+    }
+}
+
+#[tokio::test]
+async fn the_error_about_a_handler_without_a_lock_has_its_route() {
+    #[redis_lock(key = "k", installed)]
+    async fn installed() {}
+
+    let app = Router::new()
+        .route("/held/{id}", on_get(async |_: HeldLock| ()))
+        .route("/fenced/{id}", on_get(async |_: FencedLock| ()))
+        .route("/under/{id}", on_get(async |_: UnderLock<Method>| ()))
+        .route("/installed/{id}", on_get(installed));
+    for name in ["held", "fenced", "under", "installed"] {
+        let logs = Logs::collect();
+        let answer = get(&app, &format!("/{name}/42")).await;
+        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{name}");
+        let route = format!("route=\"/{name}/{{id}}\"");
+        assert_eq!(logs.count("ERROR", &route), 1, "{name}: {:?}", logs.lines());
     }
 }
 

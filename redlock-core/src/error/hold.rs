@@ -6,6 +6,8 @@ use crate::lock::OwnerLabel;
 
 /// The error of [`LockGuard::release`](crate::LockGuard::release): the release was not confirmed. A
 /// release never removes the lock of another holder.
+///
+/// The work is done when this error occurs. Most callers log the error, and keep the result of the work.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {

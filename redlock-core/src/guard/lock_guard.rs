@@ -184,13 +184,9 @@ impl LockGuard {
         let log_limit = Arc::clone(self.log_limit());
         let Err(error) = self.release().await else { return };
         let node = LogLimit::failed_node(error.votes());
-        let error = error.diagnostics();
         log_limited!(
-            log_limit,
-            "not released",
-            node,
-            warn,
-            "the release of a lock failed after its work: {error}"
+            log_limit, "not released", node, warn, lock = %error.key(),
+            "the release of a lock failed after its work: {}", error.diagnostics()
         );
     }
 

@@ -157,7 +157,6 @@ impl LockManagerBuilder {
             dialect: self.config.dialect.unwrap_or_default(),
             cluster_refresh: self.config.cluster_refresh,
             is_only_node: self.nodes.len() == 1,
-            #[cfg(feature = "redis")]
             registry: Arc::default(),
             #[cfg(feature = "unstable-simulation")]
             dials: &self.dials,

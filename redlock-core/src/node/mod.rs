@@ -26,6 +26,8 @@
 //! | [`fair_order`](Node::fair_order) | callers of all processes wait in order of arrival | `fair` is refused |
 //! | [`key_rules`](Node::key_rules) | the store cannot have some locks because of their names | all names are allowed |
 //!
+//! `redlock_core::node_tests!`, with the feature `test-util`, tests the whole contract.
+//!
 //! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers.
 //!
 //! A node finds its locks by their names: keys are compared without the prefix of their manager, and several managers

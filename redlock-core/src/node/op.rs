@@ -40,7 +40,8 @@ impl Op {
 /// table: the manager sets a lock again on a node that has lost it, and the node may still have some of its
 /// keys. `Acquire` then sets all of them.
 ///
-/// A refused `Acquire` names the holder by [`Token::holder_id`](Token::holder_id), if one token alone holds the keys that are
+/// A refused `Acquire` names the holder by [`Token::holder_id`](Token::holder_id), or by
+/// [`HolderId::of`](crate::HolderId::of) of the text of the token that the store has, if one token alone holds the keys that are
 /// held, and does not share them. A manager with several nodes finds out in this way that its callers and those of other
 /// managers have some nodes each, and lets its callers ask again. A refusal that names nobody counts as that of a holder.
 ///

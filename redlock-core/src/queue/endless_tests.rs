@@ -92,6 +92,10 @@ async fn a_wait_without_a_limit_outlasts_every_outage_and_logs_its_begin_and_its
                 }
                 let guard = timeout(SECOND, waiter).await.expect(&case).unwrap().unwrap();
                 assert_eq!((logs.count("WARN", BEGIN), logs.count("INFO", END)), (1, 1), "{case}");
+                let lines = logs.lines();
+                let mut ends =
+                    lines.iter().filter(|line| line.contains(BEGIN) || line.contains(END));
+                assert!(ends.all(|line| line.contains(" lock=a ")), "{case}: {lines:?}");
                 guard.release().await.unwrap();
                 settle().await;
                 assert!(locks.queues().is_empty(), "{case}");

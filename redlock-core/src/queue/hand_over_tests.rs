@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use redlock_logs::Logs;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{SECOND, acquisitions, one_node, settle, two_processes, wait};
@@ -32,6 +33,23 @@ async fn a_hand_over_extends_the_lease_in_the_background() {
     settle().await;
     assert!(second.remaining() > 9 * SECOND, "{:?}", second.remaining());
     assert_eq!(acquisitions(&node), 1, "the lock was not handed over");
+}
+
+/// The new holder keeps the rest of the old lease.
+#[tokio::test(start_paused = true)]
+async fn a_failed_extension_after_a_hand_over_is_logged() {
+    let logs = Logs::collect();
+    let (locks, node) = one_node();
+    let first = request(&locks).expire(8 * SECOND).acquire().await.unwrap();
+    let second = tokio::spawn(request(&locks).expire(10 * SECOND).acquire());
+    sleep(BRIEFLY).await;
+    node.set(FakeMode::Down);
+    first.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    settle().await;
+    assert!(second.is_valid());
+    assert_eq!(logs.count("WARN", "the lease of a lock that was handed over was not extended"), 1);
+    assert_eq!(logs.count("WARN", " lock=a "), 1, "{:?}", logs.lines());
 }
 
 /// The kept lock has the same lease as an acquired one, although its guard is gone before the

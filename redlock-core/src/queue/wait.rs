@@ -323,7 +323,7 @@ impl Place<'_> {
             self.outage_since = Some(Instant::now());
             log_limited!(
                 self.queues.log_limit, "waits in an outage", LogLimit::failed_node(votes), warn,
-                error = %error.diagnostics(),
+                lock = %self.key(), error = %error.diagnostics(),
                 "a caller waits for ever for a lock, and goes on to wait until a quorum of nodes answers"
             );
         }

@@ -118,7 +118,8 @@ impl Acquisition {
             {
                 let node = error.votes().map_or("", LogLimit::failed_node);
                 log_limited!(
-                    context.log_limit, "hand-over", node, warn, error = %error.diagnostics(),
+                    context.log_limit, "hand-over", node, warn, lock = %held.attempt().key(),
+                    error = %error.diagnostics(),
                     "the lease of a lock that was handed over was not extended"
                 );
             }

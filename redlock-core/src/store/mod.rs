@@ -16,12 +16,12 @@ use kit::description::StoreDescription;
 
 /// Describes a store that a feature compiles.
 macro_rules! described {
-    ($store:ident, $feature:literal, $schemes:expr, $forms:literal) => {
+    ($url:ty, $feature:literal, $schemes:expr, $forms:literal) => {
         StoreDescription {
             schemes: $schemes,
             forms: $forms,
             #[cfg(feature = $feature)]
-            read: Ok($store::read),
+            read: Ok(|url| Ok(Box::new(<$url>::parse(url)?))),
             #[cfg(not(feature = $feature))]
             read: Err($feature),
             is_alone: false,
@@ -32,13 +32,18 @@ macro_rules! described {
 /// All stores, in the order in which errors name them.
 pub(crate) const STORES: &[StoreDescription] = &[
     described!(
-        redis,
+        redis::RedisUrl,
         "redis",
         &["redis", "rediss", "valkey", "valkeys", "unix"],
         "redis://, rediss://, valkey://, valkeys://, unix:///, redis+sentinel://, redis-cluster://"
     ),
-    described!(postgres, "postgres", &["postgres", "postgresql"], "postgres://"),
-    described!(zookeeper, "zookeeper", &["zookeeper", "zookeepers"], "zookeeper://, zookeepers://"),
+    described!(postgres::PostgresUrl, "postgres", &["postgres", "postgresql"], "postgres://"),
+    described!(
+        zookeeper::ZookeeperUrl,
+        "zookeeper",
+        &["zookeeper", "zookeepers"],
+        "zookeeper://, zookeepers://"
+    ),
     StoreDescription {
         schemes: &["memory"],
         forms: "memory: alone",

@@ -9,6 +9,21 @@ use crate::{SOON, decided, post, start, until_logged};
 
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/shop/policies.toml");
 
+/// Follows the commands of the README, on the same two copies.
+const MORE: &str = r#"
+```console
+$ curl -X POST 127.0.0.1:3001/articles/hat/orders
+{"sku":"hat","left":9}
+$ curl -X POST 127.0.0.1:3001/articles/boat/orders
+{"error":{"code":"unknown_article","message":"there is no such article"}}
+$ curl -X POST '127.0.0.1:3000/articles/hat/orders?hold_ms=4000' & sleep 1; curl -X PUT '127.0.0.1:3001/articles/hat?left=3'
+{"error":{"code":"busy",..}}
+$ curl -X POST 127.0.0.1:3001/articles/hat/refill
+{"sku":"hat","left":10}
+$ curl '127.0.0.1:3000/export?hold_ms=2000' & sleep 1; curl 127.0.0.1:3001/export
+{"error":{"code":"busy",..}}
+```"#;
+
 async fn copy(redis: &RedisServer) -> Service {
     start("shop", &[("LOCKS_URLS", redis.url()), ("POLICIES", POLICIES.to_owned())]).await
 }
@@ -16,6 +31,7 @@ async fn copy(redis: &RedisServer) -> Service {
 #[tokio::test]
 async fn the_example_shop_answers_as_its_readme_says() {
     let mut walkthrough = Walkthrough::run("shop").await.unwrap();
+    walkthrough.follow(MORE).await;
     assert_eq!(walkthrough.background().await, r#"{"sku":"shoe","left":9}"#);
     assert_eq!(walkthrough.background().await, r#"{"sku":"hat","left":9}"#);
     let export = walkthrough.background().await;

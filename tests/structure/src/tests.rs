@@ -14,8 +14,12 @@ const ROWS: &str = include_str!("rows.txt");
 const HOMES: &str = "@redlock-core/src/validity.rs\nconst A: T = from_millis(10) + s(604_800);\n\
                      @redlock-core/src/options/table.rs\nfn max_hold() {}\n";
 
-const WALL: Wall =
-    Wall { room: "store", shared: Some(&["kit"]), below: &["node"], above: Some(&["manager"]) };
+const WALL: Wall = Wall {
+    room: "store",
+    shared: Some(&["kit"]),
+    below: &["node"],
+    above: Some(&[("manager", &["", "one"])]),
+};
 
 /// A room whose modules may import each other, and that every other module may import.
 const OPEN_WALL: Wall = Wall { room: "options", shared: None, below: &["lock"], above: None };

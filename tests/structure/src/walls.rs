@@ -11,8 +11,9 @@ pub(crate) struct Wall {
     pub(crate) shared: Option<&'static [&'static str]>,
     /// The modules outside that the room may import.
     pub(crate) below: &'static [&'static str],
-    /// The modules outside that may import the room. `None` if all of them may.
-    pub(crate) above: Option<&'static [&'static str]>,
+    /// The modules outside that may import the room, each with the parts that it may import; the part without a name is the
+    /// `mod.rs` of the room. `None` if all modules may import the whole room.
+    pub(crate) above: Option<&'static [(&'static str, &'static [&'static str])]>,
 }
 
 /// The walls of the crate `redlock-core`.
@@ -39,7 +40,12 @@ pub(crate) const WALLS: [Wall; 4] = [
             "time_text",
             "validity",
         ],
-        above: Some(&["manager", "simulation", "test_util"]),
+        // The manager knows the stores by their table, and the node in memory by its public methods.
+        above: Some(&[
+            ("manager", &["", "kit", "memory"]),
+            ("simulation", &["kit", "redis"]),
+            ("test_util", &["memory"]),
+        ]),
     },
     // The protocol of nodes knows the values of a lock.
     Wall {
@@ -60,7 +66,7 @@ pub(crate) const WALLS: [Wall; 4] = [
         room: "limits",
         shared: None,
         below: &["error", "lock", "node", "options", "validity"],
-        above: Some(&["context", "manager"]),
+        above: Some(&[("context", &[""]), ("manager", &[""])]),
     },
 ];
 
@@ -69,7 +75,9 @@ impl Wall {
     pub(crate) fn check(&self, graph: &Graph<'_>) -> Vec<String> {
         let mut findings = Vec::new();
         let above = self.above.unwrap_or_default();
-        let mut unused: Vec<&str> = [self.below, above].concat();
+        let parts =
+            above.iter().flat_map(|(room, parts)| parts.iter().map(move |part| (*room, *part)));
+        let mut unused: Vec<_> = self.below.iter().map(|room| (*room, "")).chain(parts).collect();
         for (from, to, place) in graph.edges_by_path() {
             let problem = match (self.inside(from), self.inside(to)) {
                 (Some(one), Some(other)) => {
@@ -81,17 +89,19 @@ impl Wall {
                 }
                 (Some(_), None) => {
                     let Some(room) = to.first() else { continue };
-                    unused.retain(|known| known != room);
+                    unused.retain(|(known, _)| known != room);
                     if self.below.contains(&&**room) {
                         continue;
                     }
                     "it imports more than it may"
                 }
-                (None, Some(_)) => {
+                (None, Some(part)) => {
                     // The root of the crate re-exports.
                     let Some(room) = from.first() else { continue };
-                    unused.retain(|known| known != room);
-                    if self.above.is_none_or(|above| above.contains(&&**room)) {
+                    unused.retain(|known| *known != (room, part));
+                    let is_open =
+                        |(one, parts): &(&str, &[&str])| one == room && parts.contains(&part);
+                    if self.above.is_none_or(|above| above.iter().any(is_open)) {
                         continue;
                     }
                     "a module imports it that may not"
@@ -100,7 +110,11 @@ impl Wall {
             };
             findings.push(format!("{}: {problem}: {place}", self.room));
         }
-        findings.extend(unused.iter().map(|name| format!("{}: nothing needs {name}", self.room)));
+        let needless = |(name, part): &(&str, &str)| {
+            let to = if part.is_empty() { String::new() } else { format!(" to {part}") };
+            format!("{}: nothing needs {name}{to}", self.room)
+        };
+        findings.extend(unused.iter().map(needless));
         findings
     }
 

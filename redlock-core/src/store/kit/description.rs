@@ -8,10 +8,8 @@ use std::time::Duration;
 #[cfg(feature = "unstable-simulation")]
 use super::dial::Dial;
 use super::provider::Provider;
-#[cfg(feature = "redis")]
 use super::registry::ServerRegistry;
 use crate::access::ProviderFn;
-#[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 use crate::clock::Clock;
 use crate::lock::Dialect;
@@ -43,19 +41,20 @@ pub(crate) trait StoreUrl: Send {
     }
 
     /// Returns the options of TLS: `None` if the store has no connections, `Some(None)` if they are not encrypted.
-    #[cfg(feature = "tls")]
-    fn tls(&mut self) -> Option<&mut Option<TlsOptions>>;
+    fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
+        None
+    }
 
     /// Returns whether the connections do not leave this machine.
-    #[cfg(feature = "tls")]
-    fn is_local(&self) -> bool;
+    fn is_local(&self) -> bool {
+        false
+    }
 
     /// Creates the node. It is not started yet. The error explains a mistake in the URL without repeating it.
     fn into_node(self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String>;
 }
 
 /// The options of a manager that the nodes of URLs need before they are started.
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis needs all of it"))]
 pub(crate) struct NodeOptions<'a> {
     /// Gets the credentials for nodes whose URLs have none.
     pub(crate) credentials: Option<&'a ProviderFn>,
@@ -70,7 +69,6 @@ pub(crate) struct NodeOptions<'a> {
     /// Whether the manager has no other node.
     pub(crate) is_only_node: bool,
     /// Which node of the manager has which server.
-    #[cfg(feature = "redis")]
     pub(crate) registry: Arc<ServerRegistry>,
     /// The networks that replace the operating system's, by the names of the nodes.
     #[cfg(feature = "unstable-simulation")]

@@ -100,14 +100,12 @@ impl Gate {
     }
 
     /// Closes the gate for grants as long as the sentinels disagree about the master.
-    #[cfg(feature = "redis")]
     pub(crate) fn dispute(&self, reason: Option<NodeError>) {
         let mut state = self.state.lock();
         state.dispute = reason;
         self.publish(&state);
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn closures(&self) -> Closures {
         self.state.lock().closures
     }
@@ -287,7 +285,6 @@ mod tests {
         assert!(gate.check_grants().is_err(), "a later closure counts");
     }
 
-    #[cfg(feature = "redis")]
     #[test]
     fn a_dispute_about_the_master_stops_grants_and_not_extensions() {
         let gate = Gate::default();

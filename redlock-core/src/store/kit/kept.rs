@@ -20,6 +20,25 @@ pub(crate) trait KeptLink {
     fn silence(&self, limit: Duration) -> Silence;
 }
 
+/// Returns the silence of a node for a caller that waits for one of several connections. It is not known for which, so each of
+/// them counts once the caller has waited for the `rest` of its limit. Without a connection, the node is silent.
+pub(crate) fn silence_of(
+    links: impl Iterator<Item = Silence>,
+    rest: Duration,
+    waited: Duration,
+) -> Silence {
+    let mut again: Option<Duration> = None;
+    for silence in links {
+        let next = match silence {
+            Silence::Silent(_) if rest.is_zero() => return silence,
+            Silence::Silent(_) => rest,
+            Silence::CheckAgainAfter(time) => time,
+        };
+        again = Some(again.map_or(next, |again| again.min(next)));
+    }
+    again.map_or(Silence::Silent(waited), Silence::CheckAgainAfter)
+}
+
 /// The part of a store that makes the connections of a [`Kept`].
 pub(crate) trait Keeper: Send {
     type Link: KeptLink;

@@ -18,7 +18,6 @@ pub(crate) async fn pause() {
 /// Completes when a name leads to another server than the connection that was made to the address `own`.
 ///
 /// A name may have many addresses of one server, of which each answer has some. So `is_another` decides, which asks a new connection.
-#[cfg(feature = "postgres")]
 pub(crate) async fn moved<A, B>(
     own: SocketAddr,
     look_up: impl Fn() -> A,
@@ -45,7 +44,6 @@ pub(crate) fn leads_elsewhere<'a>(
 }
 
 #[cfg(test)]
-#[cfg(feature = "postgres")]
 mod tests {
     use std::future::ready;
     use std::io;

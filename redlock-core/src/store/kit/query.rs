@@ -28,15 +28,14 @@ impl Query {
         };
         let mut may_be_shown = !query.contains('@');
         let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let is_name =
-                name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-            let may_be_shown = {
-                let before = may_be_shown;
-                may_be_shown &= !name.to_ascii_lowercase().contains("pass");
-                before && is_name && name.len() <= LONGEST_NAME
-            };
-            Ok(UrlParameter { name: decoded(name)?, value: decoded(value)?, may_be_shown })
+            let (encoded, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decoded(encoded)?, decoded(value)?);
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+            let is_plain = encoded.len() <= LONGEST_NAME && encoded.bytes().all(is_name);
+            let parameter = UrlParameter { may_be_shown: may_be_shown && is_plain, value, name };
+            // The names that follow may be parts of this password.
+            may_be_shown &= !parameter.name.to_ascii_lowercase().contains("pass");
+            Ok(parameter)
         });
         Ok(Self(pairs.collect::<Result<_, &str>>()?))
     }
@@ -86,5 +85,26 @@ impl Query {
                 "one of its parameters is unknown; known are {known}; in a value write %26 for &"
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_behind_a_password_is_not_shown() {
+        for query in
+            ["password=a&s3cret=1", "p%61ssword=a&s3cret=1", "MyP%41ss&s3cret", "%73%33cret"]
+        {
+            let mut query = Query::read(query).unwrap_or_else(|reason| panic!("{query}: {reason}"));
+            query.0.drain(..query.0.len() - 1);
+            let reason = query.check_end("db").unwrap_err();
+            assert!(!reason.contains("s3cret"), "{reason}");
+        }
+        let reason = Query::read("p%61th=a&timeout=1").unwrap().check_end("db, path").unwrap_err();
+        assert!(reason.contains("\"path\" occurs twice"), "{reason}");
+        let reason = Query::read("timeout=1&p%61ssword=a").unwrap().check_end("db").unwrap_err();
+        assert!(reason.contains("\"timeout\" is unknown"), "{reason}");
     }
 }

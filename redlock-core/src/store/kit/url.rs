@@ -50,7 +50,6 @@ impl<'a> UrlParts<'a> {
     }
 
     /// Returns the user and the password, each of which may be missing or empty.
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn login(&self) -> Result<[Option<String>; 2], String> {
         let (username, password) = self.userinfo.split_once(':').unwrap_or((self.userinfo, ""));
         let part = |text: &str| (!text.is_empty()).then(|| self.decoded(text)).transpose();
@@ -100,7 +99,6 @@ pub(crate) fn read_port(text: &str, default: u16) -> Option<u16> {
 }
 
 /// Returns an error if a server occurs twice.
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) fn check_distinct(servers: &[HostPort]) -> Result<(), String> {
     let is_repeated = |(index, server)| servers[..index].contains(server);
     if servers.iter().enumerate().any(is_repeated) {
@@ -116,7 +114,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-#[cfg(all(test, any(feature = "postgres", feature = "redis")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -12,8 +12,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-#[cfg(feature = "tls")]
-use crate::access::TlsOptions;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::{HolderId, LockSpec};
 use crate::node::{
@@ -152,16 +150,6 @@ pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
 impl StoreUrl for MemoryUrl {
     fn name(&self) -> String {
         "memory:".to_owned()
-    }
-
-    #[cfg(feature = "tls")]
-    fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
-        None
-    }
-
-    #[cfg(feature = "tls")]
-    fn is_local(&self) -> bool {
-        true
     }
 
     fn into_node(self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {

@@ -3,7 +3,7 @@
 //! * [`url`]: reads the URL of a node.
 //! * [`sql`]: the statements.
 //! * [`schema`]: the table, and the checks before its first use.
-//! * [`shared`]: the state of a node; from an operation to its statement, and from the answer to the vote.
+//! * [`state`]: the state of a node; from an operation to its statement, and from the answer to the vote.
 //! * [`connect`]: makes a connection.
 //! * [`pooler`]: recognises a pooler in transaction mode.
 //! * [`socket`]: the socket of a connection, with TLS or without.
@@ -25,11 +25,11 @@ mod played_server;
 mod pooler;
 mod schema;
 mod session;
-mod shared;
-#[cfg(test)]
-mod shared_tests;
 mod socket;
 mod sql;
+mod state;
+#[cfg(test)]
+mod state_tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod unsettled;
@@ -40,9 +40,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio_postgres::config::Host;
 use tokio_util::task::AbortOnDropHandle;
 
-#[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
@@ -54,8 +54,8 @@ use crate::store::kit::description::{NodeOptions, StoreUrl};
 
 pub use schema::postgres_schema;
 
-use shared::SharedState;
-use url::PostgresUrl;
+use state::PostgresState;
+pub(crate) use url::PostgresUrl;
 
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
 struct PostgresNode {
@@ -63,12 +63,7 @@ struct PostgresNode {
     url: PostgresUrl,
     status: StatusSender,
     /// The state, and the tasks, which end when the node is dropped.
-    started: OnceLock<(Arc<SharedState>, Vec<AbortOnDropHandle<()>>)>,
-}
-
-/// Reads a URL. The error explains the mistake without repeating the URL.
-pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
-    Ok(Box::new(PostgresUrl::parse(url)?))
+    started: OnceLock<(Arc<PostgresState>, Vec<AbortOnDropHandle<()>>)>,
 }
 
 impl StoreUrl for PostgresUrl {
@@ -76,18 +71,16 @@ impl StoreUrl for PostgresUrl {
         self.name()
     }
 
-    #[cfg(feature = "tls")]
     fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
         Some(&mut self.tls)
     }
 
-    #[cfg(feature = "tls")]
     fn is_local(&self) -> bool {
-        self.is_local()
+        self.servers().all(|(host, _)| !matches!(host, Host::Tcp(_)))
     }
 
     fn into_node(mut self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {
-        if !self.has_password() {
+        if self.provider.is_none() && self.config.get_password().is_none() {
             self.provider = options.provider(self.name());
         }
         Ok(Arc::new(PostgresNode::new(*self)))
@@ -105,8 +98,8 @@ impl PostgresNode {
         }
     }
 
-    fn shared(&self) -> Option<&Arc<SharedState>> {
-        self.started.get().map(|(shared, _)| shared)
+    fn state(&self) -> Option<&Arc<PostgresState>> {
+        self.started.get().map(|(state, _)| state)
     }
 }
 
@@ -122,28 +115,28 @@ impl Node for PostgresNode {
     }
 
     fn store_id(&self) -> Option<Arc<str>> {
-        self.shared()?.store_id.get().cloned()
+        self.state()?.store_id.get().cloned()
     }
 
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         self.started.get_or_init(|| {
             let (name, status) = (Arc::clone(&self.name), self.status.clone());
-            SharedState::start(name, self.url.clone(), settings.clone(), status, runtime)
+            PostgresState::start(name, self.url.clone(), settings.clone(), status, runtime)
         });
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
         let not_started = || NodeError::NotConnected("the node was not started".into());
-        let shared = self.shared().ok_or_else(not_started);
-        match shared.and_then(|shared| shared.check(&op).map(|_| Arc::clone(shared))) {
-            Ok(shared) => ReplyFuture::new(shared.execute(op)),
+        let state = self.state().ok_or_else(not_started);
+        match state.and_then(|state| state.check(&op).map(|_| Arc::clone(state))) {
+            Ok(state) => ReplyFuture::new(state.execute(op)),
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
         }
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        match self.shared() {
-            Some(shared) => shared.channels.subscribe(channels::channel(spec.name()), notify),
+        match self.state() {
+            Some(state) => state.channels.subscribe(channels::channel(spec.name()), notify),
             None => Subscription::new(|| {}),
         }
     }
@@ -163,22 +156,22 @@ impl Remote for PostgresNode {
     }
 
     fn reconnect(&self, spec: &LockSpec) -> Reconnection {
-        let (shared, spec) = (self.shared().cloned(), spec.clone());
+        let (state, spec) = (self.state().cloned(), spec.clone());
         Box::pin(async move {
-            match shared {
-                Some(shared) => shared.slot(spec.name()).reconnect().await,
+            match state {
+                Some(state) => state.slot(spec.name()).reconnect().await,
                 None => false,
             }
         })
     }
 
     fn is_granting(&self) -> bool {
-        self.shared().is_some_and(|shared| shared.gate.check_grants().is_ok())
+        self.state().is_some_and(|state| state.gate.check_grants().is_ok())
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        match self.shared() {
-            Some(shared) => shared.silence(limit, waited),
+        match self.state() {
+            Some(state) => state.silence(limit, waited),
             None => Silence::Silent(waited),
         }
     }

@@ -138,17 +138,6 @@ impl PostgresUrl {
         if self.schema == "public" { name } else { format!("{name}/{}", self.schema) }
     }
 
-    /// Returns whether the URL has a password, or names its file.
-    pub(crate) fn has_password(&self) -> bool {
-        self.provider.is_some() || self.config.get_password().is_some()
-    }
-
-    /// Returns whether each host is a Unix socket.
-    #[cfg(feature = "tls")]
-    pub(crate) fn is_local(&self) -> bool {
-        self.config.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_)))
-    }
-
     /// Returns the hosts with their ports.
     pub(super) fn servers(&self) -> impl Iterator<Item = (&Host, u16)> {
         self.config.get_hosts().iter().zip(self.config.get_ports().iter().copied())
@@ -203,7 +192,7 @@ mod tests {
         let url = parse("postgres://app:s3%26cret@db/shop");
         assert_eq!((url.schema.as_str(), url.connections, url.has_pooler), ("public", 2, false));
         assert_eq!(url.config.get_password(), Some(&b"s3&cret"[..]));
-        assert!(url.has_password() && url.tls.is_none());
+        assert!(url.tls.is_none());
         let url = parse(
             "postgres://app@db/shop?schema=my%22locks&connections=16&pooler=transaction&password_file=/run/s%20x",
         );

@@ -25,8 +25,8 @@ thread_local! {
 /// Returns the command of an operation. A round sends it to one server after another on the same thread, so the call for
 /// the first server encodes it for all. A pair of an acquisition and a release on five servers would otherwise cost a sixth
 /// more instructions.
-pub(super) fn shared(op: &Op, encode: impl Fn(&mut Cmd)) -> Arc<[u8]> {
-    let shared = LAST.try_with(|last| {
+pub(super) fn last_or_new(op: &Op, encode: impl Fn(&mut Cmd)) -> Arc<[u8]> {
+    let known = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
         if let Some((token, mode, action, bytes)) = &last.op
             && (*token, *mode, *action) == (op.token, op.spec.mode(), op.action)
@@ -43,7 +43,7 @@ pub(super) fn shared(op: &Op, encode: impl Fn(&mut Cmd)) -> Arc<[u8]> {
         bytes
     });
     // A guard may be dropped while its thread ends. Its memory is gone then.
-    shared.unwrap_or_else(|_| {
+    known.unwrap_or_else(|_| {
         let mut command = Cmd::new();
         encode(&mut command);
         packed(&command)
@@ -78,7 +78,7 @@ mod tests {
     }
 
     fn encoded(op: &Op, text: &'static str) -> Arc<[u8]> {
-        shared(op, |command| {
+        last_or_new(op, |command| {
             command.arg(text);
         })
     }
@@ -101,8 +101,8 @@ mod tests {
     fn a_command_is_not_used_for_the_same_operation_in_another_mode() {
         let exclusive = op(1);
         encoded(&exclusive, "exclusive");
-        let shared = Op { spec: exclusive.spec.with_mode(Mode::SHARED), ..exclusive.clone() };
-        assert_eq!(*encoded(&shared, "shared"), *b"*1\r\n$6\r\nshared\r\n");
+        let reader = Op { spec: exclusive.spec.with_mode(Mode::SHARED), ..exclusive.clone() };
+        assert_eq!(*encoded(&reader, "shared"), *b"*1\r\n$6\r\nshared\r\n");
     }
 
     /// A guard in a thread-local variable is dropped after the thread's commands, and releases its lock.

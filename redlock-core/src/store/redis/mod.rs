@@ -1,6 +1,6 @@
 //! A node of Redis or Valkey servers: one server, a Sentinel group, or a Redis Cluster.
 //!
-//! * [`shared`]: the state that operations and tasks of a node share.
+//! * [`state`]: the state that operations and tasks of a node share.
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
 //! * [`inspection`]: a look at a lock, and the removal of a holder.
@@ -35,7 +35,7 @@ mod reply;
 mod script;
 mod sentinel;
 mod server;
-mod shared;
+mod state;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
@@ -49,7 +49,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-#[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
@@ -61,6 +60,7 @@ use crate::node::{
     ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
+use crate::store::kit::kept::silence_of;
 use crate::store::kit::registry::ServerRegistry;
 
 use fencing::{hash_tag, slot};
@@ -70,8 +70,9 @@ use link::open::Endpoint;
 use script::Script;
 use server::rights::CheckedLocks;
 use server::{Server, ServerSettings};
-use shared::Shared;
-use url::{RedisUrl, Servers};
+use state::RedisState;
+pub(crate) use url::RedisUrl;
+use url::Servers;
 
 /// The default time between two readings of the slots of a cluster.
 const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
@@ -82,7 +83,7 @@ struct RedisNode {
     options: Mutex<Option<RedisOptions>>,
     is_cluster: bool,
     status: StatusSender,
-    started: OnceLock<Arc<Shared>>,
+    started: OnceLock<Arc<RedisState>>,
     /// The task that keeps the map up to date. It ends when the node is dropped.
     resolver: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -100,22 +101,15 @@ struct RedisOptions {
     is_only_node: bool,
 }
 
-/// Reads a URL. The error explains the mistake without repeating the URL.
-pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
-    Ok(Box::new(RedisUrl::parse(url)?))
-}
-
 impl StoreUrl for RedisUrl {
     fn name(&self) -> String {
         self.name()
     }
 
-    #[cfg(feature = "tls")]
     fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
         Some(&mut self.tls)
     }
 
-    #[cfg(feature = "tls")]
     fn is_local(&self) -> bool {
         matches!(self.servers, Servers::Unix(_))
     }
@@ -154,7 +148,7 @@ impl RedisNode {
         }
     }
 
-    fn started(&self) -> Result<&Arc<Shared>, NodeError> {
+    fn started(&self) -> Result<&Arc<RedisState>, NodeError> {
         self.started.get().ok_or_else(|| NodeError::NotConnected("the node was not started".into()))
     }
 
@@ -165,9 +159,9 @@ impl RedisNode {
         is_shared: bool,
         notify: Notify,
     ) -> Subscription {
-        let Ok(shared) = self.started() else { return Subscription::new(|| {}) };
-        let slot = shared.map.slot(spec.name());
-        shared.subscriptions.subscribe(channel, slot, is_shared, notify)
+        let Ok(state) = self.started() else { return Subscription::new(|| {}) };
+        let slot = state.map.slot(spec.name());
+        state.subscriptions.subscribe(channel, slot, is_shared, notify)
     }
 }
 
@@ -200,16 +194,16 @@ impl Node for RedisNode {
             refresh: cluster_refresh,
             in_slices: is_only_node && !self.is_cluster,
         };
-        let shared = Shared::new(url, settings, self.status.clone(), runtime);
-        let shared = self.started.get_or_init(|| shared);
-        if let Some(resolver) = shared.map.start(endpoint) {
+        let state = RedisState::new(url, settings, self.status.clone(), runtime);
+        let state = self.started.get_or_init(|| state);
+        if let Some(resolver) = state.map.start(endpoint) {
             self.resolver.get_or_init(|| resolver);
         }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
         match self.started() {
-            Ok(shared) => shared.call(op),
+            Ok(state) => state.call(op),
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
         }
     }
@@ -276,18 +270,18 @@ impl Inspection for RedisNode {
 
 impl Remote for RedisNode {
     fn product(&self) -> Option<&'static str> {
-        let is_elsewhere = self.started().is_ok_and(|shared| shared.map.has_announced_server());
+        let is_elsewhere = self.started().is_ok_and(|state| state.map.has_announced_server());
         // The servers of a cluster announce each other.
         (!self.is_cluster && !is_elsewhere).then_some("Redis")
     }
 
     /// Another server may own the slot by the end of an attempt to connect. The caller then waits for that server.
     fn reconnect(&self, spec: &LockSpec) -> Reconnection {
-        let (shared, spec) = (self.started().cloned(), spec.clone());
+        let (state, spec) = (self.started().cloned(), spec.clone());
         Box::pin(async move {
-            let Ok(shared) = shared else { return false };
+            let Ok(state) = state else { return false };
             let mut tried: Option<Arc<Server>> = None;
-            while let Ok(owner) = shared.map.owner(spec.name())
+            while let Ok(owner) = state.map.owner(spec.name())
                 && !tried.is_some_and(|tried| Arc::ptr_eq(&tried, &owner))
             {
                 if owner.reconnect().await {
@@ -302,29 +296,18 @@ impl Remote for RedisNode {
     /// A cluster grants locks as long as one of its masters does.
     fn is_granting(&self) -> bool {
         let is_open = |server: &Arc<Server>| server.gate.check_grants().is_ok();
-        self.started().is_ok_and(|shared| shared.map.masters().iter().any(is_open))
+        self.started().is_ok_and(|state| state.map.masters().iter().any(is_open))
     }
 
     /// A caller of a cluster waits for one master, and this method does not know for which. So the node is silent for a
     /// caller that has waited for `limit` while any master owes a reply and is silent. The operations on a server whose
     /// connection is down have failed, or fail at their next poll.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        let Ok(shared) = self.started() else { return Silence::Silent(waited) };
-        let servers = shared.map.all();
+        let Ok(state) = self.started() else { return Silence::Silent(waited) };
+        let servers = state.map.all();
         let rest = if self.is_cluster { limit.saturating_sub(waited) } else { Duration::ZERO };
-        let mut again = None;
-        for connection in servers.iter().filter_map(|server| server.connection().ok()) {
-            let next = match connection.link.silence(limit) {
-                Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
-                Silence::Silent(_) => rest,
-                Silence::CheckAgainAfter(time) => time,
-            };
-            again = Some(again.map_or(next, |again| next.min(again)));
-        }
-        match again {
-            Some(again) => Silence::CheckAgainAfter(again),
-            None => Silence::Silent(waited),
-        }
+        let connections = servers.iter().filter_map(|server| server.connection().ok());
+        silence_of(connections.map(|connection| connection.link.silence(limit)), rest, waited)
     }
 }
 
@@ -337,7 +320,7 @@ impl Turns for RedisNode {
 impl FairOrder for RedisNode {
     fn queue(&self, op: QueueOp) -> QueueFuture {
         match self.started() {
-            Ok(shared) => Box::pin(Arc::clone(shared).queue(op)),
+            Ok(state) => Box::pin(Arc::clone(state).queue(op)),
             Err(reason) => Box::pin(std::future::ready(Err(reason))),
         }
     }

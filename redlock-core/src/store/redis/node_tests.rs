@@ -148,14 +148,14 @@ async fn an_attempt_that_is_released_is_not_sent_again() {
 /// The attempt is released while the acquisition is on its way, so the grant comes too late.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_comes_after_its_release_is_released_again() {
-    let PlayedNode { node, shared, mut server } = PlayedNode::new(LEASE);
+    let PlayedNode { node, state, mut server } = PlayedNode::new(LEASE);
     let op = redisson_op();
     let acquire = node.call(op.clone());
     let played = async {
         serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
         serve(&mut server, "LOAD", "+sha\r\n", || {}).await;
         // The command of the release has overtaken this one.
-        let release = || drop(shared.pending.release(&op.token));
+        let release = || drop(state.pending.release(&op.token));
         serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
         serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
     };
@@ -165,16 +165,16 @@ async fn a_grant_that_comes_after_its_release_is_released_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_that_was_sent_once_is_released_once() {
-    let PlayedNode { node, shared, mut server } = PlayedNode::new(LEASE);
+    let PlayedNode { node, state, mut server } = PlayedNode::new(LEASE);
     let op = redisson_op();
     let acquire = node.call(op.clone());
-    let release = || drop(shared.pending.release(&op.token));
+    let release = || drop(state.pending.release(&op.token));
     let played = serve(&mut server, "redisson/acquire", "+OK\r\n", release);
     let both = async { tokio::join!(acquire, played) };
     // The server would never reply to a second release.
     let (reply, ()) = timeout(LEASE, both).await.unwrap();
     assert_eq!(reply.vote, Vote::Agreed);
-    assert!(shared.pending.release(&op.token).is_empty());
+    assert!(state.pending.release(&op.token).is_empty());
 }
 
 /// After a published release, waiters that were woken in vain must not delay the new holder
@@ -210,11 +210,11 @@ async fn outside_of_a_runtime_the_ttl_is_not_looked_up() {
 /// If the command was pending for long, the step may be older than the reply by as much.
 #[tokio::test]
 async fn a_grant_does_not_count_if_a_step_is_noticed_before_its_reply() {
-    let PlayedNode { node, shared, mut server } = PlayedNode::new(LEASE);
+    let PlayedNode { node, state, mut server } = PlayedNode::new(LEASE);
     for (stepped, granted) in [(false, true), (true, false)] {
         let step = || {
             if stepped {
-                let owner = shared.map.owner_of(0).unwrap();
+                let owner = state.map.owner_of(0).unwrap();
                 owner.gate.close(Closures::after_clock_step(LEASE, Duration::from_secs(1)));
             }
         };
@@ -236,7 +236,7 @@ async fn a_node_is_granting_while_one_of_its_masters_is() {
     assert!(played.node.is_granting());
 
     let cluster = PlayedCluster::new();
-    cluster.shared.map.insert_owner(0, "b:2");
+    cluster.state.map.insert_owner(0, "b:2");
     for is_granting in [true, false] {
         let number = usize::from(!is_granting);
         cluster.master(number).gate.close(Closures::after_restart(LEASE, None, None));
@@ -248,12 +248,12 @@ async fn a_node_is_granting_while_one_of_its_masters_is() {
 #[tokio::test(start_paused = true)]
 async fn a_single_server_redirects_nothing() {
     for kind in ["MOVED", "ASK"] {
-        let PlayedNode { node, shared, mut server } = PlayedNode::new(LEASE);
+        let PlayedNode { node, state, mut server } = PlayedNode::new(LEASE);
         let redirect = format!("-{kind} 3999 127.0.0.1:1\r\n");
         let acquire = node.call(op(HELD));
         let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", &redirect, || {}));
         assert!(matches!(reply.vote, Vote::Failed(NodeError::Server(_))), "{reply:?}");
-        assert_eq!(shared.map.all().len(), 1, "{kind}");
+        assert_eq!(state.map.all().len(), 1, "{kind}");
     }
 }
 

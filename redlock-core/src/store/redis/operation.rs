@@ -21,7 +21,7 @@ use crate::validity;
 /// Encodes the command of an operation for the server of a connection.
 pub(super) fn encode(connection: &Connection, op: &Op) -> Arc<[u8]> {
     let sha = Script::of(op).map(|script| connection.sha(script));
-    encode::shared(op, |command| encode_operation(command, op, sha))
+    encode::last_or_new(op, |command| encode_operation(command, op, sha))
 }
 
 /// Returns for how long after its start a refused acquisition may look up the remaining lease. A vote counts only

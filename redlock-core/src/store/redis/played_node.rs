@@ -44,7 +44,7 @@ impl RedisNode {
     }
 
     /// Prepares the node without its tasks.
-    pub(super) fn prepare(&self, settings: &NodeSettings) -> Arc<Shared> {
+    pub(super) fn prepare(&self, settings: &NodeSettings) -> Arc<RedisState> {
         let RedisOptions { url, registry, cluster_refresh, .. } =
             self.options.lock().take().unwrap();
         let settings = ServerSettings {
@@ -57,8 +57,8 @@ impl RedisNode {
         let ended = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let runtime = ended.handle().clone();
         ended.shutdown_background();
-        let shared = Shared::new(url, settings, self.status.clone(), &runtime);
-        Arc::clone(self.started.get_or_init(|| shared))
+        let state = RedisState::new(url, settings, self.status.clone(), &runtime);
+        Arc::clone(self.started.get_or_init(|| state))
     }
 }
 
@@ -69,16 +69,16 @@ pub(super) fn spec() -> LockSpec {
 /// A node of one server that the test plays.
 pub(super) struct PlayedNode {
     pub(super) node: RedisNode,
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<RedisState>,
     pub(super) server: DuplexStream,
 }
 
 impl PlayedNode {
     pub(super) fn new(node_timeout: Duration) -> Self {
         let node = node("redis://localhost");
-        let shared = node.prepare(&NodeSettings::for_tests(node_timeout));
-        shared.map.insert_one("redis://localhost");
-        let mut played = Self { node, shared, server: tokio::io::duplex(1).0 };
+        let state = node.prepare(&NodeSettings::for_tests(node_timeout));
+        state.map.insert_one("redis://localhost");
+        let mut played = Self { node, state, server: tokio::io::duplex(1).0 };
         played.connect();
         played
     }
@@ -94,7 +94,7 @@ impl PlayedNode {
     }
 
     fn connect_with(&mut self, takes_subscriptions: bool) {
-        let observer = Arc::downgrade(&self.shared);
+        let observer = Arc::downgrade(&self.state);
         let (mut connection, server) = played_connection_with(move |event| {
             if let Some(observer) = observer.upgrade() {
                 observer.received(event);
@@ -110,14 +110,14 @@ impl PlayedNode {
     }
 
     pub(super) fn owner(&self) -> Arc<Server> {
-        self.shared.map.owner_of(0).unwrap()
+        self.state.map.owner_of(0).unwrap()
     }
 }
 
 /// A cluster of two masters that the test plays.
 pub(super) struct PlayedCluster {
     pub(super) node: RedisNode,
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<RedisState>,
     pub(super) slot: usize,
     spec: LockSpec,
     token: Token,
@@ -132,18 +132,18 @@ impl PlayedCluster {
 
     pub(super) fn with_restart_guard(restart_guard: Option<Duration>) -> Self {
         let node = node("redis-cluster://a:1,b:2");
-        let shared = node.prepare(&settings(restart_guard));
+        let state = node.prepare(&settings(restart_guard));
         let slot = slot("order:42");
         let mut masters = Vec::new();
         for address in ["b:2", "a:1"] {
-            let server = shared.map.insert_owner(slot, address);
+            let server = state.map.insert_owner(slot, address);
             let (connection, master) = played_connection();
             server.set(Ok(Arc::new(connection)));
             masters.insert(0, master);
         }
         let masters = masters.try_into().unwrap();
         let (spec, token) = (spec(), Token::random(Dialect::Plain));
-        Self { node, shared, slot, spec, token, masters }
+        Self { node, state, slot, spec, token, masters }
     }
 
     /// Returns the future of an operation of the attempt.
@@ -153,13 +153,13 @@ impl PlayedCluster {
 
     /// Makes the second master the owner, as after a reading of the slots.
     pub(super) fn move_slot(&self) {
-        self.shared.map.insert_owner(self.slot, "b:2");
+        self.state.map.insert_owner(self.slot, "b:2");
     }
 
     /// Returns the first or the second master.
     pub(super) fn master(&self, number: usize) -> Arc<Server> {
         let name = ["a:1", "b:2"][number];
-        let mut all = self.shared.map.all().into_iter();
+        let mut all = self.state.map.all().into_iter();
         all.find(|server| **server.name() == *name).unwrap()
     }
 

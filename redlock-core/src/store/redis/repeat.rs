@@ -25,7 +25,7 @@ use super::pending::PendingSend;
 use super::script::Script;
 use super::server::Server;
 use super::server::connection::Connection;
-use super::shared::Shared;
+use super::state::RedisState;
 use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
@@ -150,13 +150,13 @@ impl Sent {
     }
 }
 
-impl Shared {
+impl RedisState {
     /// Returns the future of an operation. Its first poll sends the operation.
     pub(super) fn call(self: &Arc<Self>, op: Op) -> ReplyFuture {
-        let shared = Arc::clone(self);
+        let state = Arc::clone(self);
         if let Action::Release { .. } = op.action {
             return ReplyFuture::new(
-                async move { shared.release(&op).await.unwrap_or_else(failed) },
+                async move { state.release(&op).await.unwrap_or_else(failed) },
             );
         }
         match self.owner_for(Repeatable::Op(&op, None)) {
@@ -165,7 +165,7 @@ impl Shared {
                 let looks_up = matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup);
                 let begun = looks_up.then(Instant::now);
                 ReplyFuture::new(async move {
-                    let reply = shared.execute(server, connection, &op, begun).await;
+                    let reply = state.execute(server, connection, &op, begun).await;
                     reply.unwrap_or_else(failed)
                 })
             }

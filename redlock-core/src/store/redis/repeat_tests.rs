@@ -113,7 +113,7 @@ async fn a_release_follows_a_redirected_acquisition() {
         played = timeout(LEASE, play) => played.unwrap(),
     }
     drop(acquire);
-    cluster.shared.map.insert_owner(cluster.slot, "a:1");
+    cluster.state.map.insert_owner(cluster.slot, "a:1");
     let release = cluster.call(RELEASE);
     let [first, second] = &mut cluster.masters;
     let play = async {
@@ -170,14 +170,14 @@ async fn a_master_of_an_incomplete_cluster_has_no_vote() {
     const MESSAGE: &str = "CLUSTERDOWN The cluster is down";
     let mut cluster = PlayedCluster::new();
     // The test has set the owner by a redirect.
-    timeout(LEASE, cluster.shared.map.refresh_requested()).await.unwrap();
+    timeout(LEASE, cluster.state.map.refresh_requested()).await.unwrap();
     let acquire = cluster.call(HELD);
     let reply = format!("-{MESSAGE}\r\n");
     let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
     let reason = format!("a:1 (announced by the cluster): {MESSAGE}");
     assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(reason.into())));
-    assert!(timeout(LEASE, cluster.shared.map.refresh_requested()).await.is_ok());
+    assert!(timeout(LEASE, cluster.state.map.refresh_requested()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,13 +190,13 @@ async fn the_slots_are_read_again_only_after_an_error_that_an_owner_may_have_cau
     ] {
         let mut cluster = PlayedCluster::new();
         // The test has set the owner by a redirect.
-        timeout(LEASE, cluster.shared.map.refresh_requested()).await.unwrap();
+        timeout(LEASE, cluster.state.map.refresh_requested()).await.unwrap();
         let acquire = cluster.call(HELD);
         let play = serve(&mut cluster.masters[0], "SET", reply, || {});
         let both = async { tokio::join!(acquire, play) };
         let (acquired, ()) = timeout(LEASE, both).await.unwrap();
         assert!(matches!(acquired.vote, Vote::Failed(_)), "{acquired:?}");
-        let requested = timeout(LEASE, cluster.shared.map.refresh_requested()).await;
+        let requested = timeout(LEASE, cluster.state.map.refresh_requested()).await;
         assert_eq!(requested.is_ok(), is_read, "{reply} {acquired:?}");
     }
 }
@@ -210,7 +210,7 @@ async fn a_redirect_without_a_host_leads_to_the_host_of_its_sender() {
     let play = serve(&mut cluster.masters[0], "SET", &moved, || {});
     let waiting = async { tokio::join!(acquire, play) };
     assert!(timeout(LEASE, waiting).await.is_err(), "it waits for the new server");
-    assert_eq!(**cluster.shared.map.owner_of(cluster.slot).unwrap().name(), *"a:3");
+    assert_eq!(**cluster.state.map.owner_of(cluster.slot).unwrap().name(), *"a:3");
 }
 
 const SPLIT: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
@@ -337,7 +337,7 @@ async fn after_a_pause_redirects_are_followed_again() {
 #[tokio::test(start_paused = true)]
 async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
     let cluster = PlayedCluster::new();
-    let (server, map) = (cluster.master(0), &cluster.shared.map);
+    let (server, map) = (cluster.master(0), &cluster.state.map);
     // The test has set the owner by a redirect.
     timeout(LEASE, map.refresh_requested()).await.unwrap();
     server.gate.close(Closures::after_restart(LEASE, None, None));
@@ -372,8 +372,8 @@ async fn a_server_that_only_an_open_operation_uses_makes_the_node_silent() {
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     let owner = HostPort { host: "b".into(), port: 2 };
-    cluster.shared.map.replace(&vec![(0..=16_383, owner)]);
-    assert_eq!(cluster.shared.map.masters().len(), 1, "the other master has no slots");
+    cluster.state.map.replace(&vec![(0..=16_383, owner)]);
+    assert_eq!(cluster.state.map.masters().len(), 1, "the other master has no slots");
     tokio::time::sleep(2 * LIMIT).await;
     assert!(!cluster.node.silence(LIMIT, LIMIT / 2).is_silent(), "the caller has not waited long");
     assert!(cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
@@ -445,13 +445,13 @@ async fn a_former_master_may_redirect_to_a_server_of_its_own_host() {
     let mut acquire = cluster.call(HELD);
     assert!(poll!(&mut acquire).is_pending());
     let owner = HostPort { host: "b".into(), port: 2 };
-    cluster.shared.map.replace(&vec![(0..=16_383, owner)]);
+    cluster.state.map.replace(&vec![(0..=16_383, owner)]);
     let waiting = async {
         let refuse = serve(&mut cluster.masters[0], "SET", &moved, || {});
         tokio::join!(&mut acquire, refuse)
     };
     assert!(timeout(LEASE, waiting).await.is_err(), "it waits for the new server");
-    assert_eq!(**cluster.shared.map.owner_of(cluster.slot).unwrap().name(), *"a:2");
+    assert_eq!(**cluster.state.map.owner_of(cluster.slot).unwrap().name(), *"a:2");
 }
 
 /// The replica of the master was promoted.
@@ -484,7 +484,7 @@ async fn a_dead_master_is_forgotten_when_the_leases_of_its_open_operations_are_o
     assert!(matches!(acquire.await.vote, Vote::Failed(NodeError::ConnectionBroke(_))));
     let read_slots = || {
         let owner = HostPort { host: "b".into(), port: 2 };
-        cluster.shared.map.replace(&vec![(0..=16_383, owner)]);
+        cluster.state.map.replace(&vec![(0..=16_383, owner)]);
     };
     read_slots();
     assert!(server.upgrade().is_some(), "it may have the lock");
@@ -500,8 +500,8 @@ async fn all_of_many_masters_may_be_replaced_at_once() {
     for name in ["x", "y"] {
         let masters =
             (0..60).map(|slot| (slot..=slot, HostPort { host: format!("{name}{slot}"), port: 1 }));
-        cluster.shared.map.replace(&masters.collect());
-        let missing = (0..60).filter(|slot| cluster.shared.map.owner_of(*slot).is_none()).count();
+        cluster.state.map.replace(&masters.collect());
+        let missing = (0..60).filter(|slot| cluster.state.map.owner_of(*slot).is_none()).count();
         assert_eq!(missing, 0, "{name}");
     }
 }
@@ -516,7 +516,7 @@ async fn a_redirect_to_a_forged_host_cannot_forge_a_line_of_the_log() {
     let begin = async { tokio::join!(acquire, play) };
     // Nothing connects to the forged server.
     assert!(timeout(Duration::from_secs(1), begin).await.is_err());
-    let names: Vec<_> = cluster.shared.map.all().iter().map(|one| one.name().to_string()).collect();
+    let names: Vec<_> = cluster.state.map.all().iter().map(|one| one.name().to_string()).collect();
     assert!(names.contains(&r"forged\u{1b}[2J:1".to_owned()), "{names:?}");
 }
 
@@ -550,7 +550,7 @@ async fn a_server_that_is_asked_for_one_operation_does_not_become_the_owner() {
         };
         let both = async { tokio::join!(acquire, play) };
         assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Agreed);
-        let present = cluster.shared.map.owner_of(cluster.slot).unwrap();
+        let present = cluster.state.map.owner_of(cluster.slot).unwrap();
         assert!(Arc::ptr_eq(&present, &cluster.master(owner)), "{kind}: {}", present.name());
     }
 }
@@ -608,7 +608,7 @@ async fn a_redirect_to_a_new_server_waits_for_its_first_connection() {
             tokio::join!(&mut acquire, refuse)
         };
         assert!(timeout(LEASE, waiting).await.is_err(), "it waits for the new server");
-        let server = cluster.shared.map.owner_of(cluster.slot).unwrap();
+        let server = cluster.state.map.owner_of(cluster.slot).unwrap();
         assert_eq!(**server.name(), *"c:3");
         if is_reached {
             let (connection, mut played) = played_connection();
@@ -637,7 +637,7 @@ async fn a_release_does_not_go_to_a_server_that_was_never_sent_the_operation() {
     let both = async { tokio::join!(acquire, refuse) };
     assert_eq!(timeout(LEASE, both).await.unwrap().0.vote, Vote::Failed(down));
     // The slot moves back.
-    cluster.shared.map.insert_owner(cluster.slot, "a:1");
+    cluster.state.map.insert_owner(cluster.slot, "a:1");
     let release = cluster.call(RELEASE);
     let play = serve(&mut cluster.masters[0], "release", ":0\r\n", || {});
     let both = async { tokio::join!(release, play) };
@@ -648,7 +648,7 @@ async fn a_release_does_not_go_to_a_server_that_was_never_sent_the_operation() {
 #[tokio::test(start_paused = true)]
 async fn a_release_forgets_only_operations_that_have_ended() {
     let cluster = PlayedCluster::new();
-    let (pending, server) = (&cluster.shared.pending, cluster.master(0));
+    let (pending, server) = (&cluster.state.pending, cluster.master(0));
     let token = Token::random(Dialect::Plain);
     let running = pending.begin(token, &server, LEASE);
     drop(pending.begin(token, &server, LEASE));

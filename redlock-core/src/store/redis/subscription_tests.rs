@@ -31,7 +31,7 @@ fn listen_with(
     name: &str,
     notify: impl Fn() + Send + Sync + 'static,
 ) -> Subscription {
-    played.shared.subscriptions.subscribe(&name.into(), 0, false, Arc::new(notify))
+    played.state.subscriptions.subscribe(&name.into(), 0, false, Arc::new(notify))
 }
 
 /// Without a second attempt, a key that always has waiters, such as a hot key, would never get its
@@ -129,7 +129,7 @@ async fn a_subscription_follows_its_slot_to_the_new_owner() {
     timeout(LONG, moved).await.expect("the subscription moves");
     // The present owner is named again.
     cluster.move_slot();
-    cluster.shared.status_changed(false);
+    cluster.state.status_changed(false);
     let [first, second] = &mut cluster.masters;
     let more = async {
         tokio::select! { _ = first.read_u8() => (), _ = second.read_u8() => () }
@@ -220,7 +220,7 @@ async fn a_server_that_takes_no_subscriptions_gets_none_and_its_waiters_poll() {
     assert!(sent.is_err(), "nothing is sent");
     // The next server takes subscriptions.
     played.connect();
-    played.shared.status_changed(false);
+    played.state.status_changed(false);
     serve(&mut played.server, "SUBSCRIBE", &confirmed("subscribe", "hot"), || {}).await;
     timeout(LONG, stays.take_ready().unwrap()).await.expect("the subscription is confirmed");
 }

@@ -3,6 +3,14 @@
 //! ZooKeeper calls its data nodes znodes. A lock is a folder of ephemeral znodes with numbers: the first one holds the lock, and
 //! the others wait.
 //!
+//! The store has its own client of the wire protocol, because the lock needs what no client crate gives:
+//!
+//! * **Evidence.** [`evidence`] proves by beats that a session is alive until the end of a lease. It needs the moment before each beat
+//!   and each handshake, and beats on the connection of the locks, in order with the requests.
+//! * **No stored requests.** An operation without a connection fails at once. `zookeeper-client`, which reads the negotiated
+//!   timeout and knows `sync`, keeps requests while it is not connected: an abandoned acquisition would set its lock later.
+//! * **TLS.** `zookeeper-client` needs aws-lc-rs, and the other stores use rustls with ring.
+//!
 //! * [`url`]: reads the URL of a node.
 //! * [`path`]: the paths of locks, and the names of their znodes.
 //! * [`locks`]: the locks of a node; from an operation to its requests, and from their replies to the vote.
@@ -40,7 +48,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-#[cfg(feature = "tls")]
 use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
@@ -52,7 +59,7 @@ use crate::store::kit::description::{NodeOptions, StoreUrl};
 
 use locks::ZookeeperLocks;
 use session::ZookeeperSession;
-use url::ZookeeperUrl;
+pub(crate) use url::ZookeeperUrl;
 use znodes::Znodes;
 
 /// A node over a ZooKeeper ensemble.
@@ -64,11 +71,6 @@ struct ZookeeperNode {
     started: OnceLock<Arc<ZookeeperLocks>>,
 }
 
-/// Reads a URL. The error explains the mistake without repeating the URL.
-pub(crate) fn read(url: &str) -> Result<Box<dyn StoreUrl>, String> {
-    Ok(Box::new(ZookeeperUrl::parse(url)?))
-}
-
 impl StoreUrl for ZookeeperUrl {
     fn name(&self) -> String {
         self.name()
@@ -78,20 +80,12 @@ impl StoreUrl for ZookeeperUrl {
         Some(self.longest_lease())
     }
 
-    #[cfg(feature = "tls")]
     fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {
         Some(&mut self.tls)
     }
 
-    #[cfg(feature = "tls")]
-    fn is_local(&self) -> bool {
-        false
-    }
-
     fn into_node(mut self: Box<Self>, options: &NodeOptions<'_>) -> Result<Arc<dyn Node>, String> {
-        if !self.has_password() {
-            self.provider = options.provider(self.name());
-        }
+        self.provider = self.provider.take().or_else(|| options.provider(self.name()));
         self.check_acl()?;
         Ok(Arc::new(Ordered::new(ZookeeperNode::new(*self))))
     }

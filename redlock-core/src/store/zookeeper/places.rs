@@ -21,8 +21,8 @@ use crate::clock::Moment;
 use crate::node::{Notify, Subscription};
 use crate::random::with_random;
 
-/// How long the first place is kept for an acquisition. It keeps everybody else out.
-const KEPT: Duration = Duration::from_secs(1);
+/// How long the first place is offered to an acquisition. It keeps everybody else out.
+const OFFERED: Duration = Duration::from_secs(1);
 /// How long there is no place after one has ended, unless an acquisition is refused before.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -211,13 +211,13 @@ impl QueuePlace {
             notify();
         }
         let taken = state.wait_for(|state| !matches!(state, PlaceState::First(..)));
-        let kept = async {
+        let left = async {
             tokio::select! {
                 _ = taken => {}
-                () = sleep(KEPT) => {}
+                () = sleep(OFFERED) => {}
             }
         };
-        self.unless_ended(kept).await;
+        self.unless_ended(left).await;
         // Nobody takes it from now on. An acquisition that has taken it may want the next place already.
         !self.state.send_if_modified(|state| {
             let is_left = matches!(state, PlaceState::First(..));

@@ -145,11 +145,6 @@ impl ZookeeperUrl {
         format!("{}{}", servers.join(","), self.chroot)
     }
 
-    /// Returns whether the URL names the file of a login.
-    pub(crate) fn has_password(&self) -> bool {
-        self.provider.is_some()
-    }
-
     /// Returns the path of the node in which all locks are.
     pub(super) fn root(&self) -> &str {
         if self.chroot.is_empty() { "/" } else { &self.chroot }
@@ -214,7 +209,7 @@ mod tests {
         assert_eq!(parse("zookeeper://a?acl=open").acl(), Acl::Open);
         assert_eq!(parse(with_login).acl(), Acl::CreatorAll);
         assert_eq!(parse(&format!("{with_login}&acl=open")).acl(), Acl::Open);
-        assert!(parse(with_login).has_password() && !parse("zookeeper://a").has_password());
+        assert!(parse(with_login).provider.is_some() && parse("zookeeper://a").provider.is_none());
     }
 
     #[test]

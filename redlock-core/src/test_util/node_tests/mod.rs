@@ -1,11 +1,11 @@
 //! The tests of the contract of a [node](crate::node), for authors of nodes.
 //!
-//! 1. Implement [`TestStore`] for the store of the node. Three methods are enough; each of the others lets more tests
-//!    run.
-//! 2. Write an async function that starts an empty store, and call [`node_tests!`](crate::node_tests) with it. The macro
-//!    writes one `#[tokio::test]` for each behaviour in this module, so the crate needs tokio with its features `macros`
-//!    and `rt`.
-//! 3. Call it once more with [several stores](crate::node_tests#several-stores), if managers may have several of them.
+//! 1. Add `redlock-core` with its feature `test-util`, and tokio with `macros` and `rt`, to the `dev-dependencies`.
+//! 2. Implement [`TestStore`] for the store of the node. Three methods are enough; each of the others lets more tests
+//!    run. If the waiters of the node poll, [`notifies`](TestStore::notifies) returns `false`.
+//! 3. Write an async function that starts an empty store, and call [`node_tests!`](crate::node_tests) with it. The macro
+//!    writes one `#[tokio::test]` for each behaviour in this module.
+//! 4. Call it once more with [several stores](crate::node_tests#several-stores), if managers may have several of them.
 //!
 //! Each test starts stores of its own. If a node does not claim a [capability](crate::node::Capabilities), the tests
 //! check that the manager refuses requests which need it. The message of a failed test has the mistake of the node, the

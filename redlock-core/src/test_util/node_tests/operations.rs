@@ -342,7 +342,8 @@ pub async fn a_release_notifies_the_subscribers_of_other_nodes(stores: TestStore
             );
         }
         eventually(
-            "a release notifies a subscriber, see redlock_core::node::Node::subscribe",
+            "a release notifies a subscriber, see redlock_core::node::Node::subscribe (if waiters poll, \
+             TestStore::notifies returns false)",
             async || {
                 if holder.reply(there.acquire()).await.vote == Vote::Agreed {
                     holder.is_granted(Action::Release { min_hold }).await;

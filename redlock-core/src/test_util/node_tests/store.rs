@@ -56,7 +56,8 @@ pub trait TestStore: Any + fmt::Debug + Send + Sync {
         ready(false)
     }
 
-    /// Returns whether nodes [notify](crate::node::Node::subscribe) their subscribers. The provided method returns `true`.
+    /// Returns whether nodes [notify](crate::node::Node::subscribe) their subscribers. The provided method returns `true`. A
+    /// node without a `subscribe` of its own needs `false`.
     fn notifies(&self) -> bool {
         true
     }

@@ -209,7 +209,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_connected_masters_are_asked_first() {
         let cluster = PlayedCluster::new();
-        let (map, [first, second]) = (&cluster.shared.map, [0, 1].map(|one| cluster.master(one)));
+        let (map, [first, second]) = (&cluster.state.map, [0, 1].map(|one| cluster.master(one)));
         let is_connected = || {
             // The order is random apart from that.
             let sources = (0..20).map(|_| map.slot_sources());
@@ -235,7 +235,7 @@ mod tests {
     async fn the_pause_after_a_failure_ends_with_a_server_that_names_the_slots() {
         let mut cluster = PlayedCluster::new();
         let mut refresher = Refresher::default();
-        let map = Arc::clone(&cluster.shared.map);
+        let map = Arc::clone(&cluster.state.map);
         let down = PAUSE_WHILE_DOWN;
         let slots = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\na\r\n:1\r\n";
         for (reply, pause) in [

@@ -14,7 +14,7 @@ use crate::store::kit::url::HostPort;
 use crate::store::redis::played_node::{HELD, LEASE, RELEASE, settings, spec};
 use crate::store::redis::server::ServerSettings;
 use crate::store::redis::server::played_redis::PlayedRedis;
-use crate::store::redis::shared::Shared;
+use crate::store::redis::state::RedisState;
 use crate::store::redis::url::RedisUrl;
 
 fn tasks() -> usize {
@@ -35,20 +35,20 @@ async fn a_former_master_stays_until_the_release_of_a_pending_operation() {
     let url = RedisUrl::parse("redis-cluster://a,b").unwrap();
     let settings = ServerSettings::for_tests(settings(None));
     let status = StatusSender::new(NodeStatus::Connecting);
-    let shared = Shared::new(url, settings, status.clone(), &Handle::current());
-    let own_all = |owner: usize| shared.map.replace(&vec![(0..=16_383, addresses[owner].clone())]);
+    let state = RedisState::new(url, settings, status.clone(), &Handle::current());
+    let own_all = |owner: usize| state.map.replace(&vec![(0..=16_383, addresses[owner].clone())]);
     own_all(0);
     timeout(LEASE, status.subscribe().wait_for(NodeStatus::is_up)).await.unwrap();
-    let (with_one, former) = (tasks(), Arc::downgrade(&shared.map.all()[0]));
+    let (with_one, former) = (tasks(), Arc::downgrade(&state.map.all()[0]));
 
     let (spec, token) = (spec(), Token::random(Dialect::Plain));
     first.change(|fields| fields.is_silent = true);
-    let mut acquire = shared.call(Op::new(&spec, token, HELD));
+    let mut acquire = state.call(Op::new(&spec, token, HELD));
     assert!(poll!(&mut acquire).is_pending());
     own_all(1);
-    let is_up = shared.map.masters()[0].status();
+    let is_up = state.map.masters()[0].status();
     timeout(LEASE, is_up.wait_for(NodeStatus::is_up)).await.unwrap();
-    let mut release = shared.call(Op::new(&spec, token, RELEASE));
+    let mut release = state.call(Op::new(&spec, token, RELEASE));
     assert!(poll!(&mut release).is_pending());
     first.change(|fields| fields.is_silent = false);
     let both = async { tokio::join!(acquire, release) };
@@ -70,7 +70,7 @@ async fn a_former_master_stays_until_the_release_of_a_pending_operation() {
     timeout(LEASE, ended).await.unwrap();
     assert_eq!(tasks(), with_one);
     // The last server goes with the node.
-    drop(shared);
+    drop(state);
     let ended = async {
         second.connections().wait_for(|count| *count == 0).await.unwrap();
         while tasks() > listening {

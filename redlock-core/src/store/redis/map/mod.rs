@@ -516,17 +516,17 @@ mod tests {
     async fn a_slot_that_moves_back_and_forth_has_one_entry() {
         let cluster = PlayedCluster::new();
         for address in ["b:2", "a:1"].repeat(10) {
-            let owner = cluster.shared.map.insert_owner(cluster.slot, address);
-            assert!(Arc::ptr_eq(&cluster.shared.map.owner_of(cluster.slot).unwrap(), &owner));
+            let owner = cluster.state.map.insert_owner(cluster.slot, address);
+            assert!(Arc::ptr_eq(&cluster.state.map.owner_of(cluster.slot).unwrap(), &owner));
         }
-        assert_eq!(cluster.shared.map.owners.load().len(), 1);
+        assert_eq!(cluster.state.map.owners.load().len(), 1);
     }
 
     /// A slot may move for a long time, and its operations go to a server without slots meanwhile.
     #[tokio::test(start_paused = true)]
     async fn a_server_without_slots_stays_for_a_minute_after_its_last_use() {
         let cluster = PlayedCluster::new();
-        let (map, slot) = (&cluster.shared.map, u16::try_from(cluster.slot).unwrap());
+        let (map, slot) = (&cluster.state.map, u16::try_from(cluster.slot).unwrap());
         let address = |host: &str, port| HostPort { host: host.to_owned(), port };
         let target = address("c", 3);
         let ask = Redirect { slot, target: target.clone(), is_asking: true };

@@ -17,7 +17,7 @@ use crate::store::redis::played_node::{node, settings};
 use crate::store::redis::server::played_server::played_connection;
 #[cfg(feature = "unstable-simulation")]
 use crate::store::redis::{
-    RedisUrl, server::ServerSettings, server::played_redis::PlayedRedis, shared::Shared,
+    RedisUrl, server::ServerSettings, server::played_redis::PlayedRedis, state::RedisState,
 };
 
 /// Otherwise the first locks in the slots of the other masters would fail.
@@ -25,9 +25,9 @@ use crate::store::redis::{
 async fn a_cluster_is_up_when_each_master_was_reached_or_has_failed() {
     for is_last_up in [true, false] {
         let node = node("redis-cluster://a:1,b:2");
-        let shared = node.prepare(&settings(None));
+        let state = node.prepare(&settings(None));
         let masters = [(0, "a:1"), (1, "b:2")];
-        let masters = masters.map(|(slot, address)| shared.map.insert_owner(slot, address));
+        let masters = masters.map(|(slot, address)| state.map.insert_owner(slot, address));
         let (connection, _first) = played_connection();
         masters[0].set(Ok(Arc::new(connection)));
         assert_eq!(node.status().get(), NodeStatus::Connecting);
@@ -39,7 +39,7 @@ async fn a_cluster_is_up_when_each_master_was_reached_or_has_failed() {
         });
         assert!(node.status().get().is_up());
         // Later the masters that are connected suffice.
-        shared.map.insert_owner(2, "c:3");
+        state.map.insert_owner(2, "c:3");
         assert!(node.status().get().is_up());
     }
 }
@@ -55,8 +55,8 @@ async fn the_log_warns_about_a_promotion_that_the_node_has_noticed() {
     let url = RedisUrl::parse("redis-cluster://a:1").unwrap();
     let status = StatusSender::new(NodeStatus::Connecting);
     let settings = ServerSettings::for_tests(settings(None));
-    let shared = Shared::new(url, settings, status.clone(), &Handle::current());
-    let owner = shared.map.insert_owner(0, &server);
+    let state = RedisState::new(url, settings, status.clone(), &Handle::current());
+    let owner = state.map.insert_owner(0, &server);
     let count = || {
         let lines = logs.lines().into_iter();
         let words = "a replica was promoted to master";
@@ -81,9 +81,9 @@ async fn the_log_warns_about_a_promotion_that_the_node_has_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_down_when_all_masters_have_failed() {
     let node = node("redis-cluster://a:1,b:2");
-    let shared = node.prepare(&settings(None));
+    let state = node.prepare(&settings(None));
     let masters = [(0, "a:1"), (1, "b:2")];
-    let masters = masters.map(|(slot, address)| shared.map.insert_owner(slot, address));
+    let masters = masters.map(|(slot, address)| state.map.insert_owner(slot, address));
     let reason = NodeError::NotConnected("refused".into());
     masters[0].set(Err(reason.clone()));
     assert_eq!(node.status().get(), NodeStatus::Connecting);

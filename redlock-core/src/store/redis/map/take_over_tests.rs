@@ -64,7 +64,7 @@ async fn a_slot_of_a_master_without_connection_counts_as_promoted_with_its_new_m
                 cluster.move_slot();
             } else {
                 let server = HostPort { host: "b".into(), port: 2 };
-                cluster.shared.map.replace(&vec![(0..=16_383, server)]);
+                cluster.state.map.replace(&vec![(0..=16_383, server)]);
             }
             let reason = refusal(&cluster);
             let is_promoted = matches!(reason, Some(NodeError::Promoted { .. }));

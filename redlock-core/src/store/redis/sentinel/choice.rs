@@ -87,7 +87,7 @@ impl Choice {
                 }
                 *known = named;
             }
-            (None, Some(known)) => known.is_kept = true,
+            (None, Some(known)) => known.is_unconfirmed = true,
             (named, None) => self.master = named,
         }
         self.choose_dispute();
@@ -120,7 +120,7 @@ impl Choice {
                 epoch,
                 since: since[last],
                 announced_by: named().map(|(name, _)| Arc::clone(name)).collect(),
-                is_kept: false,
+                is_unconfirmed: false,
             })
         })
     }
@@ -235,8 +235,8 @@ mod tests {
             self.0.master.as_ref().map(|master| master.address.port)
         }
 
-        fn is_kept(&self) -> bool {
-            self.0.master.as_ref().unwrap().is_kept
+        fn is_unconfirmed(&self) -> bool {
+            self.0.master.as_ref().unwrap().is_unconfirmed
         }
 
         fn since(&self) -> Instant {
@@ -283,7 +283,7 @@ mod tests {
             let mut case = Case::new();
             case.report_all([Some((first, 9)), Some((1, 1)), Some((1, 1))]);
             case.report_all([Some((2, 99)), Some((1, 1)), Some((1, 1))]);
-            assert_eq!((case.master(), case.is_kept()), (Some(1), false));
+            assert_eq!((case.master(), case.is_unconfirmed()), (Some(1), false));
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
     async fn without_a_majority_the_last_master_stays() {
         let mut case = Case::new();
         case.report_all([Some((2, 1)); 3]);
-        for (views, is_kept) in [
+        for (views, is_unconfirmed) in [
             ([Some((2, 1)), Some((2, 1)), None], false),
             ([Some((2, 1)), None, None], true),
             // A sentinel that was cut off names the former master.
@@ -302,7 +302,11 @@ mod tests {
             ([None, Some((2, 1)), Some((2, 1))], false),
         ] {
             case.report_all(views);
-            assert_eq!((case.master(), case.is_kept()), (Some(2), is_kept), "{views:?}");
+            assert_eq!(
+                (case.master(), case.is_unconfirmed()),
+                (Some(2), is_unconfirmed),
+                "{views:?}"
+            );
         }
     }
 

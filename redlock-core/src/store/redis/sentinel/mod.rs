@@ -136,7 +136,7 @@ impl SentinelGroup {
                 "a sentinel names no master; the others are asked"
             );
         }
-        let Some(Promoted { address: master, is_kept, .. }) = &after.master else { return };
+        let Some(Promoted { address: master, is_unconfirmed, .. }) = &after.master else { return };
         match (before.check_dispute(), after.check_dispute()) {
             (Ok(()), Err(reason)) => log_limited!(
                 limit, "dispute", node, warn, %node, %master, %reason,
@@ -159,9 +159,9 @@ impl SentinelGroup {
                 "a server was promoted, which may not know all locks that are held; {remedy}"
             );
         }
-        match (old.is_kept, is_kept) {
+        match (old.is_unconfirmed, is_unconfirmed) {
             (false, true) => log_limited!(
-                limit, "kept", node, warn, %node, %master, reason = %after.failure(),
+                limit, "unconfirmed master", node, warn, %node, %master, reason = %after.failure(),
                 "no majority of the sentinels names the master; the node keeps the last one, and would not notice a failover"
             ),
             (true, false) => {

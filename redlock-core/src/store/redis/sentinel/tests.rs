@@ -11,7 +11,7 @@ use crate::node::{Action, Ask, Node, NodeSettings, Op, Remote};
 use crate::store::redis::played_node::{self, settings};
 use crate::store::redis::server::Server;
 use crate::store::redis::server::played_server::{played_connection, serve};
-use crate::store::redis::shared::Shared;
+use crate::store::redis::state::RedisState;
 use crate::store::redis::{RedisNode, Servers};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -102,17 +102,17 @@ fn fail(group: &SentinelGroup, index: usize) {
 async fn node(
     group: &Arc<SentinelGroup>,
     restart_guard: Option<Duration>,
-) -> (RedisNode, Arc<Shared>, DuplexStream) {
+) -> (RedisNode, Arc<RedisState>, DuplexStream) {
     for index in 0..3 {
         name(group, index, 1, 1);
     }
     let node = played_node::node("redis+sentinel://s1,s2,s3/shop");
-    let shared = node.prepare(&settings(restart_guard));
-    tokio::spawn(Arc::clone(&shared.map).follow_sentinels(Arc::clone(group)));
+    let state = node.prepare(&settings(restart_guard));
+    tokio::spawn(Arc::clone(&state.map).follow_sentinels(Arc::clone(group)));
     settle().await;
     let (connection, server) = played_connection();
-    shared.map.owner_of(0).unwrap().set(Ok(Arc::new(connection)));
-    (node, shared, server)
+    state.map.owner_of(0).unwrap().set(Ok(Arc::new(connection)));
+    (node, state, server)
 }
 
 /// Lets the node notice the reports.
@@ -191,15 +191,17 @@ async fn a_late_sentinel_may_confirm_a_longer_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_says_once_why_a_master_is_kept() {
+async fn the_log_says_once_why_a_master_is_unconfirmed() {
     let logs = Logs::collect();
-    let group = group("kept1,kept2,kept3");
+    let group = group("unconfirmed1,unconfirmed2,unconfirmed3");
     for index in 0..3 {
         name(&group, index, 1, 1);
     }
     let lines = |words: &str| {
         let lines = logs.lines().into_iter();
-        lines.filter(|line| line.contains("kept1") && line.contains(words)).collect::<Vec<_>>()
+        lines
+            .filter(|line| line.contains("unconfirmed1") && line.contains(words))
+            .collect::<Vec<_>>()
     };
     for _ in 0..5 {
         fail(&group, 0);
@@ -207,9 +209,12 @@ async fn the_log_says_once_why_a_master_is_kept() {
         name(&group, 2, 1, 1);
         tokio::time::advance(INTERVAL).await;
     }
-    let kept = lines("would not notice a failover");
-    assert_eq!(kept.len(), 1, "{kept:?}");
-    assert!(kept[0].contains("sentinel kept2:26379: not connected: refused"), "{kept:?}");
+    let unconfirmed = lines("would not notice a failover");
+    assert_eq!(unconfirmed.len(), 1, "{unconfirmed:?}");
+    assert!(
+        unconfirmed[0].contains("sentinel unconfirmed2:26379: not connected: refused"),
+        "{unconfirmed:?}"
+    );
     assert_eq!(present(&group).unwrap().address.port, 1);
     for _ in 0..5 {
         name(&group, 0, 1, 1);
@@ -222,7 +227,7 @@ async fn the_log_says_once_why_a_master_is_kept() {
 async fn in_a_dispute_the_present_master_grants_no_locks() {
     let logs = Logs::collect();
     let group = group("disputed1,disputed2,disputed3");
-    let (node, shared, mut server) = node(&group, Some(MINUTE)).await;
+    let (node, state, mut server) = node(&group, Some(MINUTE)).await;
     let mut before = node.call(op(ACQUIRE));
     assert!(futures_util::poll!(&mut before).is_pending());
     name(&group, 0, 2, 2);
@@ -249,10 +254,10 @@ async fn in_a_dispute_the_present_master_grants_no_locks() {
     };
     assert_eq!((count("it grants no locks"), count("has decided")), (1, 0));
     // The majority decides for the other master.
-    let former = shared.map.owner_of(0).unwrap();
+    let former = state.map.owner_of(0).unwrap();
     name(&group, 1, 2, 2);
     settle().await;
-    let master = shared.map.owner_of(0).unwrap();
+    let master = state.map.owner_of(0).unwrap();
     assert_eq!(**master.endpoint.name(), *"10.0.0.9:2");
     assert_eq!(master.gate.check_grants(), Ok(()));
     assert!(former.connection().is_err(), "grants that are on their way count no more");
@@ -267,8 +272,8 @@ async fn a_late_error_of_a_former_master_names_it_and_who_announced_it() {
         [(true, "the server closed the connection"), (false, "another server was promoted")]
     {
         let group = group("s1,s2,s3");
-        let (node, shared, mut server) = node(&group, None).await;
-        let former = shared.map.owner_of(0).unwrap();
+        let (node, state, mut server) = node(&group, None).await;
+        let former = state.map.owner_of(0).unwrap();
         let mut acquire = node.call(op(ACQUIRE));
         assert!(futures_util::poll!(&mut acquire).is_pending());
         if is_closed {
@@ -282,7 +287,7 @@ async fn a_late_error_of_a_former_master_names_it_and_who_announced_it() {
             name(&group, index, 2, 2);
         }
         settle().await;
-        assert!(is_second(&shared.map.owner_of(0).unwrap()));
+        assert!(is_second(&state.map.owner_of(0).unwrap()));
         let reason: Arc<str> = format!("{LABEL}{words}").into();
         let broke = NodeError::ConnectionBroke(Arc::clone(&reason));
         assert_eq!(acquire.await.vote, Vote::Failed(broke));
@@ -319,9 +324,9 @@ async fn a_node_names_its_product_unless_its_servers_are_at_announced_addresses(
 async fn a_caller_that_waits_for_a_former_master_waits_for_its_successor() {
     for is_reached in [true, false] {
         let group = group("s1,s2,s3");
-        let (node, shared, _server) = node(&group, None).await;
+        let (node, state, _server) = node(&group, None).await;
         let down = || Err(NodeError::NotConnected("refused".into()));
-        shared.map.owner_of(0).unwrap().set(down());
+        state.map.owner_of(0).unwrap().set(down());
         let mut reconnection = node.reconnect(&op(ACQUIRE).spec);
         assert!(futures_util::poll!(&mut reconnection).is_pending());
         for index in 0..3 {
@@ -330,7 +335,7 @@ async fn a_caller_that_waits_for_a_former_master_waits_for_its_successor() {
         settle().await;
         assert!(futures_util::poll!(&mut reconnection).is_pending());
         let (connection, _server) = played_connection();
-        let master = shared.map.owner_of(0).unwrap();
+        let master = state.map.owner_of(0).unwrap();
         assert!(is_second(&master));
         if is_reached {
             master.set(Ok(Arc::new(connection)));
@@ -386,8 +391,8 @@ async fn without_the_restart_guard_a_dispute_stops_nothing() {
 async fn a_later_promotion_of_the_present_master_ends_its_connection() {
     tokio::time::advance(60 * MINUTE).await;
     let group = group("s1,s2,s3");
-    let (_node, shared, _server) = node(&group, Some(MINUTE)).await;
-    let master = shared.map.owner_of(0).unwrap();
+    let (_node, state, _server) = node(&group, Some(MINUTE)).await;
+    let master = state.map.owner_of(0).unwrap();
     for index in 0..3 {
         name(&group, index, 1, 1);
     }
@@ -406,8 +411,8 @@ async fn sentinels_that_do_not_agree_on_a_first_master_are_logged() {
     let logs = Logs::collect();
     let group = group("split1,split2,split3");
     let node = played_node::node("redis+sentinel://split1,split2,split3/shop");
-    let shared = node.prepare(&settings(None));
-    tokio::spawn(Arc::clone(&shared.map).follow_sentinels(Arc::clone(&group)));
+    let state = node.prepare(&settings(None));
+    tokio::spawn(Arc::clone(&state.map).follow_sentinels(Arc::clone(&group)));
     for index in 0..3 {
         name(&group, index, u16::try_from(index).unwrap(), 1);
     }
@@ -422,8 +427,8 @@ async fn sentinels_that_do_not_agree_on_a_first_master_are_logged() {
 #[tokio::test(start_paused = true)]
 async fn after_a_dispute_the_present_master_grants_locks_again() {
     let group = group("s1,s2,s3");
-    let (node, shared, mut server) = node(&group, Some(MINUTE)).await;
-    let gate = &shared.map.owner_of(0).unwrap().gate;
+    let (node, state, mut server) = node(&group, Some(MINUTE)).await;
+    let gate = &state.map.owner_of(0).unwrap().gate;
     name(&group, 0, 2, 2);
     settle().await;
     assert!(matches!(gate.check_grants(), Err(NodeError::Disputed(_))));
@@ -461,13 +466,13 @@ mod listening {
     fn start(
         group: &Arc<SentinelGroup>,
         restart_guard: Option<Duration>,
-    ) -> (Arc<Shared>, StatusReceiver) {
+    ) -> (Arc<RedisState>, StatusReceiver) {
         let url = RedisUrl::parse("redis+sentinel://s1,s2,s3/shop").unwrap();
         let settings = ServerSettings::for_tests(settings(restart_guard));
         let status = StatusSender::new(NodeStatus::Connecting);
-        let shared = Shared::new(url, settings, status.clone(), &Handle::current());
-        tokio::spawn(Arc::clone(&shared.map).follow_sentinels(Arc::clone(group)));
-        (shared, status.subscribe())
+        let state = RedisState::new(url, settings, status.clone(), &Handle::current());
+        tokio::spawn(Arc::clone(&state.map).follow_sentinels(Arc::clone(group)));
+        (state, status.subscribe())
     }
 
     async fn up(status: &StatusReceiver) {
@@ -480,9 +485,9 @@ mod listening {
         let (redis, group) = (PlayedRedis::new(), group("s1,s2,s3"));
         let port = redis.listen().await;
         name(&group, port, 1, Instant::now() - 3 * MINUTE);
-        let (shared, status) = start(&group, Some(MINUTE));
+        let (state, status) = start(&group, Some(MINUTE));
         up(&status).await;
-        let master = shared.map.owner_of(0).unwrap();
+        let master = state.map.owner_of(0).unwrap();
         assert_eq!(master.gate.check_grants(), Ok(()));
         name(&group, port, 3, Instant::now());
         // A connection that was made before the report changes nothing.
@@ -513,21 +518,21 @@ mod listening {
         second.change(|fields| fields.run_id = "second");
         let ports = [first.listen().await, second.listen().await];
         name(&group, ports[0], 1, Instant::now());
-        let (shared, status) = start(&group, None);
+        let (state, status) = start(&group, None);
         up(&status).await;
         let listen =
-            || shared.subscriptions.subscribe(&"order:42".into(), 0, false, Arc::new(|| {}));
+            || state.subscriptions.subscribe(&"order:42".into(), 0, false, Arc::new(|| {}));
         let subscription = listen();
         timeout(MINUTE, listen().take_ready().unwrap()).await.unwrap();
-        let (before, former) = (tasks(), Arc::downgrade(&shared.map.owner_of(0).unwrap()));
+        let (before, former) = (tasks(), Arc::downgrade(&state.map.owner_of(0).unwrap()));
         first.change(|fields| fields.is_silent = true);
-        let mut acquire = shared.call(op(ACQUIRE));
+        let mut acquire = state.call(op(ACQUIRE));
         assert!(futures_util::poll!(&mut acquire).is_pending());
 
         name(&group, ports[1], 2, Instant::now());
         let connected = async {
             second.connections().wait_for(|count| *count == 1).await.unwrap();
-            shared.map.owner_of(0).unwrap().status().wait_for(NodeStatus::is_up).await;
+            state.map.owner_of(0).unwrap().status().wait_for(NodeStatus::is_up).await;
             // The subscription follows.
             while !second.answered().iter().any(|name| name == "SUBSCRIBE") {
                 settle().await;
@@ -560,12 +565,12 @@ mod listening {
         second.change(|fields| fields.run_id = "second");
         let ports = [first.listen().await, second.listen().await];
         name(&group, ports[0], 1, Instant::now());
-        let (shared, status) = start(&group, None);
+        let (state, status) = start(&group, None);
         up(&status).await;
         name(&group, ports[1], 2, Instant::now());
         let connected = async {
             second.attempts().wait_for(|attempts| !attempts.is_empty()).await.unwrap();
-            shared.map.owner_of(0).unwrap().status().wait_for(NodeStatus::is_up).await;
+            state.map.owner_of(0).unwrap().status().wait_for(NodeStatus::is_up).await;
         };
         timeout(MINUTE, connected).await.unwrap();
         let count = |port: u16| {

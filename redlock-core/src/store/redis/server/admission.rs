@@ -37,7 +37,7 @@ pub(crate) struct Promoted {
     /// The sentinels that named it at the last majority.
     pub(crate) announced_by: Arc<[Arc<str>]>,
     /// Whether it is the master because no majority names any now. A failover would not be noticed.
-    pub(crate) is_kept: bool,
+    pub(crate) is_unconfirmed: bool,
 }
 
 impl Role {
@@ -194,10 +194,14 @@ impl Inner {
         let promoted_since = match &self.role {
             Role::Alone => None,
             Role::Master(promoted) => {
-                let Promoted { since, is_kept, .. } = *promoted.lock();
+                let Promoted { since, is_unconfirmed, .. } = *promoted.lock();
                 // Without a majority of the sentinels, another generation shows that the server was a replica in between. It
                 // may have been promoted just before this node has met it.
-                Some(begun.filter(|_| is_kept).map_or(since, |begun| begun.not_after.max(since)))
+                Some(
+                    begun
+                        .filter(|_| is_unconfirmed)
+                        .map_or(since, |begun| begun.not_after.max(since)),
+                )
             }
             Role::Member(promotions) => promotions.promoted_since(identity),
         };
@@ -229,7 +233,7 @@ mod tests {
 
     /// This process was cut off from all servers, and another master has granted locks until a moment ago.
     #[tokio::test(start_paused = true)]
-    async fn a_kept_master_of_another_generation_counts_as_promoted_when_it_is_met() {
+    async fn an_unconfirmed_master_of_another_generation_counts_as_promoted_when_it_is_met() {
         advance(60 * MINUTE).await;
         let identity = |id: &str| Identity {
             run_id: Some("run".into()),
@@ -241,7 +245,7 @@ mod tests {
             }),
             ..Identity::default()
         };
-        for (is_kept, is_closed) in [(true, true), (false, false)] {
+        for (is_unconfirmed, is_closed) in [(true, true), (false, false)] {
             let settings =
                 NodeSettings { restart_guard: Some(LEASE), ..NodeSettings::for_tests(LEASE) };
             let role = Role::Master(Mutex::new(Promoted {
@@ -249,7 +253,7 @@ mod tests {
                 epoch: 1,
                 since: Instant::now().checked_sub(50 * MINUTE).unwrap(),
                 announced_by: Arc::new([]),
-                is_kept,
+                is_unconfirmed,
             }));
             let server = Server::for_tests(role, ServerSettings::for_tests(settings));
             server.admit(&identity("one")).unwrap();
@@ -258,7 +262,7 @@ mod tests {
             advance(5 * MINUTE).await;
             for _ in 0..2 {
                 server.admit(&identity("two")).unwrap();
-                assert_eq!(server.gate.check_grants().is_err(), is_closed, "{is_kept}");
+                assert_eq!(server.gate.check_grants().is_err(), is_closed, "{is_unconfirmed}");
             }
             // The next connection to the same generation does not close the gate again.
             server.record_end(&identity("two"));

@@ -14,7 +14,7 @@ use crate::store::redis::encode;
 use crate::store::redis::link::Link;
 use crate::store::redis::script::Script;
 
-/// One connection to a server, shared by all callers. It belongs to one incarnation of the server, and ends
+/// One connection to a server, which all callers use. It belongs to one incarnation of the server, and ends
 /// with it.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -117,11 +117,11 @@ mod tests {
         async fn connect(capacity: usize) -> (Self, Arc<Connection>, BoxFuture<'static, ()>) {
             let (connection, server) = played_connection_through(capacity, |_| {});
             let connection = Arc::new(connection);
-            let shared = Arc::clone(&connection);
+            let watched = Arc::clone(&connection);
             let driver = async move {
                 tokio::select! {
-                    _ = shared.link.ended() => {}
-                    () = shared.end_when_silent_for(Self::LIMIT) => {}
+                    _ = watched.link.ended() => {}
+                    () = watched.end_when_silent_for(Self::LIMIT) => {}
                 }
             };
             (server, connection, driver.boxed())

@@ -45,7 +45,7 @@ use crate::error::NodeError;
 use crate::node::{NodeStatus, Silence, StatusReceiver};
 use crate::store::kit::connect_time::ConnectTime;
 use crate::store::kit::gate::Gate;
-use crate::store::kit::kept::{Keeper, Kept};
+use crate::store::kit::kept::{Keeper, Kept, KeptLink};
 use crate::store::kit::outage_log::OutageLog;
 use crate::store::kit::wall_clock::Reading;
 use crate::{log_limited, telemetry};
@@ -179,7 +179,7 @@ impl Inner {
     /// Returns the connection, or an error if the server is silent.
     pub(crate) fn responsive_connection(&self) -> Result<Arc<Connection>, NodeError> {
         let connection = self.connection()?;
-        match connection.link.silence(self.settings.node.node_timeout) {
+        match connection.silence(self.settings.node.node_timeout) {
             Silence::Silent(time) => Err(NodeError::NoReply(time)),
             Silence::CheckAgainAfter(_) => Ok(connection),
         }

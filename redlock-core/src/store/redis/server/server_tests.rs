@@ -155,13 +155,13 @@ impl Played {
 }
 
 /// Returns the role of a master that was promoted an hour ago.
-fn master(is_kept: bool) -> Role {
+fn master(is_unconfirmed: bool) -> Role {
     let promoted = Promoted {
         address: HostPort { host: "localhost".into(), port: 6379 },
         epoch: 1,
         since: Instant::now() - HOUR,
         announced_by: Arc::default(),
-        is_kept,
+        is_unconfirmed,
     };
     Role::Master(Mutex::new(promoted))
 }
@@ -197,14 +197,14 @@ async fn a_replica_is_never_used_as_a_master() {
 
 /// No majority of the sentinels would report that another server was the master in between.
 #[tokio::test(start_paused = true)]
-async fn a_kept_master_of_another_generation_counts_as_promoted() {
-    for is_kept in [true, false] {
-        let played = Played::start("kept", master(is_kept), Some(LEASE));
+async fn an_unconfirmed_master_of_another_generation_counts_as_promoted() {
+    for is_unconfirmed in [true, false] {
+        let played = Played::start("unconfirmed", master(is_unconfirmed), Some(LEASE));
         assert_eq!(played.connected(1).await.grants, Ok(()));
         let again = |fields: &mut Fields| fields.replication_id = "bbbb";
         let grants = played.connected_again(again).await.grants;
-        assert_eq!(matches!(grants, Err(NodeError::Promoted { .. })), is_kept, "{grants:?}");
-        assert_eq!(played.server.gate.check_extensions().is_err(), is_kept);
+        assert_eq!(matches!(grants, Err(NodeError::Promoted { .. })), is_unconfirmed, "{grants:?}");
+        assert_eq!(played.server.gate.check_extensions().is_err(), is_unconfirmed);
     }
 }
 

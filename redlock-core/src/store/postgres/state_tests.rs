@@ -9,8 +9,8 @@ use tokio::time::{advance, sleep, timeout};
 use super::link::LinkDriver;
 use super::played_server::{PlayedServer, findings};
 use super::schema::Findings;
-use super::shared::SharedState;
 use super::sql::Statement;
+use super::state::PostgresState;
 use super::url::PostgresUrl;
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, LockSpec, Mode, Token};
@@ -21,22 +21,22 @@ const LEASE: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(5);
 const GRANTED: Option<(Option<i64>, Option<i64>)> = Some((Some(7), None));
 
-fn node(parameters: &str) -> Arc<SharedState> {
+fn node(parameters: &str) -> Arc<PostgresState> {
     node_with(parameters, Duration::from_secs(60))
 }
 
-fn node_with(parameters: &str, node_timeout: Duration) -> Arc<SharedState> {
+fn node_with(parameters: &str, node_timeout: Duration) -> Arc<PostgresState> {
     let url = PostgresUrl::parse(&format!("postgres://app@db/shop?{parameters}")).unwrap();
     let mut settings = NodeSettings::for_tests(node_timeout);
     settings.restart_guard = Some(LEASE);
     settings.failover_margin = Some(MARGIN);
     let status = StatusSender::new(NodeStatus::Connecting);
     let (released, _) = mpsc::unbounded_channel();
-    Arc::new(SharedState::new("db".into(), url, settings, status, released))
+    Arc::new(PostgresState::new("db".into(), url, settings, status, released))
 }
 
 /// Connects the node, and drives the connection in a task.
-async fn connect(node: &SharedState) -> PlayedServer {
+async fn connect(node: &PostgresState) -> PlayedServer {
     let (server, connected) = PlayedServer::connect(node.url.has_pooler).await;
     let NodeSettings { node_timeout, clock, .. } = &node.settings;
     let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
@@ -54,7 +54,7 @@ fn acquire() -> Action {
     Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST }
 }
 
-fn execute(node: &Arc<SharedState>, token: Token, action: Action) -> JoinHandle<Reply> {
+fn execute(node: &Arc<PostgresState>, token: Token, action: Action) -> JoinHandle<Reply> {
     tokio::spawn(Arc::clone(node).execute(op(token, action)))
 }
 
@@ -155,7 +155,7 @@ async fn a_promoted_server_grants_nothing_for_the_longest_lease_and_the_margin()
         promoted_ago: ago.map(Duration::from_secs),
         ..findings()
     };
-    let votes_in = |node: &SharedState| match node.gate.check_grants() {
+    let votes_in = |node: &PostgresState| match node.gate.check_grants() {
         Ok(()) => 0,
         Err(NodeError::Promoted { votes_in, .. }) => votes_in.as_secs(),
         Err(error) => panic!("{error}"),

@@ -13,13 +13,13 @@ use super::url::RedisUrl;
 use crate::node::StatusSender;
 
 /// The state that a node, its operations and its tasks share.
-pub(super) struct Shared {
+pub(super) struct RedisState {
     pub(super) map: Arc<Map>,
     pub(super) pending: PendingSends,
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-impl Shared {
+impl RedisState {
     pub(super) fn new(
         url: RedisUrl,
         settings: ServerSettings,
@@ -35,7 +35,7 @@ impl Shared {
     }
 }
 
-impl Observer for Shared {
+impl Observer for RedisState {
     fn status_changed(&self, is_lost: bool) {
         if is_lost {
             // Another server may own the slots by now.

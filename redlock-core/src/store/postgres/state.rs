@@ -27,7 +27,7 @@ use crate::lock::Token;
 use crate::log_limit::LogLimit;
 use crate::node::{Action, NodeSettings, NodeStatus, Op, Reply, Silence, StatusSender};
 use crate::store::kit::gate::{Closures, Gate};
-use crate::store::kit::kept::{Keeper, Kept, KeptLink};
+use crate::store::kit::kept::{Keeper, Kept, KeptLink, silence_of};
 use crate::store::kit::names;
 use crate::store::kit::outage_log::OutageLog;
 use crate::store::kit::wall_clock::Reading;
@@ -43,7 +43,7 @@ const ANNOUNCED: usize = 64;
 const CLEANED: usize = 1000;
 
 /// The state of a node.
-pub(super) struct SharedState {
+pub(super) struct PostgresState {
     pub(super) name: Arc<str>,
     pub(super) url: PostgresUrl,
     pub(super) settings: NodeSettings,
@@ -66,7 +66,7 @@ pub(super) struct SharedState {
     released: mpsc::UnboundedSender<Box<str>>,
 }
 
-impl SharedState {
+impl PostgresState {
     /// Creates the state of a node, and starts the tasks that keep the connections, notify channels, and clean the table up.
     pub(super) fn start(
         name: Arc<str>,
@@ -76,13 +76,13 @@ impl SharedState {
         runtime: &Handle,
     ) -> (Arc<Self>, Vec<AbortOnDropHandle<()>>) {
         let (released, receiver) = mpsc::unbounded_channel();
-        let shared = Arc::new(Self::new(name, url, settings, status, released));
-        let this = || Arc::clone(&shared);
+        let state = Arc::new(Self::new(name, url, settings, status, released));
+        let this = || Arc::clone(&state);
         let others = [this().announce(receiver).boxed(), this().clean_up().boxed()];
-        let tasks = (0..shared.slots.len()).map(|index| this().keep(index).boxed()).chain(others);
+        let tasks = (0..state.slots.len()).map(|index| this().keep(index).boxed()).chain(others);
         let spawn = |task: BoxFuture<'static, ()>| AbortOnDropHandle::new(runtime.spawn(task));
         let tasks = tasks.map(spawn).collect();
-        (shared, tasks)
+        (state, tasks)
     }
 
     pub(super) fn new(
@@ -115,7 +115,7 @@ impl SharedState {
 
     /// Keeps the connection with this index.
     async fn keep(self: Arc<Self>, index: usize) {
-        self.slots[index].keep(&mut SlotKeeper { shared: &self, index, former: None }).await;
+        self.slots[index].keep(&mut SlotKeeper { state: &self, index, former: None }).await;
     }
 
     /// Connects to a primary server that no other one has replaced.
@@ -358,23 +358,14 @@ impl SharedState {
 
     /// Returns whether any connection is silent. The caller waits for one of them, and this method does not know for which.
     pub(super) fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        let rest = limit.saturating_sub(waited);
-        let mut again: Option<Duration> = None;
-        for link in self.operation_slots().iter().filter_map(|slot| slot.link().ok()) {
-            let next = match link.silence(limit) {
-                Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
-                Silence::Silent(_) => rest,
-                Silence::CheckAgainAfter(time) => time,
-            };
-            again = Some(again.map_or(next, |again| again.min(next)));
-        }
-        again.map_or(Silence::Silent(waited), Silence::CheckAgainAfter)
+        let links = self.operation_slots().iter().filter_map(|slot| slot.link().ok());
+        silence_of(links.map(|link| link.silence(limit)), limit.saturating_sub(waited), waited)
     }
 }
 
 /// Makes the connections of one slot.
 struct SlotKeeper<'a> {
-    shared: &'a SharedState,
+    state: &'a PostgresState,
     index: usize,
     /// The process behind the former connection.
     former: Option<Backend>,
@@ -386,34 +377,34 @@ impl Keeper for SlotKeeper<'_> {
 
     async fn connect(&mut self) -> Result<(Arc<ServerLink>, LinkDriver), NodeError> {
         // Boxed, because the future of the connection that is kept would be as large all the time.
-        let connected = Box::pin(self.shared.connect(self.former)).await?;
+        let connected = Box::pin(self.state.connect(self.former)).await?;
         self.former = Some(connected.findings.backend);
-        let NodeSettings { node_timeout, clock, .. } = &self.shared.settings;
+        let NodeSettings { node_timeout, clock, .. } = &self.state.settings;
         let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
         Ok((Arc::new(link), driver))
     }
 
     async fn serve(&mut self, link: Arc<ServerLink>, driver: LinkDriver) -> Arc<str> {
-        let Self { shared, index, .. } = *self;
-        let is_listener = index == shared.url.connections;
+        let Self { state, index, .. } = *self;
+        let is_listener = index == state.url.connections;
         let on_event = |event| match event {
-            LinkEvent::Time(reading) if index == 0 => shared.compare_clock(reading),
+            LinkEvent::Time(reading) if index == 0 => state.compare_clock(reading),
             LinkEvent::Time(_) => {}
-            LinkEvent::Notified(channel) => shared.channels.notify(&channel),
+            LinkEvent::Notified(channel) => state.channels.notify(&channel),
             // The task ends with the node.
-            LinkEvent::Released(channel) => drop(shared.released.send(channel)),
+            LinkEvent::Released(channel) => drop(state.released.send(channel)),
         };
         // The guard compares the clock of the server. Without a ping, nobody would notice that no notification arrives.
-        let has_guard = shared.settings.restart_guard.is_some();
+        let has_guard = state.settings.restart_guard.is_some();
         let is_needed =
-            || (has_guard && index == 0) || (is_listener && !shared.channels.are_unused());
+            || (has_guard && index == 0) || (is_listener && !state.channels.are_unused());
         let Connected { findings, address, .. } = &driver.connected;
         let server = findings.server;
-        let moved = shared.moved(address.clone(), server, findings.database.clone());
-        let mut last = shared.last.lock().subscribe();
+        let moved = state.moved(address.clone(), server, findings.database.clone());
+        let mut last = state.last.lock().subscribe();
         let listen = async {
             if is_listener {
-                shared.begin_listening(link).await;
+                state.begin_listening(link).await;
             }
             pending().await
         };
@@ -429,7 +420,7 @@ impl Keeper for SlotKeeper<'_> {
     }
 
     fn changed(&mut self, _: NodeStatus, _: bool) {
-        self.shared.update_status();
+        self.state.update_status();
     }
 }
 
