@@ -3,61 +3,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{FromRef, Path, State};
-use axum::routing::post;
 use redlock_axum::{LockManager, redis_lock};
 use tokio::sync::Mutex;
 
-/// Charges an order once. While the charge runs, a repeated request is answered with 409. Afterwards it gets the stored
-/// receipt.
+/// Charges an order once. Its route is `/orders/{order}/payment`.
 #[redis_lock(key = "payment:{order}", detached)]
-async fn pay(
-    State(bank): State<Bank>,
-    State(receipts): State<Receipts>,
-    Path(order): Path<u64>,
-) -> String {
-    if let Some(receipt) = receipts.read(order).await {
-        return receipt;
+async fn pay(State(shop): State<Shop>, Path(order): Path<u64>) -> String {
+    if let Some(receipt) = shop.receipts.lock().await.get(&order) {
+        return receipt.clone();
     }
-    let receipt = bank.charge(order).await;
-    receipts.write(order, &receipt).await;
+    let receipt = shop.charge(order).await;
+    shop.receipts.lock().await.insert(order, receipt.clone());
     receipt
-}
-
-fn app(shop: Shop) -> Router {
-    Router::new().route("/orders/{order}/payment", post(pay)).with_state(shop)
 }
 
 #[derive(Clone, FromRef)]
 struct Shop {
     locks: LockManager,
-    bank: Bank,
-    receipts: Receipts,
-}
-
-/// Stands for a table of the database.
-#[derive(Clone, Default)]
-struct Receipts(Arc<Mutex<BTreeMap<u64, String>>>);
-
-impl Receipts {
-    async fn read(&self, order: u64) -> Option<String> {
-        self.0.lock().await.get(&order).cloned()
-    }
-
-    async fn write(&self, order: u64, receipt: &str) {
-        self.0.lock().await.insert(order, receipt.to_owned());
-    }
-}
-
-#[derive(Clone, Default)]
-struct Bank {
+    /// Stands for a table of the database.
+    receipts: Arc<Mutex<BTreeMap<u64, String>>>,
     charges: Arc<AtomicU32>,
 }
 
-impl Bank {
+impl Shop {
     async fn charge(&self, order: u64) -> String {
-        tokio::time::sleep(Duration::from_secs(3)).await; // the work
+        tokio::time::sleep(Duration::from_secs(3)).await; // the work of the bank
         let charge = self.charges.fetch_add(1, Ordering::SeqCst) + 1;
         format!("order {order} is paid by charge {charge}")
     }
@@ -65,8 +36,10 @@ impl Bank {
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::body::{Body, to_bytes};
     use axum::http::Request;
+    use axum::routing::post;
     use redlock_axum::test_util::TestLocks;
     use tokio::task::JoinHandle;
     use tower::ServiceExt;
@@ -81,14 +54,15 @@ mod tests {
     impl Test {
         fn new() -> Self {
             let locks = TestLocks::new(1);
-            let (bank, receipts) = (Bank::default(), Receipts::default());
-            let shop = Shop { locks: locks.manager(), bank, receipts };
+            let (receipts, charges) = (Arc::default(), Arc::default());
+            let shop = Shop { locks: locks.manager(), receipts, charges };
             Self { locks, shop }
         }
 
         /// Sends a payment, and returns its status and its text.
         fn pay(&self) -> JoinHandle<(u16, String)> {
-            let app = app(self.shop.clone());
+            let app = Router::new().route("/orders/{order}/payment", post(pay));
+            let app = app.with_state(self.shop.clone());
             tokio::spawn(async move {
                 let request = Request::post("/orders/42/payment").body(Body::empty()).unwrap();
                 let response = app.oneshot(request).await.unwrap();
@@ -113,7 +87,7 @@ mod tests {
         assert_eq!(test.pay().await.unwrap().0, 409);
         assert_eq!(first.await.unwrap(), (200, PAID.to_owned()));
         assert_eq!(test.pay().await.unwrap(), (200, PAID.to_owned()));
-        assert_eq!(test.shop.bank.charges.load(Ordering::SeqCst), 1);
+        assert_eq!(test.shop.charges.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]
@@ -127,6 +101,6 @@ mod tests {
         test.advance(3).await;
         assert!(test.locks.nodes()[0].is_empty());
         assert_eq!(test.pay().await.unwrap(), (200, PAID.to_owned()));
-        assert_eq!(test.shop.bank.charges.load(Ordering::SeqCst), 1);
+        assert_eq!(test.shop.charges.load(Ordering::SeqCst), 1);
     }
 }

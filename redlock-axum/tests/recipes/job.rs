@@ -3,18 +3,18 @@ use std::collections::BTreeSet;
 use redlock_axum::{LockError, LockManager, redis_lock};
 use tokio::sync::Mutex;
 
-/// Sends the invoices of a day. Every copy of the service calls this function. One copy works, and the others wait for it:
-/// if it dies, its lease ends, and the next copy goes on.
+/// Sends the invoices of a day. Every copy of the service calls this function.
 #[redis_lock(key = "invoices:{day}", wait_time = "forever", manager = locks)]
 async fn send_invoices(locks: &LockManager, table: &Table, day: u32) -> Result<(), LockError> {
-    if table.is_done(day).await {
+    if table.done.lock().await.contains(&day) {
         return Ok(());
     }
-    for customer in table.customers_without_invoice().await {
+    let customers = table.without_invoice.lock().await.clone();
+    for customer in customers {
         // ... send the invoice ...
-        table.mark_sent(customer).await;
+        table.without_invoice.lock().await.remove(&customer);
     }
-    table.mark_done(day).await;
+    table.done.lock().await.insert(day);
     Ok(())
 }
 
@@ -23,24 +23,6 @@ async fn send_invoices(locks: &LockManager, table: &Table, day: u32) -> Result<(
 struct Table {
     without_invoice: Mutex<BTreeSet<u32>>,
     done: Mutex<BTreeSet<u32>>,
-}
-
-impl Table {
-    async fn customers_without_invoice(&self) -> Vec<u32> {
-        self.without_invoice.lock().await.iter().copied().collect()
-    }
-
-    async fn mark_sent(&self, customer: u32) {
-        self.without_invoice.lock().await.remove(&customer);
-    }
-
-    async fn is_done(&self, day: u32) -> bool {
-        self.done.lock().await.contains(&day)
-    }
-
-    async fn mark_done(&self, day: u32) {
-        self.done.lock().await.insert(day);
-    }
 }
 
 #[cfg(test)]
@@ -65,11 +47,11 @@ mod tests {
             async move { send_invoices(&locks, &table, 7).await }
         });
         test.clock().advance(Duration::from_secs(20)).await;
-        assert!(!table.is_done(7).await);
+        assert!(!table.done.lock().await.contains(&7));
         test.clock().advance(Duration::from_secs(15)).await;
         next_copy.await.unwrap().unwrap();
-        assert!(table.is_done(7).await);
-        assert_eq!(table.customers_without_invoice().await, [0; 0]);
+        assert!(table.done.lock().await.contains(&7));
+        assert!(table.without_invoice.lock().await.is_empty());
     }
 
     #[tokio::test]
@@ -78,8 +60,8 @@ mod tests {
         send_invoices(&locks, &table, 7).await.unwrap();
         table.without_invoice.lock().await.insert(2); // belongs to the next day
         send_invoices(&locks, &table, 7).await.unwrap();
-        assert_eq!(table.customers_without_invoice().await, [2]);
+        assert!(table.without_invoice.lock().await.contains(&2));
         send_invoices(&locks, &table, 8).await.unwrap();
-        assert_eq!(table.customers_without_invoice().await, [0; 0]);
+        assert!(table.without_invoice.lock().await.is_empty());
     }
 }

@@ -1,11 +1,9 @@
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::Next;
 use axum::response::Response;
-use axum::routing::post;
-use redlock_axum::{KeyPart, LockManager, LockRejection, ScopeLayer};
+use redlock_axum::{KeyPart, LockManager, LockRejection};
 
 /// Processes requests with the same `Idempotency-Key` one after another. A request without it is not locked.
 async fn one_at_a_time(
@@ -23,21 +21,25 @@ async fn one_at_a_time(
     Ok(lock.run(async |_lock| next.run(request).await).await?)
 }
 
-fn app(locks: &LockManager) -> Router {
-    Router::new()
-        .route("/orders", post(|| async { "ordered" }))
-        .layer(from_fn_with_state(locks.clone(), one_at_a_time))
-        .layer(ScopeLayer::new(locks))
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::body::Body;
     use axum::http::StatusCode;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::post;
+    use redlock_axum::ScopeLayer;
     use redlock_axum::test_util::TestLocks;
     use tower::ServiceExt;
 
     use super::*;
+
+    fn app(locks: &LockManager) -> Router {
+        Router::new()
+            .route("/orders", post(|| async { "ordered" }))
+            .layer(from_fn_with_state(locks.clone(), one_at_a_time))
+            .layer(ScopeLayer::new(locks))
+    }
 
     async fn send(app: &Router, key: Option<&str>) -> StatusCode {
         let mut request = Request::post("/orders");

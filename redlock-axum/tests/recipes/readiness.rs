@@ -1,21 +1,17 @@
-use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::get;
 use redlock_axum::LockManager;
 
 async fn ready(State(locks): State<LockManager>) -> StatusCode {
     if locks.is_granting() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-fn app(locks: LockManager) -> Router {
-    Router::new().route("/ready", get(ready)).with_state(locks)
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::body::Body;
     use axum::http::Request;
+    use axum::routing::get;
     use redlock_axum::test_util::TestLocks;
     use tower::ServiceExt;
 
@@ -24,7 +20,7 @@ mod tests {
     #[tokio::test]
     async fn a_service_is_ready_while_a_quorum_of_nodes_is_available() {
         let test = TestLocks::new(3);
-        let app = app(test.manager());
+        let app = Router::new().route("/ready", get(ready)).with_state(test.manager());
         let status = async || {
             let request = Request::get("/ready").body(Body::empty()).unwrap();
             app.clone().oneshot(request).await.unwrap().status()

@@ -1,6 +1,4 @@
-use axum::Router;
 use axum::extract::{FromRef, Path, State};
-use axum::routing::post;
 use redlock_axum::{LockManager, LockRejection, redis_lock};
 
 /// The state of the service. Handlers without `manager` use `locks`.
@@ -10,15 +8,9 @@ struct App {
     permits: Permits,
 }
 
-/// The manager with one node. A type of its own, because the state has one `LockManager`.
+/// A type of its own, because the state has one `LockManager`.
 #[derive(Clone)]
 struct Permits(LockManager);
-
-/// Locked on a majority of five servers.
-#[redis_lock(key = "order:{id}")]
-async fn pay(Path(id): Path<u64>) -> String {
-    format!("order {id} is paid")
-}
 
 /// At most three exports of a tenant run at the same time, counted on one server.
 #[redis_lock(key = "export:{tenant}", permits = 3, manager = permits.0)]
@@ -29,21 +21,29 @@ async fn export(
     Ok(format!("the data of tenant {tenant}"))
 }
 
-fn app(state: App) -> Router {
-    Router::new()
-        .route("/orders/{id}/pay", post(pay))
-        .route("/tenants/{tenant}/export", post(export))
-        .with_state(state)
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::body::Body;
     use axum::http::Request;
+    use axum::routing::post;
     use redlock_axum::test_util::TestLocks;
     use tower::ServiceExt;
 
     use super::*;
+
+    /// Locked on a majority of five servers.
+    #[redis_lock(key = "order:{id}")]
+    async fn pay(Path(id): Path<u64>) -> String {
+        format!("order {id} is paid")
+    }
+
+    fn app(state: App) -> Router {
+        Router::new()
+            .route("/orders/{id}/pay", post(pay))
+            .route("/tenants/{tenant}/export", post(export))
+            .with_state(state)
+    }
 
     #[tokio::test]
     async fn locks_are_on_five_nodes_and_permits_on_one() {
