@@ -11,6 +11,7 @@
 //! | [`modes`] | How do many readers share a lock with one writer? How do at most n requests run at the same time? How does a handler lock all articles of a cart, or none? How do callers of several processes wait in order of arrival? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? How does a deployment change the servers? What should you monitor? |
+//! | [`operating`] | Who holds a lock, since when, and how is it ended? What does this process hold? |
 //! | [`servers`] | How is a Sentinel group, a Redis Cluster or a cloud service one node? What does its failover do to a lock? |
 //! | [`postgres`] | How is a PostgreSQL database a node? What does it promise, and what not? |
 //! | [`zookeeper`] | How is a ZooKeeper ensemble the node, beside services with Curator? What does it promise? |
@@ -35,6 +36,7 @@ macro_rules! page {
             "[guarantees.md]: crate::guide::guarantees\n",
             "[interoperability.md]: crate::guide::interoperability\n",
             "[modes.md]: crate::guide::modes\n",
+            "[operating.md]: crate::guide::operating\n",
             "[options.md]: crate::guide::options\n",
             "[performance.md]: crate::guide::performance\n",
             "[postgres.md]: crate::guide::postgres\n",
@@ -67,6 +69,9 @@ pub mod interoperability {}
 
 #[doc = page!("modes.md")]
 pub mod modes {}
+
+#[doc = page!("operating.md")]
+pub mod operating {}
 
 #[doc = page!("options.md")]
 pub mod options {}

@@ -231,11 +231,14 @@ pub use redlock_core::node;
 pub use redlock_core::postgres_schema;
 #[doc(inline)]
 pub use redlock_core::{
-    ConfigError, ConnectError, Credentials, Dialect, Drained, FencingToken, ForeignKind, HoldError,
-    HolderId, HolderIdError, InvalidOption, KeyError, KeyPart, KeyTemplate, LeadRequest, Leader,
-    LockError, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
-    LockOptions, LockRequest, LockState, LossCause, Lost, LostError, MemoryNode, NodeError,
-    NodeUrl, OnLost, ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime, scope,
+    BreakError, Broken, ConfigError, ConnectError, CounterSnapshot, Credentials, Dialect, Drained,
+    FencingToken, ForeignKind, HeldSnapshot, HoldError, Holder, HolderId, HolderIdError,
+    InvalidOption, KeyError, KeyPart, KeyState, KeyTemplate, LeadRequest, Leader, LockError,
+    LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
+    LockOptions, LockRequest, LockState, LockStatus, LossCause, Lost, LostError, MemoryNode,
+    NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, ProcessSnapshot,
+    ReleaseError, RunError, Scoped, Snapshot, StatusError, StatusRequest, TemplateError, Vote,
+    Votes, WaitTime, WaitingSnapshot, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;
