@@ -184,12 +184,12 @@ pub mod __private {
     pub use crate::buffer_space::{BufferSpace, Reserved};
     pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::{KeyBuilder, KeyValue, PlaceholderKind};
-    pub use crate::lock::Keys;
+    pub use crate::lock::{Keys, LockName};
     pub use crate::log_limit::LogLimit;
     pub use crate::manager::request_of;
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};
-    pub use crate::options::{TimeText, assert_valid, is_same, read_time};
+    pub use crate::options::{TimeText, assert_valid, check_name, is_same, read_time};
     pub use crate::request::acquisition::Acquisition;
     pub use crate::request::detached::detach;
     pub use crate::request::scope::is_in_scope;

@@ -3,6 +3,7 @@
 mod holder_id;
 mod keys;
 mod mode;
+mod name;
 mod token;
 
 use crate::key::LockKey;
@@ -11,6 +12,8 @@ pub use holder_id::{HolderId, HolderIdError};
 pub use keys::Keys;
 pub(crate) use mode::ByDialect;
 pub use mode::{Dialect, Mark, Mode};
+pub(crate) use name::ALLOWED_NAMES;
+pub use name::LockName;
 pub use token::Token;
 
 /// The specification of a lock: its keys, its mode, and its dialect.

@@ -39,8 +39,8 @@ impl Acquisition {
     }
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
-        let Self { context, options, .. } = self;
-        let held = Holding::new(attempt, scope::caller(), &context.log_limit);
+        let Self { context, options, name, .. } = self;
+        let held = Holding::new(attempt, scope::caller(), name, &context.log_limit);
         if let Some(token) = grant.token {
             held.set_token(token);
         }
