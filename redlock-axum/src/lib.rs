@@ -108,8 +108,8 @@
 //!
 //! `Retry-After` is the rest of the holder's lease in whole seconds, rounded up, at least 1, and at most 5 or
 //! the option `retry_after_max`. The bodies are RFC 9457
-//! `application/problem+json` and contain neither the key nor the nodes. [`LockRejection`] shows how to
-//! replace them.
+//! `application/problem+json` and contain neither the key nor the nodes. Their member `code` is stable, see the table of
+//! [`LockRejection`], which also shows how to replace the bodies.
 //!
 //! # Options
 //!
@@ -236,9 +236,9 @@ pub use redlock_core::{
     InvalidOption, KeyError, KeyPart, KeyState, KeyTemplate, LeadRequest, Leader, LockError,
     LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
     LockOptions, LockRequest, LockState, LockStatus, LossCause, Lost, LostError, MemoryNode,
-    NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, ProcessSnapshot,
-    ReleaseError, RunError, Scoped, Snapshot, StatusError, StatusRequest, TemplateError, Vote,
-    Votes, WaitTime, WaitingSnapshot, scope,
+    NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, OwnerLabelError,
+    ProcessSnapshot, ReleaseError, RunError, Scoped, Snapshot, StatusError, StatusRequest,
+    TemplateError, Vote, Votes, WaitTime, WaitingSnapshot, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

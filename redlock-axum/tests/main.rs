@@ -7,6 +7,7 @@ mod bodies;
 mod front_ends;
 mod hold_until;
 mod layer;
+mod names;
 mod policies;
 #[cfg(feature = "test-util")]
 mod recipes;

@@ -59,11 +59,12 @@ async fn problem(rejection: LockRejection) -> Value {
     serde_json::from_str(&text(response).await).unwrap()
 }
 
-fn internal_server_error() -> Value {
+fn internal_server_error(code: &str) -> Value {
     json!({
         "type": "about:blank",
         "title": "Internal Server Error",
         "status": 500,
+    "code": code,
         "detail": "the server is not set up correctly",
     })
 }
@@ -80,10 +81,53 @@ async fn a_contended_lock_is_a_conflict_with_the_time_to_wait() {
             "type": "about:blank",
             "title": "Conflict",
             "status": 409,
+        "code": "contended",
             "detail": "another request is being processed for this resource; try again later",
             "retry_after": 3,
         })
     );
+}
+
+/// The codes of bodies are in `bodies`, whose requests have bodies.
+#[tokio::test]
+async fn each_kind_has_its_code_in_the_response_of_a_layer_and_of_a_handler() {
+    async fn lost() -> Result<(), LockRejection> {
+        Err(LostError::new(key(), LossCause::LeaseEnded, Votes::default()).into())
+    }
+
+    let (locks, _node) = memory().await;
+    let (stopped, _) = memory().await;
+    stopped.shutdown().await;
+    let served = || on_post(|| async {});
+    let app = Router::new()
+        .route("/contended", served().route_layer(layer(&locks, "k")))
+        .route("/unavailable", served().route_layer(layer(&stopped, "k")))
+        .route("/lost", on_post(lost))
+        .route(
+            "/invalid_key",
+            served().route_layer(layer(&locks, "order:{header(idempotency-key)}")),
+        )
+        .route(
+            "/already_held",
+            served().route_layer(layer(&locks, "a")).route_layer(layer(&locks, "a")),
+        )
+        .route("/misconfigured", served().route_layer(layer(&locks, "order:{id}")))
+        .layer(ScopeLayer::new(&locks));
+    let _guard = hold(&locks, "k").await;
+    for (code, kind) in [
+        ("contended", RejectionKind::Contended),
+        ("unavailable", RejectionKind::Unavailable),
+        ("lost", RejectionKind::Lost),
+        ("invalid_key", RejectionKind::InvalidKey),
+        ("already_held", RejectionKind::AlreadyHeld),
+        ("misconfigured", RejectionKind::Misconfigured),
+    ] {
+        let response = send(&app, Method::POST, &format!("/{code}")).await;
+        let rejection = response.extensions().get::<LockRejection>().unwrap();
+        assert_eq!((rejection.code(), rejection.kind()), (code, kind));
+        let body: Value = serde_json::from_str(&text(response).await).unwrap();
+        assert_eq!(body["code"], code, "{body}");
+    }
 }
 
 #[tokio::test]
@@ -102,6 +146,7 @@ async fn split_votes_are_a_conflict() {
         "type": "about:blank",
         "title": "Conflict",
         "status": 409,
+    "code": "contended",
         "detail": "several requests for this resource came at once; try again later",
         "retry_after": 1,
     });
@@ -185,7 +230,7 @@ async fn a_misconfiguration_is_logged_and_hidden_from_the_client() {
         assert_eq!(rejection().retry_after(), None);
         let reason = rejection().diagnostics().to_string();
         until_logged(&logs, "ERROR", &reason, async || {
-            assert_eq!(problem(rejection()).await, internal_server_error());
+            assert_eq!(problem(rejection()).await, internal_server_error("misconfigured"));
         })
         .await;
     }
@@ -238,7 +283,7 @@ async fn a_second_acquisition_by_the_same_request_is_a_500_and_the_log_says_what
     assert_eq!(rejection.retry_after(), None);
     let line = "the lock is already held by the same request; lock order:4711; set `reentrant` on the inner";
     until_logged(&logs, "ERROR", line, async || {
-        assert_eq!(problem(error.clone().into()).await, internal_server_error());
+        assert_eq!(problem(error.clone().into()).await, internal_server_error("already_held"));
     })
     .await;
     // For logs in JSON.
@@ -261,6 +306,7 @@ async fn a_lost_lock_is_a_503_that_says_that_the_handler_was_stopped() {
                 "type": "about:blank",
                 "title": "Service Unavailable",
                 "status": 503,
+"code": "lost",
                 "detail": "the request was stopped, because its lock for this resource was lost; a part of \
                            it may be done",
                 "retry_after": 1,

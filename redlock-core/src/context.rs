@@ -12,7 +12,7 @@ use crate::error::LossCause;
 use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::limits::Limits;
-use crate::lock::Owner;
+use crate::lock::LockOwner;
 use crate::log_limit::LogLimit;
 use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) queues: Arc<Queues>,
     pub(crate) fair: Arc<FairQueues>,
     pub(crate) prefix: Arc<str>,
-    pub(crate) owner: Owner,
+    pub(crate) owner: LockOwner,
     /// When the manager was created, as the time since 1970.
     pub(crate) started: Duration,
     /// The options of requests that set none.

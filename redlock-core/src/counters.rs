@@ -43,9 +43,9 @@ impl Outcome {
 
 /// A counter that only grows.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Total(AtomicU64);
 
-impl Count {
+impl Total {
     pub(crate) fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -58,13 +58,13 @@ impl Count {
 /// The counters of a manager.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    acquisitions: [Count; Outcome::NAMES.len()],
-    pub(crate) lost: Count,
-    pub(crate) extended: Count,
-    pub(crate) not_extended: Count,
-    pub(crate) broken: Count,
-    releases_begun: Count,
-    releases_ended: Count,
+    acquisitions: [Total; Outcome::NAMES.len()],
+    pub(crate) lost: Total,
+    pub(crate) extended: Total,
+    pub(crate) not_extended: Total,
+    pub(crate) broken: Total,
+    releases_begun: Total,
+    releases_ended: Total,
 }
 
 /// A release that some nodes have not confirmed yet. Counted until it is dropped.
@@ -78,7 +78,7 @@ impl Counters {
 
     /// Returns how many acquisitions had each outcome.
     pub(crate) fn acquisitions(&self) -> BTreeMap<&'static str, u64> {
-        Outcome::NAMES.into_iter().zip(self.acquisitions.iter().map(Count::get)).collect()
+        Outcome::NAMES.into_iter().zip(self.acquisitions.iter().map(Total::get)).collect()
     }
 
     pub(crate) fn begin_release(self: &Arc<Self>) -> PendingRelease {

@@ -170,7 +170,7 @@ pub use error::{
 pub use fencing_token::FencingToken;
 pub use guard::{LockGuard, LockHandle, LockState, Lost};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
-pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel};
+pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel, OwnerLabelError};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use operator::{
     BreakError, Broken, CounterSnapshot, HeldSnapshot, Holder, KeyState, LockStatus, NodeAnswer,
@@ -190,12 +190,12 @@ pub mod __private {
     pub use crate::buffer_space::{BufferSpace, Reserved};
     pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::{KeyBuilder, KeyValue, PlaceholderKind};
-    pub use crate::lock::Keys;
+    pub use crate::lock::{Keys, LockName};
     pub use crate::log_limit::LogLimit;
     pub use crate::manager::request_of;
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};
-    pub use crate::options::{TimeText, assert_valid, is_same, read_time};
+    pub use crate::options::{TimeText, assert_valid, check_name, is_same, read_time};
     pub use crate::request::acquisition::Acquisition;
     pub use crate::request::detached::detach;
     pub use crate::request::scope::is_in_scope;

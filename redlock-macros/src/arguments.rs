@@ -359,7 +359,7 @@ fn time_unit(value: Expr) -> syn::Result<TimeUnit> {
 /// Returns the name of an argument for its name in the Spring annotation and in other lock libraries.
 fn known_as(name: &str) -> Option<&'static str> {
     Some(match name {
-        "name" | "value" => "key",
+        "value" => "key",
         "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" | "lockAtMostFor"
         | "lock_at_most_for" => "expire",
         "wait" | "waitTime" | "waittime" | "timeout" => "wait_time",
@@ -410,6 +410,7 @@ mod tests {
     fn a_foreign_name_is_translated() {
         let unknown = message(quote!(key = "a", waitTime = 2));
         assert_eq!(unknown, "unknown argument `waitTime`; this library calls it `wait_time`");
+        assert!(message(quote!(key = "a", value = "b")).contains("calls it `key`"));
         assert!(message(quote!("order")).starts_with("expected an argument such as `key"));
     }
 

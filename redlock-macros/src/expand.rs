@@ -336,7 +336,8 @@ impl<'a> Expansion<'a> {
         };
         let unit = arguments.time_unit.as_ref().map_or(1000, |unit| unit.milliseconds);
         let options = arguments.options.iter().map(|argument| argument.code(private));
-        let made = quote!(#private::options(#private::Form::#form, #unit, &[#(#options),*]));
+        let name = self.lock_name();
+        let made = quote!(#private::options(#private::Form::#form, #unit, #name, &[#(#options),*]));
         if arguments.options.is_empty() && arguments.time_unit.is_none() {
             return (TokenStream::new(), made);
         }
@@ -369,6 +370,17 @@ impl<'a> Expansion<'a> {
             #(#checks)*
         };
         (statements, name.into_token_stream())
+    }
+
+    /// Returns the default name of the lock: the template of the key or, for another key, the name of the function; up to
+    /// the greatest length of a name.
+    fn lock_name(&self) -> String {
+        const LONGEST: usize = 100;
+        let function = || self.function.signature.ident.unraw().to_string();
+        let mut name = self.key.template().unwrap_or_else(function);
+        let end = (0..=LONGEST.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+        name.truncate(end.unwrap_or_default());
+        name
     }
 
     fn is_generic(&self, constants: &[&syn::Expr]) -> bool {

@@ -39,6 +39,14 @@ struct TemplateValue {
 }
 
 impl Key {
+    /// Returns the text of the template, if there is one.
+    pub(crate) fn template(&self) -> Option<String> {
+        match self {
+            Self::Template(template) | Self::EachItem(template) => Some(template.literal.value()),
+            Self::Expression(_) | Self::List(_) => None,
+        }
+    }
+
     /// Parses the value after `key =`.
     pub(crate) fn from_value(value: Expr) -> syn::Result<Self> {
         let message = match without_wrappers(&value) {

@@ -14,30 +14,31 @@ pub fn request(manager: &LockManager, keys: Result<impl Into<Keys>, KeyError>) -
 /// `skipped` its result while another holder has the lock.
 ///
 /// The work is a closure, because a future as an argument would be stored twice.
-pub async fn run<C: FunctionError, W: Future>(
+pub fn run<C: FunctionError, W: Future>(
     request: LockRequest,
     options: Options,
     refuse: impl FnOnce(C) -> W::Output,
     skipped: Option<impl FnOnce() -> W::Output>,
     work: impl FnOnce() -> W,
-) -> W::Output {
-    let result = request.options(options.lock).on_lost(C::ON_LOST).run(|_| work()).await;
-    settled(result, refuse, skipped)
+) -> impl Future<Output = W::Output> {
+    // Before the future, which would store the options too.
+    let request = options.apply_to(request).on_lost(C::ON_LOST);
+    async move { settled(request.run(|_| work()).await, refuse, skipped) }
 }
 
 /// As [`run`], but from the acquired lock to its release, the function runs in a task of its own.
-pub async fn run_detached<C: FunctionError, W>(
+pub fn run_detached<C: FunctionError, W>(
     request: LockRequest,
     options: Options,
     refuse: impl FnOnce(C) -> W::Output,
     skipped: Option<impl FnOnce() -> W::Output>,
     work: impl FnOnce() -> W + Send + 'static,
-) -> W::Output
+) -> impl Future<Output = W::Output>
 where
     W: Future<Output: Send + 'static> + Send + 'static,
 {
-    let result = request.options(options.lock).on_lost(C::ON_LOST).run_detached(|_| work()).await;
-    settled(result, refuse, skipped)
+    let request = options.apply_to(request).on_lost(C::ON_LOST);
+    async move { settled(request.run_detached(|_| work()).await, refuse, skipped) }
 }
 
 fn settled<C: FunctionError, R>(

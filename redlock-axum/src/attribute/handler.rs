@@ -74,8 +74,9 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         respond: fn(W::Output) -> Response,
         work: impl FnOnce() -> Option<W>,
     ) -> impl Future<Output = Response> {
-        let request = request_of(&self.manager, keys.map(Into::into)).options(options.lock);
-        let lock = RequestLock::new(&request, options.http, self.parts);
+        let http = options.http;
+        let request = options.apply_to(request_of(&self.manager, keys.map(Into::into)));
+        let lock = RequestLock::new(&request, http, self.parts);
         let refuse = refusing(self.manager, unread.clone(), refuse);
         let work = move || HandlerWork { begun: work(), respond };
         ReadBeside::new(unread, scope(locked(request.acquire_for_work(), lock, refuse, work)))
@@ -91,8 +92,9 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         respond: fn(W::Output) -> Response,
         work: impl FnOnce() -> Option<W> + Send + 'static,
     ) -> impl Future<Output = Response> {
-        let request = request_of(&self.manager, keys.map(Into::into)).options(options.lock);
-        let lock = RequestLock::new(&request, options.http, self.parts);
+        let http = options.http;
+        let request = options.apply_to(request_of(&self.manager, keys.map(Into::into)));
+        let lock = RequestLock::new(&request, http, self.parts);
         let refuse = refusing(self.manager, unread.clone(), refuse);
         let work = move || HandlerWork { begun: work(), respond };
         ReadBeside::new(
@@ -165,7 +167,7 @@ mod tests {
             let value = value.take()?;
             Some(async move { value.to_string() })
         };
-        let options = options(Form::Handler, 1000, &[]);
+        let options = options(Form::Handler, 1000, "a", &[]);
         let key = LockKey::new("a");
         let refuse = IntoResponse::into_response;
         let response =

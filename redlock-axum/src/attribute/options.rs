@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use redlock_core::__private::{self as core, TimeText, is_same, read_time};
-use redlock_core::{Dialect, LockOptions, OnLost, WaitTime};
+use redlock_core::__private::{self as core, LockName, TimeText, is_same, read_time};
+use redlock_core::{Dialect, LockOptions, LockRequest, OnLost, WaitTime};
 
 use super::argument::ArgumentValue;
 use crate::options::{HoldUntil, HttpOptions, assert_contended_status, assert_retry_after_max};
@@ -14,6 +14,8 @@ use crate::options::{HoldUntil, HttpOptions, assert_contended_status, assert_ret
 pub struct Options {
     pub(crate) lock: LockOptions,
     pub(crate) http: HttpOptions,
+    /// The name of the lock. It is valid if the program compiles.
+    name: &'static str,
     /// Whether a whole number has `time_unit`.
     has_unit: bool,
     /// The first option whose value cannot be used, and the reason.
@@ -34,11 +36,18 @@ pub enum Form {
     FunctionOfKeys,
 }
 
-/// Returns the options with these names and values. Whole numbers of times have a unit of `unit` milliseconds.
-pub const fn options(form: Form, unit: u64, values: &[(&'static str, ArgumentValue)]) -> Options {
+/// Returns the options with these names and values. Whole numbers of times have a unit of `unit` milliseconds. `name` is the
+/// default name of the lock.
+pub const fn options(
+    form: Form,
+    unit: u64,
+    name: &'static str,
+    values: &[(&'static str, ArgumentValue)],
+) -> Options {
     let mut options = Options {
         lock: LockOptions::new(),
         http: HttpOptions::new(),
+        name,
         has_unit: false,
         mistake: None,
     };
@@ -69,6 +78,8 @@ pub const fn assert_valid(options: &Options, option: &str) {
         assert_contended_status(&options.http);
     } else if is_same(option, "retry_after_max") {
         assert_retry_after_max(&options.http);
+    } else if is_same(option, "name") {
+        LockName::assert_valid(options.name);
     } else {
         core::assert_valid(&options.lock, option);
     }
@@ -80,7 +91,7 @@ const FOR_HANDLERS: &str = "this option is for handlers, which respond to a refu
 macro_rules! unknown_argument {
     ($($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {
         concat!(
-            "unknown argument; the arguments are `key`, `keys`, ",
+            "unknown argument; the arguments are `key`, `keys`, `name`, ",
             $("`", stringify!($name), "`, ",)*
             "`time_unit`, `detached`, `contended_status`, `retry_after_max`, `hold_until`, `on_reject`, `manager`, `installed`, \
              `error`, `skip` and `crate`",
@@ -118,6 +129,11 @@ macro_rules! set_http_option {
 }
 
 impl Options {
+    /// Sets the options and the name of a request.
+    pub(super) fn apply_to(self, request: LockRequest) -> LockRequest {
+        request.options(self.lock).with_name(LockName::checked(self.name))
+    }
+
     const fn set(
         &mut self,
         form: Form,
@@ -139,6 +155,13 @@ impl Options {
                 "`fenced` is for handlers, which get the number as a `FencedLock`; in a function acquire the lock by \
                  hand: `locks.lock(..).fenced(true).acquire()`",
             );
+        }
+        if is_same(name, "name") {
+            let ArgumentValue::Text(text) = value else {
+                return Err("`name` is a text, such as `\"order:{id}\"`, or a constant");
+            };
+            self.name = text;
+            return Ok(());
         }
         redlock_core::lock_options!([set_option] { [self, name, value, unit] });
         let is_status = is_same(name, "contended_status");
@@ -299,7 +322,7 @@ mod tests {
     use super::*;
 
     fn of(form: Form, name: &'static str, value: ArgumentValue) -> Options {
-        options(form, 1, &[(name, value)])
+        options(form, 1, "a", &[(name, value)])
     }
 
     fn mistake(form: Form, name: &'static str, value: ArgumentValue) -> &'static str {
@@ -343,7 +366,8 @@ mod tests {
             assert_eq!(of(Form::Handler, "permits", value).lock.permits, Some(permits));
         }
         assert_eq!(mistake(Form::Handler, "expire", ArgumentValue::Number(u64::MAX)), "");
-        let seconds = options(Form::Handler, 1000, &[("expire", ArgumentValue::Number(u64::MAX))]);
+        let seconds =
+            options(Form::Handler, 1000, "a", &[("expire", ArgumentValue::Number(u64::MAX))]);
         assert_eq!(seconds.mistake, Some(("expire", "this time is too long")));
     }
 
@@ -367,7 +391,7 @@ mod tests {
     #[test]
     fn a_mistake_is_the_only_error() {
         let values = [("expire", ArgumentValue::Number(1)), ("fast", ArgumentValue::Flag(true))];
-        let options = options(Form::Handler, 1, &values);
+        let options = options(Form::Handler, 1, "a", &values);
         assert_valid(&options, "expire");
         assert_valid(&options, "time_unit");
         assert!(std::panic::catch_unwind(|| assert_valid(&options, "fast")).is_err());

@@ -96,6 +96,12 @@ impl HeldLock {
         self.0.keys()
     }
 
+    /// Returns the name of the lock, for tables and metrics: its [`named`](crate::LockPolicy::named), or the template of its
+    /// key.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
     /// Returns the fencing token of this holder, if the lock is `fenced`. The extractor
     /// [`FencedLock`](crate::FencedLock) also refuses a request whose lock has none.
     pub fn fencing_token(&self) -> Option<FencingToken> {

@@ -32,6 +32,7 @@ macro_rules! define_fields {
         pub(super) struct PolicyFields {
             route: Option<String>,
             key: String,
+            name: Option<String>,
             methods: Option<Methods>,
             shared_on: Option<Methods>,
             #[serde(default, deserialize_with = "read_option")]
@@ -56,6 +57,9 @@ macro_rules! define_fields {
             fn from(fields: PolicyFields) -> Self {
                 let mut policy = Self::new(fields.key);
                 policy.route = fields.route;
+                if let Some(name) = fields.name {
+                    policy = policy.named(name);
+                }
                 policy.methods = fields.methods;
                 policy.shared_on = fields.shared_on;
                 $(policy.lock.$name = fields.$name;)*

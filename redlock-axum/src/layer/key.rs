@@ -13,6 +13,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
+use redlock_core::__private::LockName;
 use redlock_core::{KeyError, KeyTemplate, LockKey};
 
 use crate::error::PolicyMistake;
@@ -57,19 +58,30 @@ type KeyFunction = Arc<dyn Fn(&Parts) -> Result<LockKey, KeyError> + Send + Sync
 pub(super) struct KeySource {
     /// The template, or the name of the constructor of a policy with a function.
     pub(super) text: Arc<str>,
+    /// The default name of the lock.
+    pub(super) name: LockName,
     function: Option<KeyFunction>,
 }
 
 impl KeySource {
     pub(super) fn template(template: String) -> Self {
-        Self { text: template.into(), function: None }
+        let name = LockName::of_template(&template);
+        Self { text: template.into(), name, function: None }
     }
 
-    pub(super) fn from_fn(
-        key: impl Fn(&Parts) -> Result<LockKey, KeyError> + Send + Sync + 'static,
-    ) -> Self {
-        Self { text: "from_fn".into(), function: Some(Arc::new(key)) }
+    pub(super) fn from_fn<F>(key: F) -> Self
+    where
+        F: Fn(&Parts) -> Result<LockKey, KeyError> + Send + Sync + 'static,
+    {
+        let name = function_name(type_name::<F>()).map_or(LockName::OTHER, LockName::of_template);
+        Self { text: "from_fn".into(), name, function: Some(Arc::new(key)) }
     }
+}
+
+/// Returns the name of a function by the name of its type, which is its path. Closures and other types have none.
+fn function_name(type_name: &str) -> Option<&str> {
+    let is_path = type_name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | ':'));
+    is_path.then(|| type_name.rsplit(':').next().unwrap_or(type_name))
 }
 
 impl fmt::Debug for KeySource {

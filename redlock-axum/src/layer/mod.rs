@@ -8,13 +8,14 @@ mod policy;
 mod service;
 mod table;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use redlock_core::__private::Acquisition;
-use redlock_core::LockManager;
+use redlock_core::__private::{Acquisition, LockName, check_name};
+use redlock_core::{InvalidOption, LockManager};
 use tower_layer::Layer;
 
 pub use policy::LockPolicy;
@@ -154,6 +155,8 @@ pub struct LockLayer {
     locks: LockManager,
     table: Arc<Table>,
     on_reject: Option<OnReject>,
+    /// Of the locks whose policies have no name.
+    name: Option<LockName>,
 }
 
 /// The lock of a request that has a policy.
@@ -217,7 +220,7 @@ impl LockLayer {
     }
 
     fn with(locks: &LockManager, table: Result<Table, SetupError>) -> Result<Self, SetupError> {
-        Ok(Self { locks: locks.clone(), table: Arc::new(table?), on_reject: None })
+        Ok(Self { locks: locks.clone(), table: Arc::new(table?), on_reject: None, name: None })
     }
 
     /// Sets the function that makes the response to a refused request. Defaults to the response of
@@ -256,6 +259,29 @@ impl LockLayer {
         self
     }
 
+    /// Sets the name of the layer's locks for tables and metrics, see [`LockRequest::named`](crate::LockRequest::named). A policy
+    /// that is [named](LockPolicy::named) keeps its own name. Defaults to the template of each policy's key.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`InvalidOption`] for a name that has not from 1 to 100 bytes, or has a control character.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_axum::{LockLayer, LockManager};
+    ///
+    /// let locks = LockManager::in_memory();
+    /// let layer = LockLayer::new(&locks, "order:{id:u64}")?.named("orders")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Result<Self, InvalidOption> {
+        let name = LockName::new(name);
+        check_name(&name)?;
+        self.name = Some(name);
+        Ok(self)
+    }
+
     /// Checks that the application has the route of every policy. Write each route as in
     /// [`LockPolicy::route`].
     ///
@@ -292,7 +318,7 @@ impl LockLayer {
     fn lock(&self, parts: &mut Parts) -> Result<Option<Matched>, LockRejection> {
         let Some(checked) = self.table.select(parts)? else { return Ok(None) };
         let (origin, body) = (checked.origin(parts), checked.policy.body);
-        match checked.request(&self.locks, parts) {
+        match checked.request(&self.locks, self.name.as_ref(), parts) {
             Ok((acquisition, lock)) => Ok(Some(Matched { acquisition, lock, origin, body })),
             Err(refusal) => Err(refusal.at(origin)),
         }
@@ -322,6 +348,7 @@ impl fmt::Debug for LockLayer {
             .field("locks", &self.locks)
             .field("policies", &self.table.policies().collect::<Vec<_>>())
             .field("on_reject", &self.on_reject.is_some())
+            .field("name", &self.name)
             .finish()
     }
 }

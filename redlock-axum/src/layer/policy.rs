@@ -1,10 +1,12 @@
 //! One entry of a layer: the key of requests, their route and methods, and the options of their lock.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
+use redlock_core::__private::LockName;
 use redlock_core::{Dialect, InvalidOption, KeyError, LockKey, LockManager, LockOptions};
 
 use super::key::{ExtensionFunction, ExtensionFunctions, KeySource, PolicyKey};
@@ -61,6 +63,8 @@ use crate::options::{BodyMode, BodyOptions, HoldUntil, HttpOptions};
 #[must_use = "a policy does nothing until it is passed to a `LockLayer`"]
 pub struct LockPolicy {
     key: KeySource,
+    /// Instead of the default.
+    name: Option<LockName>,
     pub(super) route: Option<String>,
     /// `None` is each method.
     pub(super) methods: Option<Methods>,
@@ -109,6 +113,7 @@ impl LockPolicy {
     fn with_key(key: KeySource) -> Self {
         Self {
             key,
+            name: None,
             route: None,
             methods: None,
             shared_on: None,
@@ -176,6 +181,16 @@ impl LockPolicy {
     }
 
     redlock_core::lock_option_setters!(self => self.lock; self);
+
+    /// Sets the name of the lock for tables and metrics, see [`LockRequest::named`](crate::LockRequest::named).
+    ///
+    /// From 1 to 100 bytes without control characters. Defaults to the name of the
+    /// [layer](crate::LockLayer::named). Without that, to the template of the key, up to its first 100 bytes; with
+    /// [`from_fn`](Self::from_fn), to the name of the function, or `other` for a closure.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(LockName::new(name));
+        self
+    }
 
     /// Shares the lock among the requests with these methods. Requests with other methods lock it exclusively. So
     /// requests that read a resource run at the same time, and a request that writes to it runs alone. Defaults to
@@ -247,8 +262,13 @@ impl LockPolicy {
     }
 
     /// Returns the route, or the key if there is no route.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn route_or_key(&self) -> &str {
         self.route.as_deref().unwrap_or(&self.key.text)
+    }
+
+    /// Returns the name of the lock, of which the layer may set another default.
+    pub(super) fn lock_name(&self, of_layer: Option<&LockName>) -> LockName {
+        self.name.as_ref().or(of_layer).unwrap_or(&self.key.name).clone()
     }
 
     pub(super) fn key_text(&self) -> &Arc<str> {
@@ -265,7 +285,8 @@ impl LockPolicy {
         self.http.check()?;
         self.body.check(locks.body_buffers().limit())?;
         // The rules for a lock of one key do not depend on the key.
-        let check = |options: &LockOptions| locks.lock("key").options(options.clone()).check();
+        let request = locks.lock("key").with_name(self.lock_name(None));
+        let check = |options: &LockOptions| request.clone().options(options.clone()).check();
         check(&self.lock)?;
         if let Some(shared_on) = &self.shared_on {
             check(&self.lock.clone().shared(true)).map_err(|error| {
@@ -337,6 +358,6 @@ impl fmt::Display for LockPolicy {
         if let Some(methods) = &self.methods {
             write!(f, "{methods} ")?;
         }
-        f.write_str(self.name())
+        f.write_str(self.route_or_key())
     }
 }

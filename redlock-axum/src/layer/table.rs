@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::extract::{MatchedPath, OriginalUri};
 use http::Method;
 use http::request::Parts;
-use redlock_core::__private::{Acquisition, Keys, request_of};
+use redlock_core::__private::{Acquisition, Keys, LockName, request_of};
 use redlock_core::LockManager;
 
 use super::key::PolicyKey;
@@ -178,6 +178,7 @@ impl CheckedPolicy {
     pub(super) fn request(
         &self,
         locks: &LockManager,
+        name_of_layer: Option<&LockName>,
         parts: &mut Parts,
     ) -> Result<(Acquisition, RequestLock), LockRejection> {
         self.has_matched.store(true, Ordering::Relaxed);
@@ -185,6 +186,7 @@ impl CheckedPolicy {
         let options = self.policy.options_for(&parts.method);
         let parts = RequestParts::of(parts, options.fenced.unwrap_or_default());
         let request = request_of(locks, Ok(keys)).options(options);
+        let request = request.with_name(self.policy.lock_name(name_of_layer));
         let lock = RequestLock::new(&request, self.policy.http, parts);
         Ok((request.prepare()?, lock))
     }
@@ -265,5 +267,5 @@ fn without_types(template: &str) -> String {
 }
 
 fn error(index: usize, policy: &LockPolicy, mistake: PolicyMistake) -> SetupError {
-    SetupError { position: index + 1, policy: policy.name().to_owned(), mistake }
+    SetupError { position: index + 1, policy: policy.route_or_key().to_owned(), mistake }
 }

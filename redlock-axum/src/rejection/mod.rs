@@ -23,21 +23,22 @@ use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX, HttpOpti
 /// [lost](RejectionKind::Lost), or the handler reads a [streamed](crate::BodyMode::Stream) body, which did not arrive before
 /// the lock was lost or the lease was over.
 ///
-/// | [`kind`](Self::kind) | when | status | `Retry-After` |
-/// |---|---|---|---|
-/// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
-/// | [`Contended`](RejectionKind::Contended) | several requests asked at once, and none of them got the lock, also not after repetitions ([`LockError::Split`]) | the same | 1 |
-/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, the lock was lost before the handler began, too many requests wait for the lock already, the [`body_buffers`](crate::LockManagerBuilder::body_buffers) are full, or the manager was [drained](crate::LockManager::drain) or shut down, or its Tokio runtime has ended | 503 | 1 |
-/// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)), or while an [`UnderLock`](crate::UnderLock) was extracted | 503 | 1 |
-/// | [`BodyTooLarge`](RejectionKind::BodyTooLarge) | the request's body is longer than its [`body_limit`](crate::LockPolicy::body_limit), or a limit outside of the lock | 413 | |
-/// | [`BodyTooSlow`](RejectionKind::BodyTooSlow) | with [`BodyMode::Stream`](crate::BodyMode::Stream), the body did not arrive within one lease | 408 | |
-/// | [`BodyUnreadable`](RejectionKind::BodyUnreadable) | reading the request's body failed | 400 | |
-/// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is missing, repeated, empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
-/// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |
-/// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an extension that the request lacks, a key that begins with `redlock:`, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
+/// | [`kind`](Self::kind) | [`code`](Self::code) | when | status | `Retry-After` |
+/// |---|---|---|---|---|
+/// | [`Contended`](RejectionKind::Contended) | `contended` | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
+/// | [`Contended`](RejectionKind::Contended) | `contended` | several requests asked at once, and none of them got the lock, also not after repetitions ([`LockError::Split`]) | the same | 1 |
+/// | [`Unavailable`](RejectionKind::Unavailable) | `unavailable` | no quorum of nodes answered in time, the lock was lost before the handler began, too many requests wait for the lock already, the [`body_buffers`](crate::LockManagerBuilder::body_buffers) are full, or the manager was [drained](crate::LockManager::drain) or shut down, or its Tokio runtime has ended | 503 | 1 |
+/// | [`Lost`](RejectionKind::Lost) | `lost` | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)), or while an [`UnderLock`](crate::UnderLock) was extracted | 503 | 1 |
+/// | [`BodyTooLarge`](RejectionKind::BodyTooLarge) | `body_too_large` | the request's body is longer than its [`body_limit`](crate::LockPolicy::body_limit), or a limit outside of the lock | 413 | |
+/// | [`BodyTooSlow`](RejectionKind::BodyTooSlow) | `body_too_slow` | with [`BodyMode::Stream`](crate::BodyMode::Stream), the body did not arrive within one lease | 408 | |
+/// | [`BodyUnreadable`](RejectionKind::BodyUnreadable) | `body_unreadable` | reading the request's body failed | 400 | |
+/// | [`InvalidKey`](RejectionKind::InvalidKey) | `invalid_key` | a value in the key is missing, repeated, empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
+/// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | `already_held` | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |
+/// | [`Misconfigured`](RejectionKind::Misconfigured) | `misconfigured` | no manager installed, a placeholder that the route lacks, an extension that the request lacks, a key that begins with `redlock:`, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
 ///
 /// The response is an [RFC 9457] `application/problem+json` with the members `type`, `title`,
-/// `status`, `detail` and, if it has a `Retry-After` header, `retry_after` in seconds. It contains neither
+/// `status`, `code`, `detail` and, if it has a `Retry-After` header, `retry_after` in seconds. Clients tell rejections apart
+/// by `code`, which is stable, and not by `detail`, whose text may change. The response contains neither
 /// the key nor the nodes, and neither do `Display` and every [`source`](Error::source). Both are in
 /// [`diagnostics`](Self::diagnostics) and in the log: `Misconfigured` and `AlreadyHeld` are logged at
 /// error, `Unavailable` and `Lost` at warn, the others at debug, and
@@ -254,6 +255,26 @@ impl LockRejection {
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
+        }
+    }
+
+    /// Returns the stable name of the [`kind`](Self::kind), for programs: the member `code` of the response. It is one of
+    ///
+    /// `contended`, `unavailable`, `lost`, `body_too_large`, `body_too_slow`, `body_unreadable`, `invalid_key`, `already_held`,
+    /// `misconfigured`.
+    ///
+    /// Clients must not parse the [`detail`](Self::detail), whose text may change (RFC 9457, section 3.1.4).
+    pub fn code(&self) -> &'static str {
+        match self.kind() {
+            RejectionKind::Contended => "contended",
+            RejectionKind::Unavailable => "unavailable",
+            RejectionKind::Lost => "lost",
+            RejectionKind::BodyTooLarge => "body_too_large",
+            RejectionKind::BodyTooSlow => "body_too_slow",
+            RejectionKind::BodyUnreadable => "body_unreadable",
+            RejectionKind::InvalidKey => "invalid_key",
+            RejectionKind::AlreadyHeld => "already_held",
+            RejectionKind::Misconfigured => "misconfigured",
         }
     }
 

@@ -20,8 +20,9 @@ impl IntoResponse for LockRejection {
         let title = Value::from(status.canonical_reason().unwrap_or("Error"));
         let detail = Value::from(self.detail());
         let mut body = format!(
-            r#"{{"type":"about:blank","title":{title},"status":{},"detail":{detail}"#,
-            status.as_u16()
+            r#"{{"type":"about:blank","title":{title},"status":{},"code":"{}","detail":{detail}"#,
+            status.as_u16(),
+            self.code()
         );
         if let Some(seconds) = retry_after {
             body.push_str(r#","retry_after":"#);

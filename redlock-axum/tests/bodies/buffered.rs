@@ -143,6 +143,7 @@ async fn a_body_that_breaks_off_is_answered_with_400_and_takes_no_lock() {
     client.break_off();
     let answer = answer(&app, upload(body)).await;
     assert_eq!(answer.status, 400);
+    assert!(answer.body.contains(r#""code":"body_unreadable""#), "{}", answer.body);
     assert!(answer.body.contains("the request body could not be read"), "{}", answer.body);
     assert!(node.is_empty());
 }

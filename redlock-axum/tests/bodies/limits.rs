@@ -51,6 +51,7 @@ async fn an_announced_length_or_a_limit_outside_of_the_lock_refuses_a_body() {
     let (client, body) = slow_body(Some(11));
     let refused = answer(&app, upload(body)).await;
     assert_eq!(refused.status, 413);
+    assert!(refused.body.contains(r#""code":"body_too_large""#), "{}", refused.body);
     assert!(!client.was_polled());
     assert!(refused.headers.get("retry-after").is_none());
     assert!(refused.body.contains("the request body is too long"), "{}", refused.body);

@@ -98,6 +98,7 @@ async fn an_upload_has_one_lease_although_its_lock_is_renewed() {
     client.until_polled(2).await;
     let answer = request.await.unwrap();
     assert_eq!(answer.status, 408);
+    assert!(answer.body.contains(r#""code":"body_too_slow""#), "{}", answer.body);
     assert!(answer.body.contains("did not arrive in time"), "{}", answer.body);
     assert!(node.is_empty(), "the lock is held after the response");
     assert_eq!(stage.inside(), 0);

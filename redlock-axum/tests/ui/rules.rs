@@ -53,5 +53,8 @@ async fn longer_than_the_lease(locks: &LockManager) -> Result<(), LockError> {
 #[redis_lock(key = "a", contended_status = 200)] async fn success() {}
 #[redis_lock(key = "a", contended_status = StatusCode::OK)] async fn constant_success() {}
 #[redis_lock(key = "a", retry_after_max = "900ms")] async fn too_soon() {}
+#[redis_lock(key = "a", name = "")] async fn no_name() {}
+#[redis_lock(key = "a", name = "a\n")] async fn name_of_two_lines() {}
+#[redis_lock(key = "a", name = 5)] async fn name_of_a_number() {}
 
 fn main() {}

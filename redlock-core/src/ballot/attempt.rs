@@ -12,7 +12,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::Votes;
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lock::{LockSpec, Mode, Owner, Token};
+use crate::lock::{LockOwner, LockSpec, Mode, Token};
 use crate::node::{Action, Ask, Op};
 use crate::validity;
 
@@ -112,7 +112,7 @@ impl Attempt {
     /// Makes the state of a new attempt, which begins now. With `fenced`, the nodes number its holder.
     pub(crate) fn new(
         spec: &LockSpec,
-        owner: &Owner,
+        owner: &LockOwner,
         fenced: bool,
         ask: Ask,
         clock: &Arc<dyn Clock>,
@@ -308,13 +308,13 @@ pub(crate) mod tests {
     /// Returns an attempt for a plain lock, which begins now by this clock.
     pub(crate) fn attempt_on(key: &str, clock: &Arc<dyn Clock>) -> Arc<Attempt> {
         let spec = LockSpec::new(LockKey::new(key).unwrap(), Mode::Exclusive, Dialect::Plain);
-        Attempt::new(&spec, &Owner::default(), false, Ask::FIRST, clock)
+        Attempt::new(&spec, &LockOwner::default(), false, Ask::FIRST, clock)
     }
 
     fn attempt_with(key: &str, fenced: bool, ask: Ask) -> Arc<Attempt> {
         let spec = LockSpec::new(LockKey::new(key).unwrap(), Mode::Exclusive, Dialect::Plain);
         let clock: Arc<dyn Clock> = Arc::new(FakeClock::default());
-        Attempt::new(&spec, &Owner::default(), fenced, ask, &clock)
+        Attempt::new(&spec, &LockOwner::default(), fenced, ask, &clock)
     }
 
     #[test]

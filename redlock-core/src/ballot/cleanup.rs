@@ -113,8 +113,11 @@ impl Ballot {
             );
             return;
         }
-        let _pending = self.home.counters.begin_release();
-        let release = Unconfirmed { attempt: Arc::clone(attempt), has_ended: false, _pending };
+        let release = Unconfirmed {
+            attempt: Arc::clone(attempt),
+            has_ended: false,
+            _pending: self.home.counters.begin_release(),
+        };
         let (clock, log_limit) = (Arc::clone(&self.clock), Arc::clone(&self.log_limit));
         self.home.spawn(async move {
             gone.extend(release.finish(nodes, until, clock, &log_limit).await);

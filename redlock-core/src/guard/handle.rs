@@ -55,6 +55,13 @@ impl LockHandle {
         self.held.attempt().spec().keys()
     }
 
+    /// Returns the name of the lock, for tables and metrics: [`named`](crate::LockRequest::named) of its request, the template
+    /// of its key in a front end of `redlock-axum`, or `other`. Guards that have joined the lock have the name of its first
+    /// request.
+    pub fn name(&self) -> &str {
+        self.held.name()
+    }
+
     /// Returns whether others may hold the lock at the same time: whether the request was
     /// [shared](crate::LockRequest::shared), or had [permits](crate::LockRequest::permits), or the lock was
     /// [downgraded](crate::LockGuard::downgrade).

@@ -12,6 +12,7 @@ use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
 use crate::caller_id::CallerId;
 use crate::clock::fake::RuntimeClock;
+use crate::lock::LockName;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::{HoldError, LockManager, LockManagerBuilder, LockRequest, Votes};
@@ -147,12 +148,18 @@ fn a_denied_lock_is_not_handed_over() {
         let attempt = attempt("a");
         let now = attempt.clock.now();
         *attempt.lease() = Lease::new(now, now, 30 * SECOND);
-        let held = Holding::new(&attempt, CallerId::default(), &Arc::default(), &Arc::default());
+        let held = Holding::new(
+            &attempt,
+            CallerId::default(),
+            &LockName::OTHER,
+            &Arc::default(),
+            &Arc::default(),
+        );
         held.end_by_holder(|| {});
         if denied {
             held.attempt().deny(&Votes::default());
         }
-        assert_eq!(held.for_next_holder(CallerId::default()).is_none(), denied);
+        assert_eq!(held.for_next_holder(CallerId::default(), &LockName::OTHER).is_none(), denied);
     }
 }
 

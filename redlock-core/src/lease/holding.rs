@@ -13,6 +13,7 @@ use crate::clock::Moment;
 use crate::counters::Counters;
 use crate::error::{HoldError, InvalidOption, LossCause, LostError, Votes};
 use crate::fencing_token::FencingToken;
+use crate::lock::LockName;
 use crate::log_limit::LogLimit;
 use crate::node::Op;
 use crate::options::MinHold;
@@ -31,6 +32,8 @@ pub(crate) struct Holding {
     attempt: Arc<Attempt>,
     /// The caller that has acquired the lock.
     caller: CallerId,
+    /// The name of the lock, as its caller has given it.
+    name: LockName,
     /// Limits how often losses are logged as warnings.
     log_limit: Arc<LogLimit>,
     counters: Arc<Counters>,
@@ -67,12 +70,14 @@ impl Holding {
     pub(crate) fn new(
         attempt: &Arc<Attempt>,
         caller: CallerId,
+        name: &LockName,
         log_limit: &Arc<LogLimit>,
         counters: &Arc<Counters>,
     ) -> Arc<Self> {
         Arc::new(Self {
             attempt: Arc::clone(attempt),
             caller,
+            name: name.clone(),
             log_limit: Arc::clone(log_limit),
             counters: Arc::clone(counters),
             state: Mutex::new(HoldState::Held),
@@ -86,7 +91,7 @@ impl Holding {
 
     /// Returns the same lock for the next holder in this process. Returns `None` if the lock is lost. The former
     /// holder must have ended its own holding before.
-    pub(crate) fn for_next_holder(&self, caller: CallerId) -> Option<Arc<Self>> {
+    pub(crate) fn for_next_holder(&self, caller: CallerId, name: &LockName) -> Option<Arc<Self>> {
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
         let mut state = self.state.lock();
@@ -95,7 +100,7 @@ impl Holding {
         }
         *state = HoldState::HandedOver;
         self.attempt.lease().hand_overs += 1;
-        Some(Self::new(&self.attempt, caller, &self.log_limit, &self.counters))
+        Some(Self::new(&self.attempt, caller, name, &self.log_limit, &self.counters))
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -171,6 +176,10 @@ impl Holding {
 
     pub(crate) fn caller(&self) -> CallerId {
         self.caller
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_str()
     }
 
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {

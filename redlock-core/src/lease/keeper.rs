@@ -118,7 +118,9 @@ impl LeaseKeeper {
             };
             let Some((last, _)) = some.last() else { return };
             after = Some(*last);
-            some.iter().for_each(|(_, held)| f(held));
+            for (_, held) in &some {
+                f(held);
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
 use crate::caller_id::CallerId;
 use crate::clock::fake::{FakeClock, RuntimeClock};
+use crate::lock::LockName;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{
@@ -449,7 +450,13 @@ fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Holding>) {
     let (keeper, attempt) = (LeaseKeeper::default(), attempt("a"));
     let now = attempt.clock.now();
     *attempt.lease() = Lease::new(now, now, 3 * SECOND);
-    let held = Holding::new(&attempt, CallerId::default(), &Arc::default(), &Arc::default());
+    let held = Holding::new(
+        &attempt,
+        CallerId::default(),
+        &LockName::OTHER,
+        &Arc::default(),
+        &Arc::default(),
+    );
     keeper.add(&held, None, Instant::now(), 3 * SECOND);
     (keeper, held)
 }

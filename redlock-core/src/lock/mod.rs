@@ -3,6 +3,7 @@
 mod holder_id;
 mod keys;
 mod mode;
+mod name;
 mod owner;
 pub(crate) mod owner_label;
 mod token;
@@ -13,8 +14,10 @@ pub use holder_id::{HolderId, HolderIdError};
 pub use keys::Keys;
 pub(crate) use mode::ByDialect;
 pub use mode::{Dialect, Mark, Mode};
-pub(crate) use owner::Owner;
-pub use owner_label::OwnerLabel;
+pub(crate) use name::ALLOWED_NAMES;
+pub use name::LockName;
+pub(crate) use owner::LockOwner;
+pub use owner_label::{OwnerLabel, OwnerLabelError};
 pub use token::{OwnerText, Token};
 
 /// The specification of a lock: its keys, its mode, and its dialect.

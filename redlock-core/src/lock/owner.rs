@@ -7,7 +7,7 @@ use crate::clock::{Clock, Moment};
 
 /// The owner of the locks of a manager.
 #[derive(Debug, Default)]
-pub(crate) struct Owner {
+pub(crate) struct LockOwner {
     label: Option<OwnerLabel>,
     infix: &'static str,
     /// A whole second of the clock, and behind it the seconds since 1970 at that time: the wall clock is read at most once in
@@ -15,7 +15,7 @@ pub(crate) struct Owner {
     second: AtomicU64,
 }
 
-impl Owner {
+impl LockOwner {
     /// Creates an owner. Without a label, the nodes store neither label nor time.
     pub(crate) fn new(label: Option<OwnerLabel>) -> Self {
         let infix = label.as_ref().map_or("", OwnerLabel::infix);
@@ -57,8 +57,8 @@ mod tests {
     use super::*;
     use crate::clock::fake::FakeClock;
 
-    fn owner(label: &str) -> Owner {
-        Owner::new(Some(OwnerLabel::new(label).unwrap()))
+    fn owner(label: &str) -> LockOwner {
+        LockOwner::new(Some(OwnerLabel::new(label).unwrap()))
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
     fn redisson_and_an_owner_without_a_label_have_neither_label_nor_time() {
         let clock = FakeClock::default();
         for (owner, dialect) in
-            [(owner("shop"), Dialect::Redisson), (Owner::default(), Dialect::Plain)]
+            [(owner("shop"), Dialect::Redisson), (LockOwner::default(), Dialect::Plain)]
         {
             let token = owner.token(dialect, &clock, clock.now());
             assert_eq!((token.label(), token.since()), (None, None), "{dialect:?}");

@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::error::InvalidOption;
-
 /// The label of a manager, which the nodes store with each of its locks, such as `shop-7f9c:4121`. A refusal, a status and a
 /// snapshot show it, so that an operator knows which process holds a lock.
 ///
@@ -30,12 +28,17 @@ use crate::error::InvalidOption;
 /// let error = OwnerLabel::new("the shop").unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "owner_label is \"the shop\", but must be 1 to 64 printable ASCII characters without blanks (! to ~)"
+///     "the owner label is \"the shop\", but must be 1 to 64 printable ASCII characters without blanks (! to ~)"
 /// );
-/// # Ok::<(), redlock_core::InvalidOption>(())
+/// # Ok::<(), redlock_core::OwnerLabelError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerLabel(Arc<str>);
+
+/// The error of a text that is no [`OwnerLabel`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the owner label is {0:?}, but must be {ALLOWED}")]
+pub struct OwnerLabelError(String);
 
 /// The allowed texts, for error messages.
 pub(crate) const ALLOWED: &str = "1 to 64 printable ASCII characters without blanks (! to ~)";
@@ -48,10 +51,9 @@ impl OwnerLabel {
     ///
     /// # Errors
     ///
-    /// [`InvalidOption`] for the option `owner_label`, with the text and the allowed characters.
-    pub fn new(text: &str) -> Result<Self, InvalidOption> {
-        Self::read(text)
-            .ok_or_else(|| InvalidOption::new("owner_label", format!("{text:?}"), ALLOWED))
+    /// [`OwnerLabelError`] with the text and the allowed characters.
+    pub fn new(text: &str) -> Result<Self, OwnerLabelError> {
+        Self::read(text).ok_or_else(|| OwnerLabelError(text.to_owned()))
     }
 
     /// Returns the label that a node has reported, or `None` if the text is no label. Other libraries may have written it.
@@ -113,10 +115,17 @@ fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-impl FromStr for OwnerLabel {
-    type Err = InvalidOption;
+#[cfg(feature = "serde")]
+impl serde::Serialize for OwnerLabel {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
 
-    fn from_str(text: &str) -> Result<Self, InvalidOption> {
+impl FromStr for OwnerLabel {
+    type Err = OwnerLabelError;
+
+    fn from_str(text: &str) -> Result<Self, OwnerLabelError> {
         Self::new(text)
     }
 }
@@ -146,7 +155,6 @@ mod tests {
         let too_long = "x".repeat(65);
         for text in ["", " ", "a b", "a\n", "\x7f", "\u{e9}", &too_long] {
             let error = OwnerLabel::new(text).unwrap_err();
-            assert_eq!(error.option(), "owner_label");
             assert_eq!(
                 error.to_string(),
                 format!("owner_label is {text:?}, but must be {ALLOWED}")

@@ -21,7 +21,7 @@ use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::limits::Limits;
-use crate::lock::{Owner, OwnerLabel};
+use crate::lock::{LockOwner, OwnerLabel};
 use crate::log_limit::LogLimit;
 use crate::node::{Node, NodeSettings, NodeStatus, Remote, StatusReceiver};
 use crate::options::Defaults;
@@ -168,8 +168,8 @@ impl LockManagerBuilder {
 }
 
 /// Returns the owner of the locks of a manager. The setting was checked before.
-fn owner(setting: Option<&str>) -> Owner {
-    Owner::new(match setting {
+fn owner(setting: Option<&str>) -> LockOwner {
+    LockOwner::new(match setting {
         None => Some(OwnerLabel::of_process()),
         Some(NO_OWNER_LABEL) => None,
         Some(label) => OwnerLabel::read(label),

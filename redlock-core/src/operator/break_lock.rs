@@ -91,7 +91,7 @@ impl LockManager {
         holder: &Holder,
     ) -> Result<Broken, BreakError> {
         let context = self.context();
-        let spec = spec(context, LockKey::new(key)?, holder.spec.dialect());
+        let spec = spec(context, &LockKey::new(key)?, holder.spec.dialect());
         check_open::<BreakError>(context)?;
         if spec.name() != holder.spec.name() {
             return Err(BreakError::NotHeld { key: spec.key().clone() });

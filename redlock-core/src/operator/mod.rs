@@ -4,7 +4,8 @@ mod break_lock;
 mod error;
 mod snapshot;
 mod status;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
+#[cfg(feature = "test-util")]
 mod tests;
 
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub use snapshot::{
 pub use status::{Holder, KeyState, LockStatus, NodeAnswer, StatusRequest};
 
 /// Returns the lock at a key, as the nodes have it.
-fn spec(context: &Context, key: LockKey, dialect: Dialect) -> LockSpec {
+fn spec(context: &Context, key: &LockKey, dialect: Dialect) -> LockSpec {
     LockSpec::new(key.with_prefix(&context.prefix), Mode::Exclusive, dialect)
 }
 

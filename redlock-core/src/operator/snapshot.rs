@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::context::Context;
 use crate::error::NodeError;
+use crate::fencing_token::FencingToken;
 use crate::lease::{HoldState, Holding};
 use crate::lock::{Dialect, HolderId, Mode, OwnerLabel};
 use crate::manager::LockManager;
@@ -43,7 +44,6 @@ pub struct Snapshot {
 #[non_exhaustive]
 pub struct ProcessSnapshot {
     /// The [label](crate::LockManagerBuilder::owner_label) of the manager; `None` if it is `off`.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "form::label"))]
     pub label: Option<OwnerLabel>,
     /// When the manager was created, by the wall clock.
     #[cfg_attr(feature = "serde", serde(serialize_with = "form::time"))]
@@ -76,6 +76,9 @@ pub struct NodeSnapshot {
 pub struct HeldSnapshot {
     /// The keys, as they stand on the nodes: with the prefix of the manager.
     pub keys: Vec<String>,
+    /// The name, for tables and metrics: the template of the key, or that of
+    /// [`named`](crate::LockRequest::named).
+    pub name: String,
     /// The public id of the holder, as a [status](LockManager::status) shows it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "form::text"))]
     pub id: HolderId,
@@ -112,6 +115,8 @@ pub struct HeldSnapshot {
 pub struct WaitingSnapshot {
     /// The key, as it stands on the nodes: with the prefix of the manager.
     pub key: String,
+    /// The name of the lock, as the first caller has given it.
+    pub name: String,
     /// How many callers wait.
     pub waiters: usize,
     /// For how long the first has waited.
@@ -123,7 +128,6 @@ pub struct WaitingSnapshot {
     /// Whether the first caller asks the nodes at this moment. Otherwise it sleeps, or waits for a holder of this process.
     pub is_asking: bool,
     /// The label of the holder that the nodes have last named to a waiter of the key; `None` if they have named none.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "form::label"))]
     pub holder: Option<OwnerLabel>,
 }
 
@@ -186,6 +190,7 @@ impl LockManager {
         });
         let waiting = queues.waiting_keys().into_iter().map(|waiting| WaitingSnapshot {
             key: waiting.key.name().to_owned(),
+            name: waiting.name,
             waiters: waiting.waiters,
             longest_wait: waiting.since.elapsed(),
             is_asking: waiting.is_asking,
@@ -228,6 +233,7 @@ impl HeldSnapshot {
         let age = held.now().since(lease.granted);
         Some(Self {
             keys: spec.keys().iter().map(|key| key.name().to_owned()).collect(),
+            name: held.name().to_owned(),
             id: attempt.token().holder_id(),
             mode: spec.mode(),
             dialect: spec.dialect(),
@@ -236,7 +242,7 @@ impl HeldSnapshot {
             remaining,
             lease: lease.expire,
             extensions: held.extensions(),
-            fencing_number: held.token().map(|token| token.number()),
+            fencing_number: held.token().map(FencingToken::number),
             guards: held.guards(),
         })
     }
@@ -250,7 +256,7 @@ mod form {
 
     use serde::ser::{SerializeMap, Serializer};
 
-    use super::{Dialect, NodeError, NodeReport, NodeStatus, OwnerLabel};
+    use super::{Dialect, NodeError, NodeReport, NodeStatus};
 
     pub(super) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -269,16 +275,7 @@ mod form {
         to.collect_str(value)
     }
 
-    pub(super) fn label<S: Serializer>(
-        label: &Option<OwnerLabel>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        match label {
-            Some(label) => to.serialize_str(label.as_str()),
-            None => to.serialize_none(),
-        }
-    }
-
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
     pub(super) fn dialect<S: Serializer>(dialect: &Dialect, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(dialect.name())
     }

@@ -128,7 +128,7 @@ impl StatusRequest<'_> {
 
     async fn ask(self) -> Result<LockStatus, StatusError> {
         let context = self.locks.context();
-        let spec = spec(context, self.key?, self.dialect);
+        let spec = spec(context, &self.key?, self.dialect);
         check_open::<StatusError>(context)?;
         if let Some(node) = unsupported(context) {
             return Err(StatusError::Unsupported { node });

@@ -264,7 +264,7 @@ async fn a_snapshot_shows_what_the_process_holds_and_waits_for() {
     let fenced = ops.lock("b").expire(LEASE).renew(true).fenced(true).try_acquire().await.unwrap();
     let set = ops.lock_all(["d", "c"]).expire(LEASE).try_acquire().await.unwrap();
     let elsewhere = held(&shop, "a").await;
-    let waits = ops.lock("a").expire(LEASE);
+    let waits = ops.lock("a").named("order:{id}").expire(LEASE);
     let waiting = tokio::spawn(async move { waits.acquire().await.map(drop) });
     test.clock().advance(LEASE / 2).await;
 
@@ -278,14 +278,15 @@ async fn a_snapshot_shows_what_the_process_holds_and_waits_for() {
         (&first.keys[..], &second.keys[..]),
         (&["b".into()][..], &["c".into(), "d".into()][..])
     );
-    let token = fenced.fencing_token().map(|token| token.number());
+    let token = fenced.fencing_token().map(crate::FencingToken::number);
     assert_eq!((first.fencing_number, second.fencing_number), (token, None));
     assert!(first.extensions >= 1 && second.extensions == 0);
     assert_eq!((first.lease, first.guards, first.is_suspect), (LEASE, 1, false));
     assert!(second.remaining <= LEASE / 2);
     assert_eq!(first.id, status(&ops, "b").await.holders()[0].id());
     let [key] = &snapshot.waiting[..] else { panic!("{snapshot:?}") };
-    assert_eq!((&*key.key, key.waiters), ("a", 1));
+    assert_eq!((&*key.key, &*key.name, key.waiters), ("a", "order:{id}", 1));
+    assert_eq!(first.name, "other");
     assert_eq!(key.holder.as_ref(), shop.owner_label());
     assert!(key.longest_wait >= LEASE / 2);
     assert_eq!(snapshot.counters.acquisitions["acquired"], 2);

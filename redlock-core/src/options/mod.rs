@@ -20,7 +20,7 @@ pub use crate::time_text::{TimeText, read_time};
 pub use de::{ConfigValue, read_option};
 pub use on_lost::OnLost;
 pub(crate) use resolved::{Defaults, MinHold, Renewal, ResolvedOptions};
-pub use rules::{assert_valid, is_same};
+pub use rules::{assert_valid, check_name, is_same};
 
 macro_rules! define_options {
     ([$($attributes:tt)*] $($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{LockOptions, WaitTime};
 use crate::error::InvalidOption;
-use crate::lock::Dialect;
+use crate::lock::{ALLOWED_NAMES, Dialect, LockName};
 use crate::validity::{
     MAX_EXPIRE, MAX_PERMITS, MIN_EXPIRE, allowed_leases, allowed_permits, longest_lease,
 };
@@ -54,6 +54,15 @@ macro_rules! conflict {
             },
         })
     };
+}
+
+/// Checks the name of a lock. No public API.
+///
+/// # Errors
+///
+/// An [`InvalidOption`] with the value and the range.
+pub fn check_name(name: &LockName) -> Result<(), InvalidOption> {
+    name.invalid().map_or(Ok(()), |value| Err(InvalidOption::new("name", value, ALLOWED_NAMES)))
 }
 
 impl LockOptions {

@@ -59,7 +59,7 @@ pub(super) fn hand_over(
     let Lease { hand_overs, granted, .. } = *held.attempt().lease();
     let may_continue = hand_overs < max_hand_overs && held.now().since(granted) < MAX_STREAK_TIME;
     if next.may_take() && may_continue && meets_requirements(held, next, node_timeout) {
-        held.for_next_holder(next.options.caller)
+        held.for_next_holder(next.options.caller, &next.options.name)
     } else {
         None
     }

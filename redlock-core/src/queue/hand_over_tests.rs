@@ -52,6 +52,23 @@ async fn a_failed_extension_after_a_hand_over_is_logged() {
     assert_eq!(logs.count("WARN", " lock=a "), 1, "{:?}", logs.lines());
 }
 
+/// The next holder may be another handler. Fenced locks are taken after a confirmation.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_handed_over_has_the_name_of_its_new_holder() {
+    for fenced in [false, true] {
+        let (locks, node) = one_node();
+        let request = |name| request(&locks).fenced(fenced).named(name);
+        let first = request("order:{id}").acquire().await.unwrap();
+        let of_first = first.handle();
+        let mut second = Box::pin(request("refund").acquire());
+        assert!(second.as_mut().now_or_never().is_none());
+        first.release().await.unwrap();
+        let second = second.await.unwrap();
+        assert_eq!(acquisitions(&node), 1, "the lock was not handed over");
+        assert_eq!([second.name(), of_first.name()], ["refund", "order:{id}"]);
+    }
+}
+
 /// The kept lock has the same lease as an acquired one, although its guard is gone before the
 /// extension begins.
 #[tokio::test(start_paused = true)]

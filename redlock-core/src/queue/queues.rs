@@ -68,6 +68,8 @@ impl ReleasePermit<'_> {
 #[derive(Debug)]
 pub(crate) struct WaitingKey {
     pub(crate) key: LockKey,
+    /// The name that the first caller has given to the lock.
+    pub(crate) name: String,
     pub(crate) waiters: usize,
     /// When the caller came that has waited for the longest time.
     pub(crate) since: Instant,
@@ -82,6 +84,7 @@ impl WaitingKey {
     fn of(key: &LockKey, queue: &KeyQueue) -> Option<Self> {
         Some(Self {
             key: key.clone(),
+            name: queue.waiters().next()?.options.name.as_str().to_owned(),
             waiters: queue.waiters().len(),
             since: queue.waiters().map(|waiter| waiter.options.since).min()?,
             is_asking: queue.waiters().next().is_some_and(|first| first.is_asking()),

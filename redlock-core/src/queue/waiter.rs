@@ -111,7 +111,7 @@ use tokio::time::Instant;
 use super::fair::Tickets;
 use crate::caller_id::CallerId;
 use crate::lease::Holding;
-use crate::lock::{LockSpec, Mode};
+use crate::lock::{LockName, LockSpec, Mode};
 
 /// The requirements of one waiter.
 #[derive(Debug, Clone)]
@@ -125,6 +125,8 @@ pub(crate) struct WaiterOptions {
     /// Whether the waiter waits for ever, also while no quorum of nodes answers.
     pub(crate) is_endless: bool,
     pub(crate) caller: CallerId,
+    /// The name of the lock, which the caller has given to it.
+    pub(crate) name: LockName,
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.
     pub(crate) since: Instant,
     /// The fair queue in which the caller waits, if any.

@@ -24,9 +24,9 @@ use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::key::KeyError;
 use crate::lease::Holding;
-use crate::lock::{Keys, LockSpec, Mode};
+use crate::lock::{Keys, LockName, LockSpec, Mode};
 use crate::node::Ask;
-use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime};
+use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime, check_name};
 use crate::queue::{FairWait, Place, Step, WaiterOptions};
 use crate::telemetry::AcquisitionTimer;
 
@@ -35,16 +35,18 @@ pub struct Acquisition {
     pub(super) context: Arc<Context>,
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
+    pub(super) name: LockName,
 }
 
 impl Acquisition {
     /// Checks the options and the key of a request.
     pub(super) fn check(
         context: &Context,
+        name: &LockName,
         keys: Result<Keys, KeyError>,
-        options: LockOptions,
+        options: &LockOptions,
     ) -> Result<(LockSpec, ResolvedOptions), LockError> {
-        let options = options.resolve(&context.defaults);
+        let options = check_name(name).and_then(|()| options.resolve(&context.defaults));
         let allowed = options.and_then(|options| context.limits.allowed(options));
         let options = allowed.map_err(|error| match &keys {
             Ok(keys) => error.of_lock(keys.first()),
@@ -66,14 +68,17 @@ impl Acquisition {
     /// # Cancel safety
     ///
     /// As [`LockRequest::acquire`].
-    pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let mut timer = AcquisitionTimer::start(&self.context.home.counters);
-        let result = match self.options.min_hold {
-            None => self.run().await,
-            Some(min_hold) => self.run_and_keep(min_hold).await,
-        };
-        timer.set_outcome(result.as_ref().err());
-        result
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
+    pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> {
+        async move {
+            let mut timer = AcquisitionTimer::start(&self.context.home.counters);
+            let result = match self.options.min_hold {
+                None => self.run().await,
+                Some(min_hold) => self.run_and_keep(min_hold).await,
+            };
+            timer.set_outcome(result.as_ref().err());
+            result
+        }
     }
 
     /// Acquires the lock, or joins a lock of the same scope, and keeps it for the minimum hold time. Makes sure that its
@@ -246,7 +251,7 @@ impl Acquisition {
 
     /// Joins the queue of this process.
     fn enter_queue(&self) -> Result<Place<'_>, LockError> {
-        let Self { context, spec, options } = self;
+        let Self { context, spec, options, name } = self;
         let fair = options.fair.then(|| FairWait::new(&context.fair, spec));
         let waiter = WaiterOptions {
             expire: options.expire,
@@ -255,6 +260,7 @@ impl Acquisition {
             fenced: options.fenced,
             is_endless: self.is_endless(),
             caller: scope::caller(),
+            name: name.clone(),
             since: Instant::now(),
             fair: fair.as_ref().map(|fair| Arc::clone(&fair.tickets)),
         };

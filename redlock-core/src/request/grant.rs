@@ -40,9 +40,9 @@ impl Acquisition {
     }
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
-        let Self { context, options, .. } = self;
+        let Self { context, options, name, .. } = self;
         let counters = &context.home.counters;
-        let held = Holding::new(attempt, scope::caller(), &context.log_limit, counters);
+        let held = Holding::new(attempt, scope::caller(), name, &context.log_limit, counters);
         if let Some(token) = grant.token {
             held.set_token(token);
         }

@@ -1,6 +1,7 @@
 //! Leaders: work that runs in one process at a time, again and again.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -48,6 +49,11 @@ impl LeadRequest {
     /// [`expire`](crate::LockManagerBuilder::expire), 30 s unless it is set. From 10 ms to 7 days.
     pub fn expire(self, expire: Duration) -> Self {
         Self { request: self.request.expire(expire) }
+    }
+
+    /// Sets the [name](LockRequest::named) of the lock. Defaults to `other`.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Self {
+        Self { request: self.request.named(name) }
     }
 
     /// Waits until this process leads, runs the work, and returns its result. If the lock is lost, stops the work, and

@@ -12,6 +12,8 @@ mod lead_tests;
 #[cfg(feature = "test-util")]
 mod mark_tests;
 #[cfg(test)]
+mod name_tests;
+#[cfg(test)]
 #[cfg(feature = "test-util")]
 mod reader_tests;
 mod repetition;
@@ -19,6 +21,7 @@ mod repetition;
 mod run_tests;
 pub(crate) mod scope;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +30,7 @@ use crate::context::Context;
 use crate::error::{LockError, RunError};
 use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
-use crate::lock::Keys;
+use crate::lock::{Keys, LockName};
 use crate::options::{LockOptions, OnLost, WaitTime};
 use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
@@ -67,11 +70,12 @@ pub struct LockRequest {
     context: Arc<Context>,
     keys: Result<Keys, KeyError>,
     options: LockOptions,
+    name: LockName,
 }
 
 impl LockRequest {
     pub(crate) fn new(context: Arc<Context>, keys: Result<Keys, KeyError>) -> Self {
-        Self { context, keys, options: LockOptions::new() }
+        Self { context, keys, options: LockOptions::new(), name: LockName::OTHER }
     }
 
     /// Sets all options at once. Replaces all options that were set before.
@@ -82,6 +86,23 @@ impl LockRequest {
 
     crate::lock_option_setters!(self => self.options; self);
 
+    /// Sets the name of the lock for tables and metrics: what its key is for, without the values in the key, such as
+    /// `order:{id}`. It changes no lock, and [`LockHandle::name`] returns it.
+    ///
+    /// From 1 to 100 bytes without control characters; [`check`](Self::check) and an acquisition return
+    /// [`LockError::InvalidOption`] otherwise. Use few different names, and no values of requests: each name is a row or a
+    /// label. A literal is not copied. Defaults to `other`.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.with_name(LockName::new(name))
+    }
+
+    /// Sets the name, for front ends. No public API.
+    #[doc(hidden)]
+    pub fn with_name(mut self, name: LockName) -> Self {
+        self.name = name;
+        self
+    }
+
     /// Checks the key and the options without acquiring the lock, for example when a service starts. Sends nothing to the
     /// nodes.
     ///
@@ -91,7 +112,8 @@ impl LockRequest {
     /// an option that is out of its range, conflicts with another option, or is not supported by the manager or one of its
     /// nodes.
     pub fn check(&self) -> Result<(), LockError> {
-        Acquisition::check(&self.context, self.keys.clone(), self.options.clone()).map(drop)
+        let Self { context, keys, options, name } = self;
+        Acquisition::check(context, name, keys.clone(), options).map(drop)
     }
 
     /// Returns what happens to the work if the lock is lost, for front ends that run the work. No public API.
@@ -103,9 +125,9 @@ impl LockRequest {
     /// Checks the key and the options, for front ends that do something else before they acquire the lock. No public API.
     #[doc(hidden)]
     pub fn prepare(self) -> Result<Acquisition, LockError> {
-        let Self { context, keys, options } = self;
-        match Acquisition::check(&context, keys, options) {
-            Ok((spec, options)) => Ok(Acquisition { context, spec, options }),
+        let Self { context, keys, options, name } = self;
+        match Acquisition::check(&context, &name, keys, &options) {
+            Ok((spec, options)) => Ok(Acquisition { context, spec, options, name }),
             Err(error) => {
                 AcquisitionTimer::start(&context.home.counters).set_outcome(Some(&error));
                 Err(error)
@@ -204,8 +226,9 @@ impl LockRequest {
     /// Acquires the lock as [`run`](Self::run) does: without a [`wait_time`](Self::wait_time), by one attempt. For front ends.
     /// No public API.
     #[doc(hidden)]
-    pub async fn acquire_for_work(self) -> Result<LockGuard, LockError> {
-        self.prepare()?.acquire().await
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
+    pub fn acquire_for_work(self) -> impl Future<Output = Result<LockGuard, LockError>> {
+        async move { self.prepare()?.acquire().await }
     }
 
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
@@ -390,6 +413,7 @@ impl fmt::Debug for LockRequest {
         f.debug_struct("LockRequest")
             .field("keys", &self.keys)
             .field("options", &self.options)
+            .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }

@@ -29,7 +29,7 @@ $ curl -X POST '127.0.0.1:3000/orders?hold_ms=4000' --json '[{"sku":"shoe","coun
 $ curl -X POST 127.0.0.1:3001/articles/boot/count
 {..,"status":409,..}
 $ curl -X POST 127.0.0.1:3001/orders --json '[]'
-{..,"status":400,"detail":"the list of the resources is empty"}
+{..,"status":400,"code":"invalid_key","detail":"the list of the resources is empty"}
 $ redis-cli -p 7001 EXISTS sku:boot sku:hat sku:shoe
 (integer) 3
 ```"#;

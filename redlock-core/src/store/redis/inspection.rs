@@ -2,10 +2,11 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use bb8_redis::redis::{Cmd, RedisError, Value};
+use bb8_redis::redis::{Cmd, Value};
 
 use super::channel;
 use super::error::node_error;
+use super::reply::ServerReply;
 use super::script::Script;
 use crate::error::{ForeignKind, NodeError};
 use crate::lock::{Dialect, HolderId, LockSpec, OwnerLabel};
@@ -19,8 +20,6 @@ pub(super) struct Inspect {
     /// The holder to remove; `None` for a look.
     pub(super) remove: Option<HolderId>,
 }
-
-type ServerReply = Result<Value, RedisError>;
 
 impl Inspect {
     pub(super) fn script(&self) -> Script {

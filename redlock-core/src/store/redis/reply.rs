@@ -11,7 +11,7 @@ use crate::lock::{HolderId, OwnerLabel};
 use crate::node::{Action, Reply};
 use crate::validity;
 
-type ServerReply = Result<Value, RedisError>;
+pub(super) type ServerReply = Result<Value, RedisError>;
 
 /// Returns the vote of a reply to `SET .. NX`, or `None` if the key exists.
 pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
