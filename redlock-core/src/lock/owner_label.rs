@@ -157,7 +157,7 @@ mod tests {
             let error = OwnerLabel::new(text).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("owner_label is {text:?}, but must be {ALLOWED}")
+                format!("the owner label is {text:?}, but must be {ALLOWED}")
             );
         }
     }
