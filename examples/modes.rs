@@ -25,7 +25,7 @@ use redlock_axum::{
 };
 use serde::Deserialize;
 use tokio::sync::Mutex;
-use tracing::info;
+use tracing::{info, warn};
 
 use server::Work;
 
@@ -66,7 +66,9 @@ async fn import(
     }
     work.run().await; // the check
     info!("import ends");
-    writer.release_or_log().await;
+    if let Err(error) = writer.release().await {
+        warn!("{}", error.diagnostics());
+    }
     Ok("the import is checked\n".to_owned())
 }
 
