@@ -198,8 +198,12 @@ impl LockRequest {
     /// Acquires the lock as [`run`](Self::run) does: without a [`wait_time`](Self::wait_time), by one attempt. For front ends.
     /// No public API.
     #[doc(hidden)]
-    pub async fn acquire_for_work(self) -> Result<LockGuard, LockError> {
-        self.prepare()?.acquire().await
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an `async fn` has its argument twice"
+    )]
+    pub fn acquire_for_work(self) -> impl Future<Output = Result<LockGuard, LockError>> {
+        async move { self.prepare()?.acquire().await }
     }
 
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
