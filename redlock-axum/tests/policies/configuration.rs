@@ -190,7 +190,10 @@ fn each_mistake_in_a_file_has_a_clear_message() {
         }
     };
     for (fields, part) in [
-        ("expires = 5", "unknown field `expires`, expected one of `route`, `key`, `name`, `methods`"),
+        (
+            "expires = 5",
+            "unknown field `expires`, expected one of `route`, `key`, `name`, `methods`",
+        ),
         ("methods = 'PSOT'", "`PSOT` is not a method; the methods are GET, POST, PUT"),
         ("methods = ['post']", "`post` is not a method"),
         ("methods = 5", "expected a method such as \"POST\", or a list of methods"),
