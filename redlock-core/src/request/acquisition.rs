@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::scope;
-use crate::ballot::Standing;
+use crate::ballot::{Attempt, Standing};
 use crate::context::Context;
 use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
@@ -285,6 +285,27 @@ impl Acquisition {
                 self.join_in_scope()?.ok_or(refused)
             }
             result => result,
+        }
+    }
+
+    /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
+    async fn ask_nodes(&self, ask: &mut Ask) -> Result<LockGuard, LockError> {
+        let _shutdown_waits = self.context.home.delay_shutdown();
+        loop {
+            self.context.home.check_open()?;
+            let Context { ballot, owner, .. } = &*self.context;
+            let attempt = Attempt::new(&self.spec, owner, self.options.fenced, *ask, &ballot.clock);
+            let grant = match ballot.acquire(&attempt, self.options.expire).await {
+                Ok(grant) => grant,
+                Err(_) if ask.record_refusal(&attempt) => continue,
+                Err(refused) => return Err(refused),
+            };
+            let guard = self.make_guard(&attempt, &grant)?;
+            if ballot.nodes.len() == 1 {
+                // The grant has removed all marks. Of several nodes, a minority may have refused the lock.
+                ask.mark = None;
+            }
+            return Ok(guard);
         }
     }
 

@@ -1,5 +1,4 @@
-//! Asking the nodes for a lock, and making the guard of a lock that the nodes, or another caller of this process, have
-//! granted.
+//! Makes the guard of a lock that the nodes, or another caller of this process, have granted.
 
 use std::sync::Arc;
 
@@ -8,38 +7,19 @@ use tokio::time::Instant;
 use super::acquisition::Acquisition;
 use super::scope;
 use crate::ballot::{Attempt, Grant};
-use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::{HoldState, Holding};
 use crate::log_limit::LogLimit;
 use crate::log_limited;
-use crate::node::Ask;
 use crate::queue::needs_extension;
 
 impl Acquisition {
-    /// Asks the nodes. Asks them once more if it has met the first node that takes marks at the lock.
-    pub(super) async fn ask_nodes(&self, ask: &mut Ask) -> Result<LockGuard, LockError> {
-        let _shutdown_waits = self.context.home.delay_shutdown();
-        loop {
-            self.context.home.check_open()?;
-            let Context { ballot, owner, .. } = &*self.context;
-            let attempt = Attempt::new(&self.spec, owner, self.options.fenced, *ask, &ballot.clock);
-            let grant = match ballot.acquire(&attempt, self.options.expire).await {
-                Ok(grant) => grant,
-                Err(_) if ask.record_refusal(&attempt) => continue,
-                Err(refused) => return Err(refused),
-            };
-            let guard = self.make_guard(&attempt, &grant)?;
-            if self.context.ballot.nodes.len() == 1 {
-                // The grant has removed all marks. Of several nodes, a minority may have refused the lock.
-                ask.mark = None;
-            }
-            return Ok(guard);
-        }
-    }
-
-    fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
+    pub(super) fn make_guard(
+        &self,
+        attempt: &Arc<Attempt>,
+        grant: &Grant,
+    ) -> Result<LockGuard, LockError> {
         let Self { context, options, name, .. } = self;
         let counters = &context.home.counters;
         let held = Holding::new(attempt, scope::caller(), name, &context.log_limit, counters);

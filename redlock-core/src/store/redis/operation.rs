@@ -18,12 +18,6 @@ use crate::lock::{Dialect, Mark, Mode};
 use crate::node::{Action, Op};
 use crate::validity;
 
-/// Encodes the command of an operation for the server of a connection.
-pub(super) fn encode(connection: &Connection, op: &Op) -> Arc<[u8]> {
-    let sha = Script::of(op).map(|script| connection.sha(script));
-    encode::last_or_new(op, |command| encode_operation(command, op, sha))
-}
-
 /// Returns for how long after its start a refused acquisition may look up the remaining lease. A vote counts only
 /// until the round ends: after `node_timeout`, or earlier if the lease is short.
 pub(super) fn look_up_time(lease: Duration, node_timeout: Duration) -> Duration {
@@ -39,80 +33,83 @@ pub(super) fn encode_look_up(connection: &Connection, op: &Op) -> Arc<[u8]> {
 }
 
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
-fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
-    let (keys, token) = (op.spec.keys(), op.token.text());
-    let token = token.as_bytes();
-    let Some(sha) = sha else {
-        command.arg("SET").arg(op.spec.name()).arg(token).arg("NX");
-        if let Action::Acquire { lease, .. } = op.action {
-            command.arg("PX").arg(encode::millis(lease));
-        }
-        return;
-    };
-    let counts = matches!(op.action, Action::Acquire { fenced: true, .. } | Action::Confirm { .. });
-    let counters = if counts { fencing::counters(keys) } else { Vec::new() };
-    command.arg("EVALSHA").arg(sha).arg(keys.len() + counters.len());
-    for name in op.spec.names() {
-        command.arg(name);
-    }
-    for counter in counters {
-        command.arg(counter);
-    }
-    if let Action::Withdraw { mark } = op.action {
-        command.arg(mark.to_string());
-        return;
-    }
-    command.arg(token);
-    let dialect = op.spec.dialect();
-    // A plain lock publishes on the channel that has the name of its key, and its scripts know its mode.
-    let is_plain = dialect == Dialect::Plain;
-    let kind = match op.spec.mode() {
-        Mode::Exclusive => "x",
-        Mode::Shared { permits: None } => "r",
-        Mode::Shared { permits: Some(_) } => "p",
-    };
-    match op.action {
-        Action::Acquire { lease, ask, .. } => match op.spec.mode() {
-            Mode::Shared { permits } => {
-                let permits = permits.map_or(0, NonZeroU32::get);
-                command.arg(kind).arg(encode::millis(lease)).arg(permits);
+pub(super) fn encode(op: &Op, sha: Option<&str>) -> Arc<[u8]> {
+    encode::last_or_new(op, |command| {
+        let (keys, token) = (op.spec.keys(), op.token.text());
+        let token = token.as_bytes();
+        let Some(sha) = sha else {
+            command.arg("SET").arg(op.spec.name()).arg(token).arg("NX");
+            if let Action::Acquire { lease, .. } = op.action {
+                command.arg("PX").number(encode::millis(lease));
             }
-            Mode::Exclusive => {
-                command.arg(encode::millis(lease));
-                if is_plain {
-                    command.arg(keys.len());
-                    // A waiting writer sets its mark, with a time to live.
-                    match ask.mark {
-                        Some(mark) => {
-                            command.arg(mark.to_string()).arg(encode::millis(Mark::LIFE_TIME))
-                        }
-                        None => command.arg("").arg(""),
-                    };
+            return;
+        };
+        let counts =
+            matches!(op.action, Action::Acquire { fenced: true, .. } | Action::Confirm { .. });
+        let counters = if counts { fencing::counters(keys) } else { Vec::new() };
+        command.arg("EVALSHA").arg(sha).number((keys.len() + counters.len()) as u64);
+        for name in op.spec.names() {
+            command.arg(name);
+        }
+        for counter in counters {
+            command.arg(counter);
+        }
+        if let Action::Withdraw { mark } = op.action {
+            command.arg(mark.to_string());
+            return;
+        }
+        command.arg(token);
+        let dialect = op.spec.dialect();
+        // A plain lock publishes on the channel that has the name of its key, and its scripts know its mode.
+        let is_plain = dialect == Dialect::Plain;
+        let kind = match op.spec.mode() {
+            Mode::Exclusive => "x",
+            Mode::Shared { permits: None } => "r",
+            Mode::Shared { permits: Some(_) } => "p",
+        };
+        match op.action {
+            Action::Acquire { lease, ask, .. } => match op.spec.mode() {
+                Mode::Shared { permits } => {
+                    let permits = permits.map_or(0, NonZeroU32::get);
+                    command.arg(kind).number(encode::millis(lease)).number(u64::from(permits));
+                }
+                Mode::Exclusive => {
+                    command.number(encode::millis(lease));
+                    if is_plain {
+                        command.number(keys.len() as u64);
+                        // A waiting writer sets its mark, with a time to live.
+                        match ask.mark {
+                            Some(mark) => command
+                                .arg(mark.to_string())
+                                .number(encode::millis(Mark::LIFE_TIME)),
+                            None => command.arg("").arg(""),
+                        };
+                    }
+                }
+            },
+            Action::Extend { lease } => {
+                is_plain.then(|| command.arg(kind));
+                command.number(encode::millis(lease));
+            }
+            Action::Confirm { number } => {
+                command.arg(number.to_string());
+                is_plain.then(|| command.number(keys.len() as u64));
+            }
+            Action::Release { min_hold } => {
+                let rest = min_hold.map(encode::millis);
+                if is_plain && (rest.is_some() || op.spec.mode().is_shared()) {
+                    command.arg(kind);
+                }
+                if let Some(rest) = rest {
+                    command.number(rest);
+                }
+                if !is_plain {
+                    command.arg(&*channel::of(&op.spec));
                 }
             }
-        },
-        Action::Extend { lease } => {
-            is_plain.then(|| command.arg(kind));
-            command.arg(encode::millis(lease));
+            Action::Downgrade | Action::Withdraw { .. } => {}
         }
-        Action::Confirm { number } => {
-            command.arg(number);
-            is_plain.then(|| command.arg(keys.len()));
-        }
-        Action::Release { min_hold } => {
-            let rest = min_hold.map(encode::millis);
-            if is_plain && (rest.is_some() || op.spec.mode().is_shared()) {
-                command.arg(kind);
-            }
-            if let Some(rest) = rest {
-                command.arg(rest);
-            }
-            if !is_plain {
-                command.arg(&*channel::of(&op.spec));
-            }
-        }
-        Action::Downgrade | Action::Withdraw { .. } => {}
-    }
+    })
 }
 
 #[cfg(test)]
@@ -130,9 +127,7 @@ mod tests {
         let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let acquire = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
-        let mut command = Cmd::new();
-        encode_operation(&mut command, &op, None);
-        let packed = command.get_packed_command();
+        let packed = encode(&op, None).to_vec();
         let expected = format!(
             "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",
             &*op.token.text()

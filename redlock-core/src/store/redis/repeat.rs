@@ -70,7 +70,9 @@ impl Repeatable<'_> {
 
     fn encode(&self, connection: &Connection) -> Arc<[u8]> {
         match self {
-            Self::Op(op, _) => operation::encode(connection, op),
+            Self::Op(op, _) => {
+                operation::encode(op, self.script().map(|script| connection.sha(script)))
+            }
             Self::LookUp(op) => operation::encode_look_up(connection, op),
             Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(Script::Fair))),
             Self::Inspect(question) => {
