@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::context::Context;
-use crate::error::NodeError;
 use crate::fencing_token::FencingToken;
 use crate::lease::{HoldState, Holding};
 use crate::lock::{Dialect, HolderId, Mode, OwnerLabel};
@@ -256,7 +255,8 @@ mod form {
 
     use serde::ser::{SerializeMap, Serializer};
 
-    use super::{Dialect, NodeError, NodeReport, NodeStatus};
+    use super::{Dialect, NodeReport, NodeStatus};
+    use crate::error::NodeError;
 
     pub(super) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
