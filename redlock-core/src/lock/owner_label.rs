@@ -33,7 +33,8 @@ use parking_lot::Mutex;
 /// # Ok::<(), redlock_core::OwnerLabelError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnerLabel(Arc<str>);
+// A thin pointer, because errors and votes contain it.
+pub struct OwnerLabel(Arc<Box<str>>);
 
 /// The error of a text that is no [`OwnerLabel`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +60,7 @@ impl OwnerLabel {
     /// Returns the label that a node has reported, or `None` if the text is no label. Other libraries may have written it.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let is_label = (1..=Self::MAX_LEN).contains(&text.len()) && text.bytes().all(is_allowed);
-        is_label.then(|| Self(text.into()))
+        is_label.then(|| Self(Arc::new(text.into())))
     }
 
     /// Returns the label of a process by default: the name of its host and its id. A long name loses its beginning, because
@@ -76,7 +77,7 @@ impl OwnerLabel {
         let end = format!(":{process}");
         // All characters are ASCII by now.
         let cut = (host.len() + end.len()).saturating_sub(Self::MAX_LEN);
-        Self((host[cut..].to_owned() + &end).into())
+        Self(Arc::new((host[cut..].to_owned() + &end).into()))
     }
 
     /// Returns the text.

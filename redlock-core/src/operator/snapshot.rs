@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::context::Context;
 use crate::fencing_token::FencingToken;
+use crate::guard::LockState;
 use crate::lease::{HoldState, Holding};
 use crate::lock::{Dialect, HolderId, Mode, OwnerLabel};
 use crate::manager::LockManager;
@@ -55,16 +56,13 @@ pub struct ProcessSnapshot {
 
 /// A node in a [`Snapshot`].
 #[derive(Debug, Clone)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct NodeSnapshot {
     /// The name of the node, such as host and port.
     pub name: String,
-    /// The status: `up`, `down` or `connecting`.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "form::status"))]
+    /// The status: in JSON `up`, `connecting`, or `down` with the `reason`.
     pub status: NodeStatus,
     /// The description by the node itself.
-    #[cfg_attr(feature = "serde", serde(flatten, serialize_with = "form::report"))]
     pub report: NodeReport,
 }
 
@@ -87,9 +85,10 @@ pub struct HeldSnapshot {
     /// How the lock is written on the nodes.
     #[cfg_attr(feature = "serde", serde(serialize_with = "form::dialect"))]
     pub dialect: Dialect,
-    /// Whether the last extension was not confirmed, or no quorum of nodes is up: see
-    /// [`LockState::Suspect`](crate::LockState::Suspect).
-    pub is_suspect: bool,
+    /// The state: [`Held`](LockState::Held), or [`Suspect`](LockState::Suspect) if the last extension was not confirmed or no
+    /// quorum of nodes is up. In JSON `held` or `suspect`.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::state"))]
+    pub state: LockState,
     /// Since when the process has the lock, by the wall clock. A hand-over inside of the process keeps it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "form::time"))]
     pub since: SystemTime,
@@ -236,7 +235,11 @@ impl HeldSnapshot {
             id: attempt.token().holder_id(),
             mode: spec.mode(),
             dialect: spec.dialect(),
-            is_suspect: attempt.last_extension.has_failed() || !has_quorum,
+            state: if attempt.last_extension.has_failed() || !has_quorum {
+                LockState::Suspect
+            } else {
+                LockState::Held
+            },
             since: taken.checked_sub(age).unwrap_or(UNIX_EPOCH),
             remaining,
             lease: lease.expire,
@@ -249,13 +252,14 @@ impl HeldSnapshot {
 
 /// The form of the values in JSON.
 #[cfg(feature = "serde")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
 mod form {
     use std::fmt::Display;
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-    use serde::ser::{SerializeMap, Serializer};
+    use serde::ser::{Serialize, SerializeMap, Serializer};
 
-    use super::{Dialect, NodeReport, NodeStatus};
+    use super::{Dialect, LockState, NodeReport, NodeSnapshot, NodeStatus};
     use crate::error::NodeError;
 
     pub(super) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
@@ -275,28 +279,33 @@ mod form {
         to.collect_str(value)
     }
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
     pub(super) fn dialect<S: Serializer>(dialect: &Dialect, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(dialect.name())
     }
 
-    pub(super) fn status<S: Serializer>(status: &NodeStatus, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(match status {
-            NodeStatus::Up => "up",
-            NodeStatus::Down(_) => "down",
-            NodeStatus::Connecting => "connecting",
-        })
+    pub(super) fn state<S: Serializer>(state: &LockState, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(if *state == LockState::Suspect { "suspect" } else { "held" })
     }
 
-    pub(super) fn report<S: Serializer>(report: &NodeReport, to: S) -> Result<S::Ok, S::Error> {
-        let NodeReport { kind, quarantine, round_trip, servers } = report;
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("kind", kind)?;
-        map.serialize_entry("quarantine", &quarantine.as_ref().map(ToString::to_string))?;
-        let votes_in = quarantine.as_ref().and_then(NodeError::votes_in);
-        map.serialize_entry("votes_in_ms", &votes_in.map(as_millis))?;
-        map.serialize_entry("round_trip_us", &round_trip.map(|time| as_millis(time * 1000)))?;
-        map.serialize_entry("servers", servers)?;
-        map.end()
+    impl Serialize for NodeSnapshot {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            let NodeReport { kind, quarantine, round_trip, servers } = &self.report;
+            let (status, reason) = match &self.status {
+                NodeStatus::Up => ("up", None),
+                NodeStatus::Down(reason) => ("down", Some(reason.to_string())),
+                NodeStatus::Connecting => ("connecting", None),
+            };
+            let mut map = to.serialize_map(None)?;
+            map.serialize_entry("name", &self.name)?;
+            map.serialize_entry("kind", kind)?;
+            map.serialize_entry("status", status)?;
+            map.serialize_entry("reason", &reason)?;
+            map.serialize_entry("quarantine", &quarantine.as_ref().map(ToString::to_string))?;
+            let votes_in = quarantine.as_ref().and_then(NodeError::votes_in);
+            map.serialize_entry("votes_in_ms", &votes_in.map(as_millis))?;
+            map.serialize_entry("round_trip_us", &round_trip.map(|time| as_millis(time * 1000)))?;
+            map.serialize_entry("servers", servers)?;
+            map.end()
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{ForeignKind, LossCause, Vote};
 use crate::lock::{Dialect, OwnerLabel};
 use crate::node::FoundKind;
 use crate::test_util::TestLocks;
-use crate::{BreakError, KeyState, LockGuard, LockManager, LockStatus, StatusError};
+use crate::{BreakError, KeyState, LockGuard, LockManager, LockState, LockStatus, StatusError};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -281,7 +281,7 @@ async fn a_snapshot_shows_what_the_process_holds_and_waits_for() {
     let token = fenced.fencing_token().map(crate::FencingToken::number);
     assert_eq!((first.fencing_number, second.fencing_number), (token, None));
     assert!(first.extensions >= 1 && second.extensions == 0);
-    assert_eq!((first.lease, first.guards, first.is_suspect), (LEASE, 1, false));
+    assert_eq!((first.lease, first.guards, first.state), (LEASE, 1, LockState::Held));
     assert!(second.remaining <= LEASE / 2);
     assert_eq!(first.id, status(&ops, "b").await.holders()[0].id());
     let [key] = &snapshot.waiting[..] else { panic!("{snapshot:?}") };
@@ -294,7 +294,7 @@ async fn a_snapshot_shows_what_the_process_holds_and_waits_for() {
 
     test.nodes()[1].fail();
     test.nodes()[2].fail();
-    assert!(ops.snapshot().held[0].is_suspect);
+    assert_eq!(ops.snapshot().held[0].state, LockState::Suspect);
     set.release().await.unwrap_err();
     let left = ops.snapshot();
     assert_eq!((left.held.len(), left.pending_releases), (1, 1));
@@ -337,6 +337,11 @@ async fn a_snapshot_is_written_as_json() {
     let node = &json["nodes"][0];
     assert_eq!((&node["status"], &node["kind"]), (&"up".into(), &"memory".into()));
     assert!(node["quarantine"].is_null() && node["servers"] == serde_json::json!([]));
+    test.nodes()[0].fail();
+    let down = serde_json::to_value(shop.snapshot()).unwrap();
+    assert_eq!(down["nodes"][0]["status"], "down");
+    assert_eq!(down["nodes"][0]["reason"], "not connected: the test has cut the node off");
+    assert_eq!(down["held"][0]["state"], "suspect");
     let held = &json["held"][0];
     assert_eq!((&held["keys"], &held["mode"]), (&serde_json::json!(["a"]), &"exclusive".into()));
     assert_eq!((&held["lease_ms"], &held["dialect"]), (&30_000.into(), &"plain".into()));

@@ -37,7 +37,10 @@ async fn ours(nodes: usize, pairs: u64) {
     };
     // Under valgrind, a connection takes seconds on a busy machine.
     let limit = Duration::from_secs(60);
-    let builder = LockManager::builder().owner_label("shop-7f9c6d5b48-x2x:4121").urls(&urls).connect_timeout(limit);
+    let builder = LockManager::builder()
+        .owner_label("shop-7f9c6d5b48-x2x:4121")
+        .urls(&urls)
+        .connect_timeout(limit);
     let locks =
         simulation::connect(builder, move || begun.elapsed(), dial).await.expect("a manager");
     for _ in 0..pairs {
