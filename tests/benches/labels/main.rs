@@ -71,7 +71,8 @@ async fn main() {
                 let snapshot = locks.snapshot();
                 let took = begun.elapsed();
                 assert!(snapshot.held.len() >= HELD, "{} locks", snapshot.held.len());
-                longest.fetch_max(took.as_micros() as u64, Ordering::Relaxed);
+                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                longest.fetch_max(micros, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
