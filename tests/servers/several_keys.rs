@@ -21,7 +21,8 @@ async fn each_key_of_a_set_is_a_plain_lock_with_the_same_token() {
     let (_server, locks, mut probe) = one().await;
     let guard = locks.lock_all(["b", "a"]).expire(LONG).try_acquire().await.unwrap();
     let [a, b] = [probe.get("a").await.unwrap(), probe.get("b").await.unwrap()];
-    assert_eq!((a.len(), &a), (32, &b));
+    // The texts are secrets, so that a failure does not print them.
+    assert!(a == b && a.len() > 32);
     let set: Option<String> = probe.command(["SET", "b", "x", "NX", "PX", "1000"]).await;
     assert_eq!(set, None);
     guard.release().await.unwrap();

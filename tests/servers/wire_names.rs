@@ -1,9 +1,9 @@
 //! The table of `redlock-core/src/wire.md`, compared with what servers see.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redlock_core::{Dialect, LockManager, LockRequest};
+use redlock_core::{Dialect, LockManager, LockRequest, OwnerLabel};
 use redlock_tests::{Monitor, Probe, Servers, eventually};
 
 use super::{LONG, SOON, builder};
@@ -155,7 +155,9 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
         .await;
         held.release().await.unwrap();
         let next = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap().unwrap();
-        next.release().await.unwrap();
+        let status = one.status(key).dialect(dialect).await.unwrap();
+        other.break_lock(key, &status.holders()[0]).await.unwrap();
+        assert!(next.release().await.is_err());
 
         let fenced = request(&one).fenced(true).try_acquire().await.unwrap();
         fenced.extend(LONG * 2).await.unwrap();
@@ -281,6 +283,23 @@ fn is_hex(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(is_digit)
 }
 
+/// Whether the text is that of a token with a label, whose attempt began a moment ago.
+fn is_labelled(text: &str) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let parts = || {
+        let (token, rest) = text.split_once('@')?;
+        let (label, since) = rest.rsplit_once('/')?;
+        Some((token, OwnerLabel::new(label).ok()?, since))
+    };
+    parts().is_some_and(|(token, label, since)| {
+        let seconds = since.parse::<u64>();
+        is_hex(token, 32)
+            && label.as_str().ends_with(&format!(":{}", std::process::id()))
+            && since.len() == 10
+            && seconds.is_ok_and(|seconds| seconds <= now && seconds + SOON.as_secs() > now)
+    })
+}
+
 /// Returns the owner in the value of a lock, which is fresh for every attempt: Redisson would take a reused one for a
 /// re-entrant acquisition.
 async fn owner(probe: &mut Probe, name: &str, dialect: Dialect) -> String {
@@ -296,7 +315,7 @@ async fn owner(probe: &mut Probe, name: &str, dialect: Dialect) -> String {
         owner.clone()
     } else {
         let token = String::from_utf8(probe.get(name).await.unwrap()).unwrap();
-        assert!(is_hex(&token, 32), "{} bytes", token.len());
+        assert!(is_labelled(&token), "{} bytes", token.len());
         token
     }
 }
@@ -375,7 +394,8 @@ async fn the_entries_of_a_shared_lock_are_those_of_the_page() {
             } else {
                 let token = entry.strip_prefix(kind).unwrap();
                 let left = Duration::from_millis(u64::try_from(score - now).unwrap());
-                assert!(is_hex(token, 32) && left <= LONG && left + SOON > LONG, "{left:?}");
+                assert!(is_labelled(token), "{} bytes", token.len());
+                assert!(left <= LONG && left + SOON > LONG, "{left:?}");
             }
         }
         assert!(probe.time_to_live(KEY).await.unwrap() > LONG / 2);
