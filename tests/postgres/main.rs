@@ -6,6 +6,7 @@ mod access;
 mod clock;
 mod failover;
 mod idle;
+mod inspection;
 mod killed_and_frozen;
 mod load;
 mod network;

@@ -22,7 +22,7 @@ pub(crate) fn curator(server: &ZookeeperServer, session_timeout: Duration) -> Op
 }
 
 /// Returns the time in an answer such as `acquired 17`.
-fn time(answer: &str, word: &str) -> u64 {
+pub(crate) fn time(answer: &str, word: &str) -> u64 {
     let time = answer.strip_prefix(word).and_then(|rest| rest.trim().parse().ok());
     time.unwrap_or_else(|| panic!("{answer}"))
 }

@@ -8,6 +8,7 @@ mod counting;
 mod curator;
 mod evidence;
 mod faults;
+mod inspection;
 mod kazoo;
 mod limits;
 mod numbers;

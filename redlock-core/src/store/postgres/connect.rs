@@ -15,7 +15,7 @@ use super::schema::{Backend, Findings};
 use super::session::{ServerConnection, Session, driven};
 use super::socket::{self, NamedAddress};
 use super::sql::{BEGAN, END, FINDINGS, Statement};
-use super::url::{PostgresUrl, address};
+use super::url::{self, PostgresUrl};
 use crate::error::NodeError;
 use crate::node::NodeSettings;
 use crate::store::kit::connect_time::ConnectTime;
@@ -30,6 +30,8 @@ pub(super) struct Connected {
     pub(super) session: Arc<Session>,
     pub(super) connection: ServerConnection,
     pub(super) findings: Findings,
+    /// The host and the port of the URL.
+    pub(super) server: String,
     /// The name and the address of the server, if it has a name.
     pub(super) address: Option<NamedAddress>,
 }
@@ -77,7 +79,7 @@ pub(super) async fn connect(
             Ok(connected) => return Ok(connected),
             Err(error) if url.servers().count() == 1 => return Err(error),
             Err(error) => {
-                first_error.get_or_insert(error.at(&address(host, port)));
+                first_error.get_or_insert(error.at(&url::address(host, port)));
             }
         }
         rest -= 1;
@@ -108,7 +110,8 @@ async fn open(
         };
         pooler::check(&session, &mut connection, &findings, limit, other()).await?;
     }
-    Ok(Connected { session: Arc::new(session), connection, findings, address })
+    let (session, server) = (Arc::new(session), url::address(host, port));
+    Ok(Connected { session, connection, findings, server, address })
 }
 
 async fn set_up(

@@ -23,7 +23,7 @@ use super::sql::Statement;
 use super::unsettled::Unsettled;
 use crate::clock::Clock;
 use crate::error::{NodeError, legible};
-use crate::node::Silence;
+use crate::node::{ServerReport, Silence};
 use crate::store::kit::kept::KeptLink;
 use crate::store::kit::link_state::LinkState;
 use crate::store::kit::wall_clock::{READING_INTERVAL, Reading};
@@ -38,6 +38,7 @@ const BATCH: usize = 64;
 
 /// One connection. Its task ends when the last handle is dropped.
 pub(super) struct ServerLink {
+    pub(super) server: ServerReport,
     requests: mpsc::UnboundedSender<Request>,
     state: Arc<LinkState>,
 }
@@ -124,7 +125,9 @@ impl LinkDriver {
     ) -> (ServerLink, Self) {
         let (sender, requests) = mpsc::unbounded_channel();
         let state = Arc::<LinkState>::default();
-        let link = ServerLink { requests: sender, state: Arc::clone(&state) };
+        let mut server = ServerReport::new(&*connected.server, true);
+        server.timeline = Some(connected.findings.server.1);
+        let link = ServerLink { server, requests: sender, state: Arc::clone(&state) };
         (link, Self { connected, requests, state, node_timeout, clock })
     }
 
@@ -269,7 +272,7 @@ impl LinkDriver {
                 return Err(error::no_session().to_string());
             }
             Done::Request(result, reply, RequestContext { unsettled, released }) => {
-                let answer = result.as_ref().copied().map_err(error::of_operation);
+                let answer = result.as_ref().cloned().map_err(error::of_operation);
                 if let Some(unsettled) = unsettled
                     && !matches!(answer, Err(NodeError::ConnectionBroke(_)))
                 {

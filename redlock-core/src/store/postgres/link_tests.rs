@@ -39,6 +39,8 @@ fn acquire() -> Work {
         SqlValue::Text("name".into()),
         SqlValue::Text("token".into()),
         SqlValue::Number(1_000_000),
+        SqlValue::Null,
+        SqlValue::Null,
     ];
     Work::Statement(Statement::Acquire, values)
 }
@@ -69,7 +71,10 @@ impl PlayedLink for PlayedServer {
 
     async fn take(&mut self) -> (usize, Request) {
         let request = self.operation().await;
-        (std::str::from_utf8(&request.parameter).unwrap().parse().unwrap(), request)
+        (
+            std::str::from_utf8(request.parameters[0].as_ref().unwrap()).unwrap().parse().unwrap(),
+            request,
+        )
     }
 
     async fn answer(&mut self, number: usize, request: &Request) {

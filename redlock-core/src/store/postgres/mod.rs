@@ -4,6 +4,7 @@
 //! * [`sql`]: the statements.
 //! * [`schema`]: the table, and the checks before its first use.
 //! * [`state`]: the state of a node; from an operation to its statement, and from the answer to the vote.
+//! * [`inspection`]: a look at a lock, the removal of its holder, and the description of a node.
 //! * [`connect`]: makes a connection.
 //! * [`pooler`]: recognises a pooler in transaction mode.
 //! * [`socket`]: the socket of a connection, with TLS or without.
@@ -17,6 +18,7 @@ mod channels;
 mod channels_tests;
 mod connect;
 mod error;
+mod inspection;
 mod link;
 #[cfg(test)]
 mod link_tests;
@@ -36,6 +38,7 @@ mod unsettled;
 mod url;
 
 use std::fmt;
+use std::future::ready;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -45,10 +48,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
-use crate::lock::LockSpec;
+use crate::lock::{HolderId, LockSpec};
 use crate::node::{
-    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Reconnection, Remote,
-    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Capabilities, Fencing, Inspection, LookFuture, Node, NodeReport, NodeSettings, NodeStatus,
+    Notify, Op, Reconnection, Remote, RemovalFuture, ReplyFuture, Silence, StatusReceiver,
+    StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 
@@ -101,6 +105,10 @@ impl PostgresNode {
     fn state(&self) -> Option<&Arc<PostgresState>> {
         self.started.get().map(|(state, _)| state)
     }
+
+    fn started(&self) -> Result<&Arc<PostgresState>, NodeError> {
+        self.state().ok_or_else(|| NodeError::NotConnected("the node was not started".into()))
+    }
 }
 
 impl Node for PostgresNode {
@@ -126,9 +134,7 @@ impl Node for PostgresNode {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        let not_started = || NodeError::NotConnected("the node was not started".into());
-        let state = self.state().ok_or_else(not_started);
-        match state.and_then(|state| state.check(&op).map(|_| Arc::clone(state))) {
+        match self.started().and_then(|state| state.check(&op).map(|_| Arc::clone(state))) {
             Ok(state) => ReplyFuture::new(state.execute(op)),
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
         }
@@ -147,6 +153,31 @@ impl Node for PostgresNode {
 
     fn remote(&self) -> Option<&dyn Remote> {
         Some(self)
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        Some(self)
+    }
+
+    fn report(&self) -> NodeReport {
+        let without_connection = || inspection::report(&self.url);
+        self.state().map_or_else(without_connection, |shared| shared.report())
+    }
+}
+
+impl Inspection for PostgresNode {
+    fn look(&self, spec: &LockSpec) -> LookFuture {
+        match self.started() {
+            Ok(shared) => Box::pin(Arc::clone(shared).look(spec.clone())),
+            Err(reason) => Box::pin(ready(Err(reason))),
+        }
+    }
+
+    fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture {
+        match self.started() {
+            Ok(shared) => Box::pin(Arc::clone(shared).remove(spec.clone(), holder)),
+            Err(reason) => Box::pin(ready(Err(reason))),
+        }
     }
 }
 

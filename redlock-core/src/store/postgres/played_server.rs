@@ -16,6 +16,7 @@ use super::socket::ServerSocket;
 use super::sql::Statement;
 
 const INT8: i32 = 20;
+const TEXT: i32 = 25;
 
 /// The server's end of a connection.
 pub(super) struct PlayedServer {
@@ -32,8 +33,18 @@ pub(super) struct Request {
     pub(super) sql: String,
     kind: Kind,
     types: Vec<u8>,
-    /// The first parameter, which is a text in most statements.
-    pub(super) parameter: Vec<u8>,
+    /// The parameters; `None` is null.
+    pub(super) parameters: Vec<Option<Vec<u8>>>,
+}
+
+/// The row of an answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PlayedRow {
+    pub(super) number: Option<i64>,
+    pub(super) rest: Option<i64>,
+    pub(super) holder: Option<&'static str>,
+    pub(super) label: Option<&'static str>,
+    pub(super) since: Option<i64>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -85,7 +96,8 @@ impl PlayedServer {
         let prepare = async { join(prepare, answer).await.0 };
         let prepared = driven(&mut connection, prepare).await.unwrap();
         let session = Arc::new(Session { client, prepared, schema: "public".to_owned() });
-        (server, Connected { session, connection, findings: findings(), address: None })
+        let (findings, name) = (findings(), "db:5432".to_owned());
+        (server, Connected { session, connection, findings, server: name, address: None })
     }
 
     /// Waits for the next request.
@@ -94,7 +106,7 @@ impl PlayedServer {
             sql: String::new(),
             kind: Kind::Prepare,
             types: Vec::new(),
-            parameter: Vec::new(),
+            parameters: Vec::new(),
         };
         loop {
             let tag = self.socket.read_u8().await.expect("a request");
@@ -114,7 +126,7 @@ impl PlayedServer {
                 b'B' => {
                     let portal = text();
                     let name = text();
-                    request.parameter = first_parameter(&body[portal.len() + name.len() + 2..]);
+                    request.parameters = parameters(&body[portal.len() + name.len() + 2..]);
                     request.sql = self.prepared[&name].clone();
                     request.kind =
                         if name.is_empty() { Kind::ExecuteUnnamed } else { Kind::Execute };
@@ -142,19 +154,36 @@ impl PlayedServer {
         request: &Request,
         row: Option<(Option<i64>, Option<i64>)>,
     ) {
-        let mut columns = 3_i16.to_be_bytes().to_vec();
-        for name in [&b"number\0"[..], b"rest\0", b"session\0"] {
-            columns.extend(name);
-            columns.extend([0; 6]);
-            columns.extend(INT8.to_be_bytes());
+        let row = row.map(|(number, rest)| PlayedRow { number, rest, ..PlayedRow::default() });
+        self.answer_by(request, row).await;
+    }
+
+    /// Answers a request, by this row or by no row.
+    pub(super) async fn answer_by(&mut self, request: &Request, row: Option<PlayedRow>) {
+        let number = |value: Option<i64>| value.map(|value| value.to_be_bytes().to_vec());
+        let text = |value: Option<&str>| value.map(|value| value.as_bytes().to_vec());
+        let PlayedRow { number: granted, rest, holder, label, since } = row.unwrap_or_default();
+        let row_of_all = [
+            ("number", INT8, number(granted)),
+            ("rest", INT8, number(rest)),
+            ("holder", TEXT, text(holder)),
+            ("label", TEXT, text(label)),
+            ("since", INT8, number(since)),
+            ("session", INT8, number(Some(self.session))),
+        ];
+        let mut columns = 6_i16.to_be_bytes().to_vec();
+        for (name, kind, _) in &row_of_all {
+            columns.extend(name.as_bytes());
+            columns.extend([0; 7]);
+            columns.extend(kind.to_be_bytes());
             columns.extend([0, 8, 255, 255, 255, 255, 0, 1]);
         }
-        let values = row.map(|(number, rest)| {
-            let mut values = 3_i16.to_be_bytes().to_vec();
-            for value in [number, rest, Some(self.session)] {
-                let bytes = value.map(i64::to_be_bytes);
-                values.extend(bytes.map_or(-1_i32, |_| 8).to_be_bytes());
-                values.extend(bytes.iter().flatten());
+        let values = row.map(|_| {
+            let mut values = 6_i16.to_be_bytes().to_vec();
+            for (_, _, value) in &row_of_all {
+                let length = value.as_ref().map_or(-1, |value| i32::try_from(value.len()).unwrap());
+                values.extend(length.to_be_bytes());
+                values.extend(value.iter().flatten());
             }
             values
         });
@@ -219,11 +248,19 @@ impl PlayedServer {
     }
 }
 
-/// Returns the first parameter after the names in a message that binds parameters.
-fn first_parameter(body: &[u8]) -> Vec<u8> {
-    let formats = usize::from(u16::from_be_bytes([body[0], body[1]]));
-    let Some((length, rest)) = body[4 + 2 * formats..].split_first_chunk() else { return vec![] };
-    rest.get(..u32::from_be_bytes(*length) as usize).unwrap_or_default().to_vec()
+/// Returns the parameters after the names in a message that binds parameters.
+fn parameters(body: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let number = |at: usize| usize::from(u16::from_be_bytes([body[at], body[at + 1]]));
+    let start = 2 + 2 * number(0);
+    let mut rest = &body[start + 2..];
+    let mut next = || {
+        let (length, values) = rest.split_first_chunk()?;
+        let length = usize::try_from(i32::from_be_bytes(*length)).ok();
+        let (value, others) = values.split_at(length.unwrap_or_default());
+        rest = others;
+        Some(length.map(|_| value.to_vec()))
+    };
+    (0..number(start)).map_while(|_| next()).collect()
 }
 
 fn fields(severity: &str, code: &str) -> Vec<u8> {

@@ -115,11 +115,7 @@ impl Findings {
             return wrong(reason);
         }
         if !text("needy").is_empty() {
-            let needy = text("needy");
-            return wrong(format!(
-                "the table {table} has a further column {needy} that is not null and has no default: \
-                 alter table {table} alter column {needy} drop not null"
-            ));
+            return wrong(needs_value(&table, text("needy")));
         }
         if !row.try_get("is_unique").unwrap_or(false) {
             return wrong(format!(
@@ -154,9 +150,9 @@ impl Findings {
     }
 }
 
-/// The columns of the table: the name, the type as the server reports it, and the statements that add the column. The
-/// values that they add mean that no lock is held.
-const COLUMNS: [(&str, &str, &str); 4] = [
+/// The columns of the table: the name, the type as the server reports it, and the statements that add the column. Those of the
+/// first four end all locks, because the values that they add mean that no lock is held.
+const COLUMNS: [(&str, &str, &str); 6] = [
     (
         "name",
         "text collate \"C\"",
@@ -169,9 +165,34 @@ const COLUMNS: [(&str, &str, &str); 4] = [
         "alter table {table} add column expires timestamptz not null default now()",
     ),
     ("number", "bigint", "alter table {table} add column number bigint not null default 0"),
+    ("label", "text", ADD_OWNER),
+    ("since", "timestamp with time zone", ADD_OWNER),
 ];
-/// Precedes statements that end locks.
-const WHEN_UNUSED: &str = "this ends all locks, so stop the services that lock there, and wait until their longest lease is over; then run";
+/// Adds the columns about the owner of a lock. Present holders have no label.
+const ADD_OWNER: &str = "alter table {table} add column if not exists label text, add column if not exists since timestamptz";
+
+/// Returns the message about a column that needs a value, which a lock does not have, or not always.
+fn needs_value(table: &str, column: &str) -> String {
+    let what = if matches!(column, "label" | "since") {
+        format!(
+            "the column {column} of the table {table} must allow null, for locks without a label"
+        )
+    } else {
+        format!(
+            "the table {table} has a further column {column} that is not null and has no default"
+        )
+    };
+    format!("{what}: alter table {table} alter column {column} drop not null")
+}
+
+/// Returns what precedes a statement that ends locks.
+fn when_unused(ends_locks: bool) -> &'static str {
+    if ends_locks {
+        "; this ends all locks, so stop the services that lock there, and wait until their longest lease is over; then run"
+    } else {
+        ""
+    }
+}
 
 /// Compares the columns of the table, each with its type, with those of a lock. The error names the difference, and the
 /// statement that repairs it.
@@ -180,11 +201,12 @@ fn check_columns(table: &str, columns: &[&str]) -> Result<(), String> {
         let kind = columns.iter().find_map(|column| column.strip_prefix(name)?.strip_prefix(' '));
         let Some(kind) = kind else {
             let add = add.replace("{table}", table);
-            return Err(format!("the table {table} has no column {name}; {WHEN_UNUSED}: {add}"));
+            let when = when_unused(!matches!(name, "label" | "since"));
+            return Err(format!("the table {table} has no column {name}{when}: {add}"));
         };
         if kind != wanted {
             // The conversion of a time may depend on the time zone of the session.
-            let when = if name == "expires" { format!("; {WHEN_UNUSED}") } else { String::new() };
+            let when = when_unused(name == "expires");
             return Err(format!(
                 "the column {name} of the table {table} is {kind}, but must be {wanted}{when}: \
                  alter table {table} alter column {name} type {wanted}"

@@ -16,7 +16,7 @@ use super::error;
 use super::socket::ServerSocket;
 use super::sql::Statement;
 use crate::error::NodeError;
-use crate::lock::HolderId;
+use crate::lock::{HolderId, OwnerLabel};
 
 /// A connection of tokio-postgres over a socket of this node.
 pub(super) type ServerConnection = tokio_postgres::Connection<ServerSocket, NoTlsStream>;
@@ -34,10 +34,11 @@ pub(super) enum SqlValue {
     Text(Box<str>),
     Texts(Vec<Box<str>>),
     Number(i64),
+    Null,
 }
 
 /// The answer to a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Answer {
     pub(super) rows: usize,
     /// The number in the first row.
@@ -46,13 +47,17 @@ pub(super) struct Answer {
     pub(super) rest: Option<Duration>,
     /// That holder.
     pub(super) holder: Option<HolderId>,
+    /// The label of its owner.
+    pub(super) label: Option<OwnerLabel>,
+    /// Since when it has the lock, in seconds since 1970. Only the answer to [`Statement::Holder`] has it.
+    pub(super) since: Option<u32>,
     /// The number of the session that has granted the lock or read the time.
     pub(super) session: Option<i64>,
 }
 
 impl Answer {
     /// Returns the number as a time since 1970.
-    pub(super) fn time(self) -> Duration {
+    pub(super) fn time(&self) -> Duration {
         Duration::from_micros(self.number.unwrap_or_default().unsigned_abs())
     }
 }
@@ -89,11 +94,18 @@ impl Session {
         let Some(first) = rows.first() else { return Ok(Answer::default()) };
         let rest: Option<i64> = first.try_get(1)?;
         let rest = rest.map(|micros| Duration::from_micros(micros.max(0).unsigned_abs()));
-        // Only an acquisition has this column.
-        let holder: Option<&str> = first.try_get("holder").unwrap_or_default();
-        let holder = holder.and_then(|holder| holder.parse().ok());
-        let session = first.try_get("session").unwrap_or_default();
-        Ok(Answer { rows: rows.len(), number: first.try_get(0)?, rest, holder, session })
+        // Not all statements have these columns.
+        let text = |column: &str| first.try_get::<_, Option<&str>>(column).unwrap_or_default();
+        let since: Option<i64> = first.try_get("since").unwrap_or_default();
+        Ok(Answer {
+            rows: rows.len(),
+            number: first.try_get(0)?,
+            rest,
+            holder: text("holder").and_then(|id| id.parse().ok()),
+            label: text("label").and_then(OwnerLabel::read),
+            since: since.and_then(|seconds| seconds.try_into().ok()),
+            session: first.try_get("session").unwrap_or_default(),
+        })
     }
 }
 
@@ -136,6 +148,7 @@ impl ToSql for SqlValue {
             Self::Text(text) => text.as_ref().to_sql(kind, out),
             Self::Texts(texts) => texts.to_sql(kind, out),
             Self::Number(number) => number.to_sql(kind, out),
+            Self::Null => Ok(IsNull::Yes),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, pending};
 use parking_lot::Mutex;
@@ -61,6 +61,8 @@ pub(super) struct PostgresState {
     /// The database of the latest connection, with its system and the schema.
     last_store: Mutex<Option<Arc<str>>>,
     last_reading: Mutex<Option<Reading>>,
+    /// Of the latest reading of the clock, over any connection.
+    pub(super) last_round_trip: Mutex<Option<Duration>>,
     unsettled: Arc<UnsettledTokens>,
     /// The channels of released locks, for the task that notifies them.
     released: mpsc::UnboundedSender<Box<str>>,
@@ -108,6 +110,7 @@ impl PostgresState {
             last: Mutex::default(),
             last_store: Mutex::default(),
             last_reading: Mutex::default(),
+            last_round_trip: Mutex::default(),
             unsettled: Arc::default(),
             released,
         }
@@ -274,7 +277,7 @@ impl PostgresState {
         }
     }
 
-    fn operation_slots(&self) -> &[Kept<ServerLink>] {
+    pub(super) fn operation_slots(&self) -> &[Kept<ServerLink>] {
         &self.slots[..self.url.connections]
     }
 
@@ -293,14 +296,20 @@ impl PostgresState {
         if let Action::Acquire { .. } = op.action {
             self.gate.check_grants()?;
         }
-        let link = self.slot(op.spec.name()).link()?;
-        // Other operations would be useless by the time at which the server executes them.
-        if !matches!(op.action, Action::Release { .. })
-            && let Silence::Silent(time) = link.silence(self.settings.node_timeout)
-        {
-            return Err(NodeError::NoReply(time));
+        // Other operations would be useless by the time at which a silent server executes them.
+        match op.action {
+            Action::Release { .. } => self.slot(op.spec.name()).link(),
+            _ => self.answering_link(op.spec.name()),
         }
-        Ok(link)
+    }
+
+    /// Returns the connection for the operations of a lock, unless its server is silent.
+    pub(super) fn answering_link(&self, name: &str) -> Result<Arc<ServerLink>, NodeError> {
+        let link = self.slot(name).link()?;
+        match link.silence(self.settings.node_timeout) {
+            Silence::Silent(time) => Err(NodeError::NoReply(time)),
+            Silence::CheckAgainAfter(_) => Ok(link),
+        }
     }
 
     /// Executes an operation. The first poll sends it.
@@ -323,6 +332,9 @@ impl PostgresState {
         };
         let mut values = vec![SqlValue::Text(name.into()), SqlValue::Text(token.digest_text())];
         values.extend(number.map(SqlValue::Number));
+        if let Acquire { .. } = op.action {
+            values.extend(owner(token));
+        }
         let is_release = matches!(op.action, Release { .. });
         let released = is_release.then(|| channel(name));
         let unsettled = match op.action {
@@ -341,8 +353,8 @@ impl PostgresState {
                 Ok(if fenced { granted.with_number(number) } else { granted })
             }
             (Acquire { .. }, Answer { rows: 0, .. }) => lost_race(&link, name, token).await,
-            (Acquire { .. }, Answer { rest: remaining, holder, .. }) => {
-                Ok(Vote::Held { holder, label: None, remaining }.into())
+            (Acquire { .. }, Answer { rest: remaining, holder, label, .. }) => {
+                Ok(Vote::Held { holder, label, remaining }.into())
             }
             (_, Answer { rows: 0, .. }) if is_release && self.unsettled.contains(token) => Err(
                 NodeError::ConnectionBroke("the server may still execute the acquisition".into()),
@@ -388,8 +400,12 @@ impl Keeper for SlotKeeper<'_> {
         let Self { state, index, .. } = *self;
         let is_listener = index == state.url.connections;
         let on_event = |event| match event {
-            LinkEvent::Time(reading) if index == 0 => state.compare_clock(reading),
-            LinkEvent::Time(_) => {}
+            LinkEvent::Time(reading) => {
+                *state.last_round_trip.lock() = Some(reading.round_trip());
+                if index == 0 {
+                    state.compare_clock(reading);
+                }
+            }
             LinkEvent::Notified(channel) => state.channels.notify(&channel),
             // The task ends with the node.
             LinkEvent::Released(channel) => drop(state.released.send(channel)),
@@ -432,7 +448,15 @@ async fn lost_race(link: &ServerLink, name: &str, token: Token) -> Result<Reply,
     let answer = link.send(work, RequestContext::default()).await?;
     // Without a row, the winner has left the lock.
     let remaining = answer.rest.or((answer.rows == 0).then_some(Duration::ZERO));
-    Ok(Vote::Held { holder: answer.holder, label: None, remaining }.into())
+    Ok(Vote::Held { holder: answer.holder, label: answer.label, remaining }.into())
+}
+
+/// Returns the label and the seconds of a token, as parameters.
+fn owner(token: Token) -> [SqlValue; 2] {
+    let label = token.label().map(|label| SqlValue::Text(label.as_str().into()));
+    let since = token.since().and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+    let seconds = since.and_then(|since| since.as_secs().try_into().ok()).map(SqlValue::Number);
+    [label, seconds].map(|value| value.unwrap_or(SqlValue::Null))
 }
 
 /// Returns whether another server with the same data was promoted later.

@@ -1,20 +1,26 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use redlock_logs::Logs;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, sleep, timeout};
 
-use super::link::LinkDriver;
-use super::played_server::{PlayedServer, findings};
+use super::channels::channel;
+use super::link::{LinkDriver, LinkEvent};
+use super::played_server::{PlayedRow, PlayedServer, Request, findings};
 use super::schema::Findings;
 use super::sql::Statement;
 use super::state::PostgresState;
 use super::url::PostgresUrl;
-use crate::error::{NodeError, Vote};
-use crate::lock::{Dialect, LockSpec, Mode, Token};
-use crate::node::{Action, Ask, LockKey, NodeSettings, NodeStatus, Op, Reply, StatusSender};
+use crate::clock::Clock;
+use crate::clock::fake::FakeClock;
+use crate::error::{ForeignKind, NodeError, Vote};
+use crate::lock::{Dialect, HolderId, LockOwner, LockSpec, Mode, OwnerLabel, Token};
+use crate::node::{
+    Action, Ask, Found, FoundHolder, LockKey, NodeSettings, NodeStatus, Op, Removal, Reply,
+    ServerReport, StatusSender,
+};
 use crate::store::kit::gate::Closures;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -37,17 +43,27 @@ fn node_with(parameters: &str, node_timeout: Duration) -> Arc<PostgresState> {
 
 /// Connects the node, and drives the connection in a task.
 async fn connect(node: &PostgresState) -> PlayedServer {
+    connect_with(node, |_| {}).await
+}
+
+async fn connect_with(
+    node: &PostgresState,
+    on_event: impl FnMut(LinkEvent) + Send + 'static,
+) -> PlayedServer {
     let (server, connected) = PlayedServer::connect(node.url.has_pooler).await;
     let NodeSettings { node_timeout, clock, .. } = &node.settings;
     let (link, driver) = LinkDriver::new(connected, *node_timeout, Arc::clone(clock));
-    tokio::spawn(driver.run(|_| {}, || true));
+    tokio::spawn(driver.run(on_event, || true));
     node.slot("order:42").set(Ok(Arc::new(link)), |_, _| {});
     server
 }
 
+fn spec() -> LockSpec {
+    LockSpec::new(LockKey::new("order:42").unwrap(), Mode::Exclusive, Dialect::Plain)
+}
+
 fn op(token: Token, action: Action) -> Op {
-    let spec = LockSpec::new(LockKey::new("order:42").unwrap(), Mode::Exclusive, Dialect::Plain);
-    Op::new(&spec, token, action)
+    Op::new(&spec(), token, action)
 }
 
 fn acquire() -> Action {
@@ -102,6 +118,164 @@ async fn a_caller_that_loses_a_race_asks_for_the_winner() {
         }
         assert_eq!(executed.await.unwrap(), vote.into(), "{row:?}");
     }
+}
+
+fn text(request: &Request, index: usize) -> Option<&str> {
+    request.parameters[index].as_deref().map(|text| std::str::from_utf8(text).unwrap())
+}
+
+/// A take-over of an old row must not keep the label of the former holder.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_writes_label_and_time_or_two_nulls() {
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let clock = FakeClock::default();
+    let label = OwnerLabel::new(&"#@/!".repeat(16)).unwrap();
+    for label in [Some(label), None] {
+        let token = LockOwner::new(label.clone()).token(Dialect::Plain, &clock, clock.now());
+        let executed = execute(&node, token, acquire());
+        let request = server.operation().await;
+        let (digest, id) = (text(&request, 1).unwrap(), token.holder_id().to_string());
+        assert_eq!((digest.len(), &digest[..16]), (32, &*id));
+        assert_eq!(text(&request, 3), label.as_ref().map(OwnerLabel::as_str));
+        let seconds = FakeClock::UNIX_TIME.to_be_bytes().to_vec();
+        assert_eq!(request.parameters[4], label.map(|_| seconds));
+        server.answer(&request, GRANTED).await;
+        assert_eq!(executed.await.unwrap().vote, Vote::Agreed);
+        // The text that the store compares is the same.
+        let executed = execute(&node, token, Action::Release { min_hold: None });
+        let request = server.operation().await;
+        assert_eq!(text(&request, 1).unwrap()[..16], *id);
+        server.answer(&request, GRANTED).await;
+        executed.await.unwrap();
+    }
+}
+
+const HOLDER: PlayedRow = PlayedRow {
+    number: None,
+    rest: Some(3),
+    holder: Some("a9993e364706816a"),
+    label: Some("shop-7f9c:4121"),
+    since: Some(1_795_000_000),
+};
+
+/// A foreign text in the column may contain a secret.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_holder_by_its_label() {
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    let too_long: &str = "x".repeat(65).leak();
+    let labels = [HOLDER.label, None, Some(""), Some("a secret"), Some(too_long)];
+    for (index, label) in labels.into_iter().enumerate() {
+        for is_race in [false, true] {
+            let executed = execute(&node, Token::random(Dialect::Plain), acquire());
+            let mut request = server.operation().await;
+            if is_race {
+                server.answer(&request, None).await;
+                request = server.operation().await;
+            }
+            server.answer_by(&request, Some(PlayedRow { label, ..HOLDER })).await;
+            let expected = Vote::Held {
+                holder: Some(HolderId::of("abc")),
+                label: label.filter(|_| index == 0).and_then(OwnerLabel::read),
+                remaining: Some(Duration::from_micros(3)),
+            };
+            assert_eq!(executed.await.unwrap().vote, expected, "{label:?}");
+        }
+    }
+}
+
+/// Operators look while a server that was promoted grants nothing.
+#[tokio::test(start_paused = true)]
+async fn a_look_reads_the_row_also_while_the_gate_is_closed() {
+    let node = node("connections=1");
+    let mut server = connect(&node).await;
+    node.gate.close(Closures::after_restart(LEASE, None, None));
+    let since = UNIX_EPOCH + Duration::from_secs(1_795_000_000);
+    let holder = FoundHolder::new(HolderId::of("abc"), Some(Duration::from_micros(3)));
+    let of = |label, since| Found::exclusive(holder.clone().of_owner(label, since));
+    let label = OwnerLabel::read("shop-7f9c:4121");
+    for (row, found) in [
+        (None, Found::free()),
+        (Some(HOLDER), of(label.clone(), Some(since))),
+        (Some(PlayedRow { since: None, ..HOLDER }), of(label.clone(), None)),
+        (Some(PlayedRow { since: Some(-1), ..HOLDER }), of(label, None)),
+        (Some(PlayedRow { label: None, ..HOLDER }), of(None, None)),
+        (Some(PlayedRow { label: Some("a secret"), ..HOLDER }), of(None, None)),
+        (
+            Some(PlayedRow { holder: Some("a secret"), ..HOLDER }),
+            Found::foreign(ForeignKind::WrongType),
+        ),
+    ] {
+        let looking = tokio::spawn(Arc::clone(&node).look(spec()));
+        let request = server.operation().await;
+        assert!(request.is(Statement::Holder));
+        assert_eq!((text(&request, 0), text(&request, 1)), (Some("order:42"), Some("")));
+        server.answer_by(&request, row).await;
+        assert_eq!(looking.await.unwrap(), Ok(found), "{row:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_compares_the_id_and_notifies_the_channel() {
+    let node = node("connections=1");
+    let (notified, mut channels) = mpsc::unbounded_channel();
+    let on_event = move |event| {
+        if let LinkEvent::Released(channel) = event {
+            notified.send(channel).unwrap();
+        }
+    };
+    let mut server = connect_with(&node, on_event).await;
+    node.gate.close(Closures::after_restart(LEASE, None, None));
+    let id = HolderId::of("abc");
+    let rest = Some(Duration::from_micros(3));
+    for (row, removal) in
+        [(None, Removal::NotHeld), (Some((Some(7), Some(3))), Removal::removed(rest))]
+    {
+        let removing = tokio::spawn(Arc::clone(&node).remove(spec(), id));
+        let request = server.operation().await;
+        assert!(request.is(Statement::Remove));
+        assert_eq!(
+            (text(&request, 0), text(&request, 1)),
+            (Some("order:42"), Some("a9993e364706816a"))
+        );
+        server.answer(&request, row).await;
+        assert_eq!(removing.await.unwrap(), Ok(removal));
+    }
+    let first = timeout(MARGIN, channels.recv()).await.expect("a notification");
+    assert_eq!(first, Some(channel("order:42")));
+    assert!(channels.is_empty(), "without a removal, no channel is notified");
+}
+
+/// The server would remove the holder when nobody waits for it any more.
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_gets_neither_a_look_nor_a_removal() {
+    let timeout = Duration::from_millis(600);
+    let node = node_with("connections=1", timeout);
+    let mut server = connect(&node).await;
+    let looking = tokio::spawn(Arc::clone(&node).look(spec()));
+    server.operation().await;
+    sleep(timeout * 3 / 2).await;
+    let no_reply = |error| matches!(error, NodeError::NoReply(_));
+    assert!(Arc::clone(&node).look(spec()).await.is_err_and(no_reply));
+    assert!(Arc::clone(&node).remove(spec(), HolderId::of("abc")).await.is_err_and(no_reply));
+    assert!(matches!(looking.await.unwrap(), Err(NodeError::ConnectionBroke(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_has_the_server_its_timeline_and_the_quarantine() {
+    let node = node("connections=1");
+    let unconnected = node.report();
+    assert_eq!(unconnected.kind, "postgres");
+    assert_eq!(unconnected.servers, [ServerReport::new("db:5432", false)]);
+    assert_eq!((unconnected.quarantine, unconnected.round_trip), (None, None));
+    let _server = connect(&node).await;
+    node.gate.close(Closures::after_restart(LEASE, None, None));
+    let report = node.report();
+    let mut expected = ServerReport::new("db:5432", true);
+    expected.timeline = Some(1);
+    assert_eq!(report.servers, [expected]);
+    assert!(matches!(report.quarantine, Some(NodeError::Restarted { .. })));
 }
 
 /// The server may have forgotten a lock.

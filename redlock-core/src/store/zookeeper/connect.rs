@@ -21,7 +21,7 @@ use crate::clock::Moment;
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
-use crate::node::NodeSettings;
+use crate::node::{NodeSettings, ServerReport};
 use crate::random::with_random;
 use crate::store::kit::connect_time::ConnectTime;
 #[cfg(feature = "tls")]
@@ -53,6 +53,7 @@ pub(super) struct Established {
     pub(super) session: SessionKey,
     /// The moment before the handshake.
     pub(super) before: Moment,
+    pub(super) server: ServerReport,
 }
 
 /// Makes the connections of a node.
@@ -172,7 +173,10 @@ impl SessionConnector {
                 continue;
             }
             self.prepare(&mut stream, login, is_new).await?;
-            return Ok(Established { stream, session, before });
+            let mut report = ServerReport::new(server.to_string(), true);
+            // As the servers log it.
+            report.session = Some(format!("0x{:x}", session.id));
+            return Ok(Established { stream, session, before, server: report });
         }
     }
 

@@ -22,7 +22,7 @@ use super::requests::{
 use super::url::ZookeeperUrl;
 use crate::clock::Moment;
 use crate::error::NodeError;
-use crate::node::{NodeSettings, Silence};
+use crate::node::{NodeSettings, ServerReport, Silence};
 use crate::store::kit::kept::KeptLink;
 use crate::store::kit::link_state::LinkState;
 
@@ -47,6 +47,7 @@ pub(super) type Watch = BoxFuture<'static, ()>;
 pub(super) struct SessionLink {
     /// The number of the session.
     pub(super) number: u64,
+    pub(super) server: ServerReport,
     requests: mpsc::UnboundedSender<Outgoing>,
     state: Arc<LinkState>,
 }
@@ -63,11 +64,11 @@ type ReplySender = oneshot::Sender<Result<BytesMut, RequestError>>;
 
 impl SessionLink {
     /// Creates a link of the session with this number, and the receiver of its requests for the driver.
-    pub(super) fn new(number: u64) -> (Self, LinkRequests) {
+    pub(super) fn new(number: u64, server: ServerReport) -> (Self, LinkRequests) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let state = Arc::<LinkState>::default();
         let requests = LinkRequests { receiver, state: Arc::clone(&state) };
-        (Self { number, requests: sender, state }, requests)
+        (Self { number, server, requests: sender, state }, requests)
     }
 
     /// Sends a request. The request stays when the future is dropped.

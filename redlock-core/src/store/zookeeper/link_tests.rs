@@ -24,7 +24,7 @@ use super::url::ZookeeperUrl;
 use crate::clock::Clock;
 use crate::clock::fake::RuntimeClock;
 use crate::error::NodeError;
-use crate::node::NodeSettings;
+use crate::node::{NodeSettings, ServerReport};
 use crate::store::kit::kept::KeptLink;
 use crate::store::kit::link_contract::{self, PlayedLink, link_contract};
 
@@ -65,7 +65,7 @@ fn connect_through(
     node_timeout: Duration,
 ) -> (PlayedServer<DuplexStream>, SessionLink, Driven) {
     let (client, socket) = tokio::io::duplex(capacity);
-    let (link, requests) = SessionLink::new(1);
+    let (link, requests) = SessionLink::new(1, ServerReport::default());
     let clock = Arc::new(RuntimeClock::new());
     let evidence = Arc::new(Mutex::new(Evidence::new(T, clock.now())));
     let closing = CancellationToken::new();
@@ -160,7 +160,7 @@ async fn requests_and_replies_have_the_encoding_of_zookeeper() {
     let request = server.operation().await;
     assert_eq!((request.op, &request.body[..]), (4, &b"\0\0\0\x02/a\0"[..]));
     server.reply(&request, 0, 0, &[b"\0\0\0\x01x", &stat[..]].concat()).await;
-    assert_eq!(data.await, Ok(b"x".to_vec()));
+    assert_eq!(data.await, Ok((b"x".to_vec(), 5)));
     let set = link.send(set_data(path, b"y")).unwrap();
     let request = server.operation().await;
     assert_eq!(

@@ -89,9 +89,10 @@ impl ZookeeperLocks {
                         return Ok(reply);
                     }
                 }
-                Some(PlaceState::Behind(end)) => {
+                Some(PlaceState::Behind(end, label)) => {
                     let rest = end.map(|end| self.znodes.session.now().time_until(end));
-                    return Err(Vote::held(rest.filter(|rest| !rest.is_zero())));
+                    let held = Vote::held(rest.filter(|rest| !rest.is_zero()));
+                    return Err(held.with_label(label));
                 }
                 _ => {}
             }
@@ -121,7 +122,7 @@ impl ZookeeperLocks {
         let token = request.token;
         let prefix = path::prefix(token);
         let (znode, Listed { queue, number }) =
-            self.znodes.enter(folder, &prefix, &data(token, request.lease)).await?;
+            self.znodes.enter(folder, &prefix, &HolderData::write(token, request.lease)).await?;
         match queue.position(&prefix) {
             Some((0, _)) => {
                 self.hold(token, znode, queue.others(), sent.plus(request.lease));
@@ -177,7 +178,8 @@ impl ZookeeperLocks {
             return Err(Vote::NotHeld);
         }
         let path = znode.path.as_deref().unwrap_or_default();
-        let written = self.znodes.session.send(requests::set_data(path, &data(token, rest)));
+        let written =
+            self.znodes.session.send(requests::set_data(path, &HolderData::write(token, rest)));
         let number = written.map_err(Vote::Failed)?.await.map_err(|error| match error {
             NO_NODE => {
                 self.granted.lock().remove(&token);
@@ -238,18 +240,13 @@ impl ZookeeperLocks {
         if !lookup {
             return Vote::held(None);
         }
-        let HolderData { lease: remaining, holder } = self.znodes.data(folder, holder).await;
-        Vote::Held { holder, label: None, remaining }
+        let HolderData { lease: remaining, holder, label, .. } =
+            self.znodes.data(folder, holder).await;
+        Vote::Held { holder, label, remaining }
     }
 }
 
 fn granted(fenced: bool, number: i64) -> Reply {
     let granted = Reply::new(Vote::Agreed);
     if fenced { granted.with_number(number) } else { granted }
-}
-
-/// Returns the data of the znode of a lock: the lease in milliseconds, rounded up, and the id of the holder.
-fn data(token: Token, lease: Duration) -> Vec<u8> {
-    let millis = lease.as_nanos().div_ceil(1_000_000);
-    format!("{millis} {}", token.holder_id()).into_bytes()
 }

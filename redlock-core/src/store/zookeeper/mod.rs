@@ -16,6 +16,7 @@
 //! * [`locks`]: the locks of a node; from an operation to its requests, and from their replies to the vote.
 //! * [`places`]: the places of this process in the queues of the locks that it waits for.
 //! * [`znodes`]: makes, lists and removes znodes.
+//! * [`inspection`]: a look at a lock, and the removal of its holder.
 //! * [`session`]: keeps the session with the ensemble.
 //! * [`evidence`]: the evidence that a session is alive.
 //! * [`connect`]: makes a connection.
@@ -25,6 +26,9 @@
 mod connect;
 mod evidence;
 mod frames;
+mod inspection;
+#[cfg(test)]
+mod inspection_tests;
 mod jute;
 mod link;
 #[cfg(test)]
@@ -42,6 +46,7 @@ mod url;
 mod znodes;
 
 use std::fmt;
+use std::future::ready;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -50,10 +55,11 @@ use tokio::runtime::Handle;
 
 use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
-use crate::lock::LockSpec;
+use crate::lock::{HolderId, LockSpec};
 use crate::node::{
-    Capabilities, Fencing, Node, NodeSettings, NodeStatus, Notify, Op, Ordered, Reconnection,
-    Remote, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    Capabilities, Fencing, Inspection, LookFuture, Node, NodeReport, NodeSettings, NodeStatus,
+    Notify, Op, Ordered, Reconnection, Remote, RemovalFuture, ReplyFuture, ServerReport, Silence,
+    StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 
@@ -66,6 +72,8 @@ use znodes::Znodes;
 struct ZookeeperNode {
     name: Arc<str>,
     url: Mutex<Option<ZookeeperUrl>>,
+    /// The servers of the URL.
+    servers: Vec<ServerReport>,
     longest_lease: Duration,
     status: StatusSender,
     started: OnceLock<Arc<ZookeeperLocks>>,
@@ -97,10 +105,20 @@ impl ZookeeperNode {
         Self {
             name: url.name().into(),
             longest_lease: url.longest_lease(),
+            servers: url
+                .servers
+                .iter()
+                .map(|server| ServerReport::new(server.to_string(), false))
+                .collect(),
             url: Mutex::new(Some(url)),
             status: StatusSender::new(NodeStatus::Connecting),
             started: OnceLock::new(),
         }
+    }
+
+    fn started(&self) -> Result<&Arc<ZookeeperLocks>, NodeError> {
+        let not_started = || NodeError::NotConnected("the node was not started".into());
+        self.started.get().ok_or_else(not_started)
     }
 }
 
@@ -129,9 +147,10 @@ impl Node for ZookeeperNode {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        let not_started = || NodeError::NotConnected("the node was not started".into());
-        let locks = self.started.get().ok_or_else(not_started);
-        match locks.and_then(|locks| locks.znodes.session.number().map(|_| Arc::clone(locks))) {
+        match self
+            .started()
+            .and_then(|locks| locks.znodes.session.number().map(|_| Arc::clone(locks)))
+        {
             Ok(locks) => ReplyFuture::new(locks.execute(op)),
             Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
         }
@@ -150,6 +169,34 @@ impl Node for ZookeeperNode {
 
     fn remote(&self) -> Option<&dyn Remote> {
         Some(self)
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        Some(self)
+    }
+
+    fn report(&self) -> NodeReport {
+        let link = self.started().and_then(|locks| locks.znodes.session.link());
+        let mut report = NodeReport::new("zookeeper");
+        report.servers =
+            link.map_or_else(|_| self.servers.clone(), |link| vec![link.server.clone()]);
+        report
+    }
+}
+
+impl Inspection for ZookeeperNode {
+    fn look(&self, spec: &LockSpec) -> LookFuture {
+        match self.started() {
+            Ok(locks) => Box::pin(Arc::clone(&locks.znodes).look(spec.clone())),
+            Err(reason) => Box::pin(ready(Err(reason))),
+        }
+    }
+
+    fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture {
+        match self.started() {
+            Ok(locks) => Box::pin(Arc::clone(&locks.znodes).remove_holder(spec.clone(), holder)),
+            Err(reason) => Box::pin(ready(Err(reason))),
+        }
     }
 }
 

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::path;
 use super::requests::RequestError;
-use super::znodes::{Listed, NO_NODE, Znode, Znodes};
+use super::znodes::{HolderData, Listed, NO_NODE, Znode, Znodes};
 use crate::clock::Moment;
+use crate::lock::OwnerLabel;
 use crate::node::{Notify, Subscription};
 use crate::random::with_random;
 
@@ -44,8 +45,8 @@ struct QueuePlace {
 pub(super) enum PlaceState {
     /// The znode is being made, or its position is not known.
     Entering,
-    /// The lease of the holder that the place has met ends at this moment, unless it is extended.
-    Behind(Option<Moment>),
+    /// The lease of the holder that the place has met ends at this moment, unless it is extended. The holder has this label.
+    Behind(Option<Moment>, Option<OwnerLabel>),
     /// So many other processes wait behind it.
     First(Znode, usize),
     /// There is no znode: an acquisition has taken it, it could not be made, or nobody has taken it.
@@ -176,9 +177,9 @@ impl QueuePlace {
                     match watching.await {
                         Ok(()) => {
                             let holder = listed.queue.first().unwrap_or_default();
-                            let rest = znodes.data(folder, holder).await.lease;
-                            let end = rest.map(|rest| znodes.session.now().plus(rest));
-                            self.state.send_replace(PlaceState::Behind(end));
+                            let HolderData { lease, label, .. } = znodes.data(folder, holder).await;
+                            let end = lease.map(|rest| znodes.session.now().plus(rest));
+                            self.state.send_replace(PlaceState::Behind(end, label));
                             if self.unless_ended(gone).await.is_none() {
                                 return false;
                             }

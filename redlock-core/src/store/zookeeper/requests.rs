@@ -9,7 +9,7 @@ use super::jute::{JuteReader, JuteWriter};
 use crate::error::NodeError;
 
 /// The version in a request that applies to any version.
-const ANY_VERSION: i32 = -1;
+pub(super) const ANY_VERSION: i32 = -1;
 
 /// A request with replies of this type.
 pub(super) struct ZookeeperRequest<T> {
@@ -68,8 +68,13 @@ pub(super) fn create(
 
 /// Deletes a node of any version.
 pub(super) fn delete(path: &str) -> ZookeeperRequest<()> {
+    delete_version(path, ANY_VERSION)
+}
+
+/// Deletes a node whose data have this version. Otherwise the error is [`ErrorCode::BadVersion`].
+pub(super) fn delete_version(path: &str, version: i32) -> ZookeeperRequest<()> {
     let mut content = path_request(2, path);
-    content.int(ANY_VERSION);
+    content.int(version);
     without_value(content)
 }
 
@@ -78,9 +83,10 @@ pub(super) fn exists(path: &str) -> ZookeeperRequest<()> {
     without_value(read_request(3, path, false))
 }
 
-/// Returns the data of a node.
-pub(super) fn get_data(path: &str) -> ZookeeperRequest<Vec<u8>> {
-    let decode = |reply: &mut JuteReader<'_>| reply.bytes().map(<[u8]>::to_vec);
+/// Returns the data of a node, and their version.
+pub(super) fn get_data(path: &str) -> ZookeeperRequest<(Vec<u8>, i32)> {
+    let decode =
+        |reply: &mut JuteReader<'_>| Some((reply.bytes()?.to_vec(), decode_stat(reply)?.version));
     ZookeeperRequest { content: read_request(4, path, false).0, decode }
 }
 
@@ -88,7 +94,7 @@ pub(super) fn get_data(path: &str) -> ZookeeperRequest<Vec<u8>> {
 pub(super) fn set_data(path: &str, data: &[u8]) -> ZookeeperRequest<i64> {
     let mut content = path_request(5, path);
     content.bytes(data).int(ANY_VERSION);
-    ZookeeperRequest { content: content.0, decode: |reply| Some(decode_stat(reply)?.0) }
+    ZookeeperRequest { content: content.0, decode: |reply| Some(decode_stat(reply)?.mzxid) }
 }
 
 /// Waits until the server has executed everything that the leader had executed before.
@@ -99,7 +105,7 @@ pub(super) fn sync(path: &str) -> ZookeeperRequest<()> {
 /// Lists the children of a node.
 pub(super) fn get_children(path: &str) -> ZookeeperRequest<Children> {
     let decode = |reply: &mut JuteReader<'_>| {
-        Some(Children { names: reply.texts()?, pzxid: decode_stat(reply)?.1 })
+        Some(Children { names: reply.texts()?, pzxid: decode_stat(reply)?.pzxid })
     };
     ZookeeperRequest { content: read_request(12, path, false).0, decode }
 }
@@ -140,12 +146,23 @@ fn without_value(content: JuteWriter) -> ZookeeperRequest<()> {
     ZookeeperRequest { content: content.0, decode: |_| Some(()) }
 }
 
-/// Returns the `mzxid` and the `pzxid` of a node's `Stat`.
-fn decode_stat(reply: &mut JuteReader<'_>) -> Option<(i64, i64)> {
+/// Some fields of a node's `Stat`.
+struct Stat {
+    /// The number of the last transaction that has written the data.
+    mzxid: i64,
+    /// How often the data were written.
+    version: i32,
+    /// The number of the last transaction that created or deleted a child.
+    pzxid: i64,
+}
+
+fn decode_stat(reply: &mut JuteReader<'_>) -> Option<Stat> {
     let [_czxid, mzxid] = [reply.long()?, reply.long()?];
-    // Times, versions, the owner and lengths.
-    reply.skip(44)?;
-    Some((mzxid, reply.long()?))
+    let [_ctime, _mtime] = [reply.long()?, reply.long()?];
+    let version = reply.int()?;
+    // Two versions, the owner, the length of the data, and the number of children.
+    reply.skip(24)?;
+    Some(Stat { mzxid, version, pzxid: reply.long()? })
 }
 
 /// The header of a reply.
@@ -169,6 +186,7 @@ impl ReplyHeader {
 pub(super) enum ErrorCode {
     NoNode,
     NoAuth,
+    BadVersion,
     NoChildrenForEphemerals,
     NodeExists,
     NotEmpty,
@@ -186,6 +204,7 @@ impl ErrorCode {
             -6 => Self::Unimplemented,
             -101 => Self::NoNode,
             -102 => Self::NoAuth,
+            -103 => Self::BadVersion,
             -108 => Self::NoChildrenForEphemerals,
             -110 => Self::NodeExists,
             -111 => Self::NotEmpty,

@@ -167,7 +167,7 @@ impl Keeper for SessionKeeper<'_> {
 
     async fn connect(&mut self) -> Result<(Arc<SessionLink>, Self::Driver), NodeError> {
         let established = self.connector.connect().await;
-        let Established { stream, session: key, before } =
+        let Established { stream, session: key, before, server } =
             established.inspect_err(|_| self.record_shortened())?;
         let Self { session, number, log_limit, .. } = self;
         if number.replace(key.number).is_some_and(|one| one != key.number) {
@@ -184,7 +184,7 @@ impl Keeper for SessionKeeper<'_> {
             );
         }
         session.evidence.lock().connected(key.began, before);
-        let (link, requests) = SessionLink::new(key.number);
+        let (link, requests) = SessionLink::new(key.number, server);
         Ok((Arc::new(link), (requests, stream)))
     }
 

@@ -26,16 +26,16 @@ use crate::store::kit::provider::Provider;
 /// The session timeout in milliseconds.
 const T: i32 = 40_000;
 const PASSWORD: &[u8] = b"s3cret of session";
-const OPEN: &str = "?acl=open&tick=1s";
+pub(super) const OPEN: &str = "?acl=open&tick=1s";
 
 /// A server without an answer to anything.
-struct Ensemble {
+pub(super) struct Ensemble {
     listener: TcpListener,
-    address: String,
+    pub(super) address: String,
 }
 
 impl Ensemble {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         Self { listener, address }
@@ -65,7 +65,7 @@ impl Ensemble {
     }
 
     /// Waits for the next connection, and accepts its session.
-    async fn accept(&self, session: i64) -> (PlayedServer<TcpStream>, ConnectRequest) {
+    pub(super) async fn accept(&self, session: i64) -> (PlayedServer<TcpStream>, ConnectRequest) {
         let (mut server, request) = self.handshake(T).await;
         server.accept(T, session, PASSWORD).await;
         if request.session == 0 {
@@ -75,7 +75,7 @@ impl Ensemble {
     }
 
     /// Starts a session of a URL with this rest.
-    fn session(&self, rest: &str) -> (Arc<ZookeeperSession>, StatusReceiver) {
+    pub(super) fn session(&self, rest: &str) -> (Arc<ZookeeperSession>, StatusReceiver) {
         start(parse(&format!("zookeeper://{}{rest}", self.address)), settings())
     }
 }
@@ -87,11 +87,11 @@ async fn allow_locks<S: AsyncRead + AsyncWrite + Unpin>(server: &mut PlayedServe
     server.reply(&create, 0, -101, b"").await;
 }
 
-fn parse(url: &str) -> ZookeeperUrl {
+pub(super) fn parse(url: &str) -> ZookeeperUrl {
     ZookeeperUrl::parse(url).unwrap()
 }
 
-fn settings() -> NodeSettings {
+pub(super) fn settings() -> NodeSettings {
     NodeSettings::for_tests(Duration::from_secs(1))
 }
 

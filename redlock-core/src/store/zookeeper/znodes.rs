@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -13,7 +13,7 @@ use super::requests::{self, Children, CreateKind, ErrorCode, RequestError};
 use super::session::ZookeeperSession;
 use crate::clock::Moment;
 use crate::error::{ForeignKind, NodeError, Vote};
-use crate::lock::HolderId;
+use crate::lock::{HolderId, OwnerLabel, Token};
 
 /// How often an acquisition makes the folder of its lock, which the servers delete when it is empty.
 const FOLDERS: usize = 8;
@@ -49,21 +49,45 @@ pub(super) struct Znode {
 }
 
 /// The data of the znode of a holder.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HolderData {
     /// The lease, which is an upper bound of its rest.
     pub(super) lease: Option<Duration>,
     pub(super) holder: Option<HolderId>,
+    /// The label of its owner. For a holder of Curator, the whole data, which are the address of its host.
+    pub(super) label: Option<OwnerLabel>,
+    pub(super) since: Option<SystemTime>,
 }
 
 impl HolderData {
-    fn read(data: &[u8]) -> Self {
-        let mut words = std::str::from_utf8(data).unwrap_or_default().split(' ');
+    /// Returns the data of a lock: the lease in milliseconds, rounded up, and the id of the holder. With a label, the seconds since
+    /// 1970 and the label follow.
+    pub(super) fn write(token: Token, lease: Duration) -> Vec<u8> {
+        let millis = lease.as_nanos().div_ceil(1_000_000);
+        let id = token.holder_id();
+        let since = token.since().and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+        let data = match (token.label(), since) {
+            (Some(label), Some(since)) => format!("{millis} {id} {} {label}", since.as_secs()),
+            _ => format!("{millis} {id}"),
+        };
+        data.into_bytes()
+    }
+
+    pub(super) fn read(data: &[u8]) -> Self {
+        let text = std::str::from_utf8(data).unwrap_or_default();
+        let mut words = text.split(' ');
         let lease = words.next().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
         // No rest at all would mean that the holder has left.
-        let lease = lease.filter(|lease| !lease.is_zero());
-        let holder = words.next().and_then(|id| id.parse().ok()).filter(|_| lease.is_some());
-        Self { lease, holder }
+        let Some(lease) = lease.filter(|lease| !lease.is_zero()) else {
+            return Self { label: OwnerLabel::read(text), ..Self::default() };
+        };
+        let unlabelled = Self { lease: Some(lease), ..Self::default() };
+        let Some(Ok(holder)) = words.next().map(str::parse) else { return unlabelled };
+        let since = words.next().and_then(|seconds| seconds.parse::<u32>().ok());
+        let since = since.map(|since| UNIX_EPOCH + Duration::from_secs(since.into()));
+        let label = since.and_then(|_| OwnerLabel::read(words.next()?));
+        let since = since.filter(|_| label.is_some());
+        Self { holder: Some(holder), label, since, ..unlabelled }
     }
 }
 
@@ -181,7 +205,7 @@ impl Znodes {
         let Ok(data) = self.session.send(requests::get_data(&path)) else {
             return HolderData::default();
         };
-        data.await.map_or_else(|_| HolderData::default(), |data| HolderData::read(&data))
+        data.await.map_or_else(|_| HolderData::default(), |(data, _)| HolderData::read(&data))
     }
 
     /// Removes a znode. Returns whether it existed.
@@ -193,19 +217,26 @@ impl Znodes {
             return self.delete(path).await;
         }
         // A server that is behind may not have executed the creation yet.
-        let synced = self.session.send(requests::sync(&znode.folder))?;
-        let listed = self.session.send(requests::get_children(&znode.folder))?;
-        synced.await?;
-        let names = match listed.await {
-            Ok(children) => children.names,
-            Err(NO_NODE) => return Ok(false),
-            Err(error) => return Err(error.into()),
+        let Some(Children { names, .. }) = self.list_now(&znode.folder).await? else {
+            return Ok(false);
         };
         let mut existed = false;
         for name in names.iter().filter(|name| name.starts_with(&*znode.prefix)) {
             existed |= self.delete(&format!("{}/{name}", znode.folder)).await?;
         }
         Ok(existed)
+    }
+
+    /// Lists the children of a folder as the leader has them, of whom a server may be behind. Returns `None` without a folder.
+    pub(super) async fn list_now(&self, folder: &str) -> Result<Option<Children>, NodeError> {
+        let synced = self.session.send(requests::sync(folder))?;
+        let listed = self.session.send(requests::get_children(folder))?;
+        synced.await?;
+        match listed.await {
+            Ok(children) => Ok(Some(children)),
+            Err(NO_NODE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn delete(&self, path: &str) -> Result<bool, NodeError> {
@@ -241,7 +272,7 @@ impl Znodes {
 }
 
 impl Listed {
-    fn new(folder: &str, children: Children) -> Result<Self, Vote> {
+    pub(super) fn new(folder: &str, children: Children) -> Result<Self, Vote> {
         let no_order = |reason: String| Vote::Failed(NodeError::Server(reason.into()));
         let queue = Queue::of(children.names).map_err(|error| match error {
             QueueError::ForeignChild => Vote::foreign(ForeignKind::OtherRecipe),
@@ -263,19 +294,76 @@ pub(super) const NO_NODE: RequestError = RequestError::Code(ErrorCode::NoNode);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::clock::fake::FakeClock;
+    use crate::lock::{Dialect, LockOwner};
+
+    fn read(data: &str) -> HolderData {
+        HolderData::read(data.as_bytes())
+    }
 
     /// The data of other programs is anything.
     #[test]
     fn only_the_data_of_this_library_names_a_holder() {
         let (lease, holder) = (Some(Duration::from_secs(30)), Some(HolderId::of("abc")));
-        let read = |data: &str| HolderData::read(data.as_bytes());
-        assert_eq!(read("30000 a9993e364706816a"), HolderData { lease, holder });
+        let unlabelled = HolderData { lease, holder, ..HolderData::default() };
+        assert_eq!(read("30000 a9993e364706816a"), unlabelled);
         for data in ["30000", "30000 ", "30000 a9993e36", "30000  a9993e364706816a"] {
-            assert_eq!(read(data), HolderData { lease, holder: None }, "{data:?}");
+            let unnamed = HolderData { lease, ..HolderData::default() };
+            assert_eq!(read(data), unnamed, "{data:?}");
         }
-        for data in ["", "10.0.0.1", "-1", "0", "0 a9993e364706816a", " a9993e364706816a"] {
+        for data in ["", "0 a9993e364706816a", " a9993e364706816a", "the host", "h\u{f6}st"] {
             assert_eq!(read(data), HolderData::default(), "{data:?}");
         }
         assert_eq!(HolderData::read(b"\xff"), HolderData::default());
+    }
+
+    /// Curator writes the address of its host.
+    #[test]
+    fn the_data_of_another_program_is_its_label_if_it_is_a_label() {
+        for data in ["10.0.0.1", "fe80::1", "-1", &"x".repeat(64)] {
+            let label = OwnerLabel::read(data);
+            assert!(label.is_some(), "{data:?}");
+            assert_eq!(read(data), HolderData { label, ..HolderData::default() }, "{data:?}");
+        }
+        assert_eq!(read(&"x".repeat(65)), HolderData::default());
+    }
+
+    /// Other versions and other languages read the form.
+    #[test]
+    fn the_seconds_and_the_label_follow_the_holder() {
+        let lease = Duration::from_micros(29_999_001);
+        for label in ["#@/".repeat(21) + "!", "1".to_owned(), "shop-7f9c:4121".to_owned()] {
+            let clock = FakeClock::default();
+            let label = OwnerLabel::new(&label).unwrap();
+            let token =
+                LockOwner::new(Some(label.clone())).token(Dialect::Plain, &clock, clock.now());
+            let (id, seconds) = (token.holder_id(), FakeClock::UNIX_TIME);
+            let data = HolderData::write(token, lease);
+            assert_eq!(data, format!("30000 {id} {seconds} {label}").into_bytes());
+            let expected = HolderData {
+                lease: Some(Duration::from_secs(30)),
+                holder: Some(id),
+                label: Some(label),
+                since: token.since(),
+            };
+            assert_eq!(HolderData::read(&data), expected);
+        }
+        let token = Token::random(Dialect::Plain);
+        let data = HolderData::write(token, lease);
+        assert_eq!(data, format!("30000 {}", token.holder_id()).into_bytes());
+    }
+
+    /// A part of a text of another form is no label, and without a label there is no time.
+    #[test]
+    fn a_wrong_label_or_time_leaves_the_holder_without_both() {
+        let (lease, holder) = (Some(Duration::from_secs(30)), Some(HolderId::of("abc")));
+        let unlabelled = HolderData { lease, holder, ..HolderData::default() };
+        let too_long = "x".repeat(65);
+        for rest in
+            ["1", "1 ", "x shop", "-1 shop", "4294967296 shop", "1  shop", &format!("1 {too_long}")]
+        {
+            assert_eq!(read(&format!("30000 a9993e364706816a {rest}")), unlabelled, "{rest:?}");
+        }
     }
 }

@@ -17,10 +17,10 @@ select pg_is_in_recovery() as is_replica,
       when 'name' then coalesce((select ' collate ' || quote_ident(collname) from pg_collation where oid = attcollation), '')
       else '' end)
     from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped) as columns,
-  -- A further column that needs a value, which no lock has.
+  -- A column that needs a value, which a lock does not have, or not always.
   (select quote_ident(attname) from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped
       and attname not in ('name', 'token', 'expires', 'number')
-      and attnotnull and not atthasdef and attidentity = '' limit 1) as needy,
+      and attnotnull and (attname in ('label', 'since') or not atthasdef and attidentity = '') limit 1) as needy,
   c.relpersistence = 'p' as is_logged,
   exists (select from pg_index join pg_attribute on attrelid = indrelid and attnum = indkey[0]
     where indrelid = c.oid and indisunique and indisvalid and indimmediate and indpred is null and indnkeyatts = 1

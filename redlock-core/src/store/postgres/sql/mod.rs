@@ -1,9 +1,9 @@
 //! The statements over the table of the locks.
 //!
 //! Each row of an answer has the columns `number` and `rest`. A row with a number means yes. A row without a number means that
-//! another token holds the lock, for the rest in microseconds, and a third column has the id of its holder. No row means no: the
-//! caller of an acquisition has lost a race, and `holder` asks for its winner. A column `session` has the number of the session that
-//! has executed the statement.
+//! another token holds the lock, for the rest in microseconds, and the columns `holder` and `label` have the id of its holder and
+//! the label of its owner. No row means no: the caller of an acquisition has lost a race, and `holder` asks for its winner. A column
+//! `session` has the number of the session that has executed the statement.
 //!
 //! The column `token` of the table has the digest of a token, which begins with that id. An empty text means that the lock is
 //! free.
@@ -59,12 +59,13 @@ macro_rules! statements {
 }
 
 statements! {
-    Acquire = "acquire": [Type::TEXT, Type::TEXT, Type::INT8];
+    Acquire = "acquire": [Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::INT8];
     Holder = "holder": [Type::TEXT, Type::TEXT];
     Extend = "extend": [Type::TEXT, Type::TEXT, Type::INT8];
     Confirm = "confirm": [Type::TEXT, Type::TEXT, Type::INT8];
     Shorten = "shorten": [Type::TEXT, Type::TEXT, Type::INT8];
     Release = "release": [Type::TEXT, Type::TEXT];
+    Remove = "remove": [Type::TEXT, Type::TEXT];
     Notify = "notify": [Type::TEXT_ARRAY];
     CleanUp = "clean_up": [];
     Time = "time": [];

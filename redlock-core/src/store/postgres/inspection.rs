@@ -1,0 +1,82 @@
+//! A look at a lock, the removal of its holder, and the description of a node.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::channels::channel;
+use super::link::RequestContext;
+use super::session::{Answer, SqlValue, Work};
+use super::sql::Statement;
+use super::state::PostgresState;
+use super::url::{PostgresUrl, address};
+use crate::error::{ForeignKind, NodeError};
+use crate::lock::{HolderId, LockSpec};
+use crate::node::{Found, FoundHolder, NodeReport, Removal, ServerReport};
+
+impl PostgresState {
+    /// Returns the holder of a lock, also while the gate is closed. The first poll sends the question.
+    pub(super) async fn look(self: Arc<Self>, spec: LockSpec) -> Result<Found, NodeError> {
+        // No holder has the empty token.
+        let values = vec![SqlValue::Text(spec.name().into()), SqlValue::Text("".into())];
+        let work = Work::Statement(Statement::Holder, values);
+        let link = self.answering_link(spec.name())?;
+        link.send(work, RequestContext::default()).await.map(found)
+    }
+
+    /// Removes the holder of a lock, if it is this one, and notifies the channel of the lock. The first poll sends the statement.
+    pub(super) async fn remove(
+        self: Arc<Self>,
+        spec: LockSpec,
+        holder: HolderId,
+    ) -> Result<Removal, NodeError> {
+        let name = spec.name();
+        let values = vec![SqlValue::Text(name.into()), SqlValue::Text(holder.to_string().into())];
+        let work = Work::Statement(Statement::Remove, values);
+        let context = RequestContext { released: Some(channel(name)), ..RequestContext::default() };
+        let link = self.answering_link(name)?;
+        Ok(match link.send(work, context).await? {
+            Answer { rows: 0, .. } => Removal::NotHeld,
+            Answer { rest, .. } => Removal::removed(rest),
+        })
+    }
+
+    /// Describes the node and the servers behind its connections.
+    pub(super) fn report(&self) -> NodeReport {
+        let mut report = report(&self.url);
+        report.quarantine = self.gate.check_grants().err();
+        report.round_trip = *self.last_round_trip.lock();
+        let mut servers = Vec::new();
+        for link in self.operation_slots().iter().filter_map(|slot| slot.link().ok()) {
+            if !servers.contains(&link.server) {
+                servers.push(link.server.clone());
+            }
+        }
+        if !servers.is_empty() {
+            servers.sort_by(|one, other| one.address.cmp(&other.address));
+            report.servers = servers;
+        }
+        report
+    }
+}
+
+/// Describes a node without a connection: the servers are those of its URL.
+pub(super) fn report(url: &PostgresUrl) -> NodeReport {
+    let servers = url.servers().map(|(host, port)| ServerReport::new(address(host, port), false));
+    let mut report = NodeReport::new("postgres");
+    report.servers = servers.collect();
+    report
+}
+
+fn found(answer: Answer) -> Found {
+    let Answer { rows, holder, label, since, rest, .. } = answer;
+    match holder {
+        _ if rows == 0 => Found::free(),
+        Some(id) => {
+            let since = since.filter(|_| label.is_some());
+            let since = since.map(|since| UNIX_EPOCH + Duration::from_secs(since.into()));
+            Found::exclusive(FoundHolder::new(id, rest).of_owner(label, since))
+        }
+        // Another program has written the row.
+        None => Found::foreign(ForeignKind::WrongType),
+    }
+}
