@@ -1,5 +1,5 @@
 //! Secrets stay in: no log, `Debug`, error or response contains a password or token, and no response contains
-//! a key or node.
+//! a key, a node or the label of an owner.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use axum::routing::post;
 use redlock_axum::{
     HeldLock, LockLayer, LockPolicy, LockRejection, OnLost, ScopeLayer, redis_lock,
 };
-use redlock_core::{Dialect, LockManager, LockRequest, scope};
+use redlock_core::{Dialect, LockManager, LockRequest, LockStatus, OwnerLabel, scope};
 use redlock_tests::{
     Logs, PostgresServer, RedisOptions, RedisServer, Servers, ZookeeperServer, eventually,
     find_secret, skip,
@@ -25,6 +25,7 @@ use crate::{LONG, SOON, builder};
 
 const BRIEF: Duration = Duration::from_millis(50);
 const KEY: &str = "order:42";
+const LABEL: &str = "label-of-a-process:4121";
 /// A password that must be percent-encoded in a URL.
 const PASSWORD: &str = "s3cr3t/w%rd:@";
 /// The part of the password that is the same with and without percent-encoding.
@@ -59,6 +60,17 @@ impl Output {
         }
     }
 
+    /// Calls what operators call, while the lock is held, free or foreign.
+    async fn operators_see(&mut self, locks: &LockManager, dialect: Dialect) {
+        self.debug(&locks.snapshot());
+        self.0.push(serde_json::to_string(&locks.snapshot()).unwrap());
+        let status = locks.status(KEY).dialect(dialect).await;
+        self.debug(&status);
+        for holder in status.iter().flat_map(LockStatus::holders) {
+            self.debug(&holder);
+        }
+    }
+
     /// Calls every operation of a lock on servers that may refuse any of them.
     async fn try_operations(&mut self, locks: &LockManager, dialect: Dialect) {
         let request = || locks.lock(KEY).expire(LONG).dialect(dialect);
@@ -68,8 +80,10 @@ impl Output {
             self.result(request().wait_time(BRIEF).acquire().await);
             self.result(guard.extend(LONG).await);
             self.result(guard.extend(Duration::ZERO).await);
+            self.operators_see(locks, dialect).await;
             self.result(guard.release().await);
         }
+        self.operators_see(locks, dialect).await;
         if let Some(guard) = self.result(request().fenced(true).try_acquire().await) {
             self.debug(&(&guard, guard.fencing_token().unwrap()));
             self.0.push(guard.fencing_token().unwrap().to_string());
@@ -281,7 +295,8 @@ impl Output {
             let body = String::from_utf8(to_bytes(body, 10_000).await.unwrap().into()).unwrap();
             self.debug(&parts.extensions.get::<LockRejection>());
             let answer = format!("{} {:?} {body}", parts.status, parts.headers);
-            assert!(!answer.contains(KEY) && !answer.contains("127.0.0.1"), "{path}: {answer}");
+            let private = [KEY, "127.0.0.1", LABEL];
+            assert!(!private.iter().any(|text| answer.contains(text)), "{path}: {answer}");
             assert_eq!(parts.status, status, "{path}: {answer}");
             self.0.push(answer);
         }
@@ -293,13 +308,19 @@ async fn a_response_contains_no_key_node_or_secret() {
     let logs = Logs::collect();
     let mut output = Output::default();
     let mut servers = Servers::start_with(&guarded(), 1).await;
-    let locks = builder(servers.urls()).connect().await.unwrap();
+    let locks = builder(servers.urls()).owner_label(LABEL).connect().await.unwrap();
+    let other = builder(servers.urls()).owner_label(LABEL).connect().await.unwrap();
     let app = app(&locks);
     let paths = ["/attribute/42", "/layer/42"];
     output.answers(&app, &paths, 200).await;
-    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    output.answers(&app, &paths, 409).await;
-    guard.release().await.unwrap();
+    // Held by the same process, without a vote, and by another one, whose label the vote has.
+    for holder in [&locks, &other] {
+        let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        let refused = locks.lock(KEY).try_acquire().await.unwrap_err();
+        assert_eq!(refused.holder().map(OwnerLabel::as_str), Some(LABEL));
+        output.answers(&app, &paths, 409).await;
+        guard.release().await.unwrap();
+    }
 
     output.answers(&app, &["/attribute/x", "/layer/x", "/layer/%ff"], 400).await;
     output.answers(&app, &["/twice/42", "/lacks/42"], 500).await;
