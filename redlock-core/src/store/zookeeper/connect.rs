@@ -156,6 +156,12 @@ impl SessionConnector {
                 self.logins.clear();
                 continue;
             };
+            if is_new {
+                // The servers store the timeout with which a session was made. After the failure of a leader, the next one counts
+                // from it, even if another server has granted a longer one since then. So a session that begins with a shorter
+                // timeout is never used.
+                self.check_limit(server, accepted.timeout)?;
+            }
             let session = self.session.get_or_insert_with(|| {
                 self.number += 1;
                 let Accepted { id, password, .. } = accepted;

@@ -170,6 +170,9 @@ async fn a_server_that_allows_less_than_the_session_timeout_is_an_error_with_bot
     for word in ["at most 39.999s", "of 40s", "session_timeout=39999ms", "maxSessionTimeout"] {
         assert!(reason.contains(word), "{reason}");
     }
+    // The servers store the timeout with which a session was made, so no other server may continue this one.
+    let (_server, request) = ensemble.accept(8).await;
+    assert_eq!(request.session, 0);
 }
 
 /// The session would be as short as the limit, and its locks with it.
