@@ -293,6 +293,28 @@ async fn settings_are_checked_by_connect() {
     assert_eq!(error, "failover_margin is 1s, but must be set together with restart_guard");
 }
 
+#[tokio::test]
+async fn a_label_is_checked_by_connect_and_off_is_none() {
+    let connect = async |label: &str| {
+        LockManager::builder().memory_node(&MemoryNode::new()).owner_label(label).connect().await
+    };
+    let too_long = "x".repeat(65);
+    for label in ["", "a b", "a\n", "\u{e9}", &too_long] {
+        let error = connect(label).await.unwrap_err();
+        let ConnectError::InvalidOption(error) = error else { panic!("{error:?}") };
+        assert_eq!(error.option(), "owner_label");
+        let range = "must be 1 to 64 printable ASCII characters without blanks (! to ~)";
+        let text = format!("owner_label is {label:?}, but {range}");
+        assert_eq!(error.to_string(), text);
+    }
+    let label = |locks: LockManager| locks.owner_label().map(ToString::to_string);
+    assert_eq!(label(connect("#@/").await.unwrap()).as_deref(), Some("#@/"));
+    assert_eq!(label(connect("off").await.unwrap()), None);
+    let default = label(LockManager::in_memory()).unwrap();
+    assert!(default.ends_with(&format!(":{}", std::process::id())), "{default}");
+    assert!(message("LOCKS_OWNER_LABEL", "a b").contains("owner_label is \"a b\""));
+}
+
 #[cfg(not(feature = "tls"))]
 #[tokio::test]
 async fn the_files_of_tls_name_the_feature_that_they_need() {
