@@ -61,7 +61,7 @@ struct Storm {
 }
 
 impl Storm {
-    /// Writes to the resource, which refuses a number that is less than one that it has seen.
+    /// Writes to the resource. It refuses a number less than the greatest number so far.
     fn write(&self, key: &str, number: i64, hold: usize) {
         let mut resource = self.resource.lock().unwrap();
         let (greatest, holder) = *resource.greatest.get(key).unwrap_or(&(0, usize::MAX));

@@ -44,7 +44,7 @@ async fn manager(nodes: &Nodes, label: &str) -> LockManager {
     nodes.builder().owner_label(label).connect().await.unwrap()
 }
 
-/// Two processes: the one that has locks, with the longest label, and the one of an operator.
+/// Two processes: a shop that has locks, with the longest label, and an operator.
 struct Scene {
     nodes: Nodes,
     shop: LockManager,

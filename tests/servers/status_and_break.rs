@@ -169,7 +169,7 @@ async fn a_break_is_logged_with_the_label_and_without_the_token() {
 /// has read from its clients.
 async fn costs(servers: &Servers, probe: &mut Probe, label: &str) -> BTreeMap<String, u64> {
     let (locks, stranger) = (labelled(servers, label).await, labelled(servers, label).await);
-    // The first refusal of a connection tells it the way to look up the holder.
+    // The first lock of a connection may cost more.
     Kind::Plain.acquire(&locks).await.unwrap().release().await.unwrap();
     let mut costs = BTreeMap::new();
     for kind in ALL {

@@ -30,7 +30,8 @@ async fn shows(alone: &Alone, kind: FoundKind, holders: &[&Caller], key: &str) {
     let Some(found) = look(&alone.exclusive(key)).await else { return };
     let mut expected: Vec<_> = holders.iter().map(|holder| holder.holder_id()).collect();
     let mut ids: Vec<_> = found.holders.iter().map(|holder| holder.id).collect();
-    (expected.sort(), ids.sort());
+    expected.sort();
+    ids.sort();
     contract!(
         (found.kind, &ids) == (kind, &expected),
         "::Inspection::look",
