@@ -1,7 +1,6 @@
 //! Status and break on servers with values of every kind, and the costs of a label.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use redlock_core::node::FoundKind;
 use redlock_core::{BreakError, Dialect, ForeignKind, KeyState, LockManager, LockStatus};
@@ -218,6 +217,6 @@ async fn a_holder_of_redisson_is_shown_without_its_owner() {
     assert_eq!(find_secret(&format!("{seen:?}")), None);
     // The manager of another dialect breaks the holder, because the status has said which one it is.
     let broken = plain.break_lock(KEY, holder).await.unwrap();
-    assert!(broken.may_work_for().unwrap() > LONG - Duration::from_secs(60));
+    assert!(broken.may_work_for().unwrap() > LONG / 2);
     assert_eq!(probe.keys().await, [""; 0]);
 }
