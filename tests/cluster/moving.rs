@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redlock_core::LockManager;
+use redlock_core::{KeyState, LockManager};
 use redlock_tests::{Nodes, RedisCluster, eventually};
 use tokio::task::JoinSet;
 
-use super::SOON;
+use super::{SOON, connect};
 
 const CALLERS: usize = 64;
 const KEYS: usize = 16;
@@ -96,4 +96,33 @@ async fn locks_stay_exclusive_while_their_slot_moves() {
     assert!(errors.iter().all(is_redirect) && errors.len() < grants / 10, "{errors:?}");
     let is_lock = |key: &String| !key.contains("redlock:fencing");
     assert_eq!(cluster.keys().await.into_iter().find(is_lock), None);
+}
+
+/// Before the move ends, the servers answer `ASK`, and after it `MOVED`.
+#[tokio::test]
+async fn status_and_break_follow_a_slot_that_moves() {
+    let key = "{slot}:a";
+    let cluster = RedisCluster::start().await;
+    let (locks, ops) = (connect(&cluster).await, connect(&cluster).await);
+    let (slot, mut owner) = (cluster.slot(key).await, cluster.owner(key).await);
+    for is_over in [true, false] {
+        let guard = locks.lock(key).expire(SOON * 10).try_acquire().await.unwrap();
+        let next = (owner + 1) % 3;
+        cluster.begin_move(slot, owner, next).await;
+        if is_over {
+            cluster.finish_move(slot, owner, next).await;
+        }
+        let status = ops.status(key).await.unwrap();
+        assert_eq!(status.state(), KeyState::Exclusive, "{status:?}");
+        assert_eq!(status.holders()[0].label(), locks.owner_label(), "{status:?}");
+        ops.break_lock(key, &status.holders()[0]).await.unwrap();
+        // The key is on no server now, so that the source of the move redirects to its target.
+        let status = ops.status(key).await.unwrap();
+        assert_eq!(status.state(), KeyState::Free, "{status:?}");
+        guard.extend(SOON).await.unwrap_err();
+        if !is_over {
+            cluster.finish_move(slot, owner, next).await;
+        }
+        owner = next;
+    }
 }

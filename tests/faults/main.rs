@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod back_at_once;
+mod breaks;
 mod endless_cases;
 mod killed_and_frozen;
 mod network;

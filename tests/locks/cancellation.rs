@@ -72,6 +72,9 @@ on_each_kind_of_nodes! {
         lead_behind_another_process,
         a_locked_function,
         a_locked_function_that_aborts_on_loss,
+        status,
+        break_lock,
+        break_lock_of_a_holder_that_has_changed,
     ]
 }
 
@@ -808,6 +811,44 @@ fn extend_through_a_handle(scene: &Scene, cut: Cut) -> Done<'_> {
             };
             cut.off(released).await.is_some_and(|extended| extended.is_ok())
         }
+    })
+}
+
+fn status(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = held(&scene.locks, cut.variant).await;
+        let status = cut.off(scene.other.status(KEY).into_future()).await;
+        assert!(guard.is_valid());
+        status.is_some_and(|status| status.unwrap().holders().len() == 1)
+    })
+}
+
+fn break_lock(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = held(&scene.locks, cut.variant).await;
+        let seen = scene.other.status(KEY).await.unwrap();
+        let broken = cut.off(scene.other.break_lock(KEY, &seen.holders()[0])).await;
+        drop(guard);
+        broken.is_some_and(|broken| broken.is_ok())
+    })
+}
+
+/// The present holder has its lock on every node afterwards.
+fn break_lock_of_a_holder_that_has_changed(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let former = held(&scene.locks, 0).await;
+        let seen = scene.other.status(KEY).await.unwrap();
+        former.release().await.unwrap();
+        let present = scene.locks.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
+        scene.nodes.all_hold(KEY).await;
+        let broken = cut.off(scene.other.break_lock(KEY, &seen.holders()[0])).await;
+        assert!(broken.as_ref().is_none_or(Result::is_err), "{broken:?}");
+        // The removals that were sent have arrived before the answers to these.
+        let status = scene.other.status(KEY).await.unwrap();
+        assert_eq!(status.holders()[0].nodes(), scene.nodes.len(), "{status:?}");
+        present.extend(LONG).await.unwrap();
+        present.release().await.unwrap();
+        broken.is_some()
     })
 }
 

@@ -8,6 +8,7 @@ mod fair;
 mod fencing;
 mod holding;
 mod keeping;
+mod labels;
 mod runtime;
 mod sets_of_many_processes;
 mod several_keys;

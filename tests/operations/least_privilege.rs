@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redlock_core::{
-    ConnectError, Dialect, HoldError, LockError, LockManager, LockManagerBuilder, LockRequest,
-    NodeError, ReleaseError, Vote, Votes,
+    BreakError, ConnectError, Dialect, HoldError, LockError, LockManager, LockManagerBuilder,
+    LockRequest, NodeError, ReleaseError, StatusError, Vote, Votes,
 };
 use redlock_tests::{Logs, Probe, RedisServer, eventually, skip};
 
@@ -62,14 +62,18 @@ enum Ability {
     /// No waiter of any user is woken by this user's releases; the waiters notice them by polling. A warning in the log, except
     /// on Redis 6.2.
     Announce,
+    /// `StatusError::Unavailable`, with `NotPermitted`.
+    Look,
+    /// `BreakError::Unavailable`, with `NotPermitted`.
+    Break,
     /// No effect on callers: the server continues to send messages without a subscriber.
     StopListening,
 }
 
 use Ability::{
-    Acquire, Announce, Connect, Extend, ExtendShared, Fence, Identify, Listen, NameHolder, Refuse,
-    RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing, TellRemaining,
-    WatchClock,
+    Acquire, Announce, Break, Connect, Extend, ExtendShared, Fence, Identify, Listen, Look,
+    NameHolder, Refuse, RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing,
+    TellRemaining, WatchClock,
 };
 
 /// A rule of the ACL, and the abilities that are missing without it.
@@ -82,13 +86,27 @@ const PLAIN: &[Right] = &[
     ("+time", &[Fence, Share, WatchClock]),
     (
         "+get",
-        &[Connect, Fence, TellRemaining, NameHolder, Extend, Release, ReleaseLater, RefuseReader],
+        &[
+            Connect,
+            Fence,
+            TellRemaining,
+            NameHolder,
+            Extend,
+            Release,
+            ReleaseLater,
+            RefuseReader,
+            Look,
+            Break,
+        ],
     ),
-    ("+del", &[Connect, Release, StopSharing]),
+    ("+del", &[Connect, Release, StopSharing, Break]),
     ("+pexpire", &[Connect, Extend, ReleaseLater]),
-    ("+pttl", &[Connect, TellRemaining, NameHolder, Extend, ReleaseLater, RefuseReader]),
+    (
+        "+pttl",
+        &[Connect, TellRemaining, NameHolder, Extend, ReleaseLater, RefuseReader, Look, Break],
+    ),
     ("+zadd", &[Share]),
-    ("+zrem", &[StopSharing]),
+    ("+zrem", &[StopSharing, Break]),
     ("+zscore", &[ExtendShared, StopSharing]),
     ("+zrange", &[Share]),
     ("+zremrangebyscore", &[ExtendShared]),
@@ -96,7 +114,18 @@ const PLAIN: &[Right] = &[
     ("+publish", &[Announce]),
     (
         "+evalsha",
-        &[Connect, Fence, Share, TellRemaining, NameHolder, Extend, Release, ReleaseLater],
+        &[
+            Connect,
+            Fence,
+            Share,
+            TellRemaining,
+            NameHolder,
+            Extend,
+            Release,
+            ReleaseLater,
+            Look,
+            Break,
+        ],
     ),
     ("+script|load", &[Connect]),
     ("+subscribe", &[Listen]),
@@ -112,11 +141,13 @@ const REDISSON: &[Right] = &[
     ("+time", &[Fence, WatchClock]),
     ("+hset", &[Connect, Acquire]),
     ("+hscan", &[NameHolder]),
+    ("+hlen", &[Look, Break]),
+    ("+hgetall", &[Look, Break]),
     ("+hexists", &[Connect, Refuse, Extend, Release, ReleaseLater]),
     ("+exists", &[Connect, Acquire]),
-    ("+del", &[Connect, Release]),
+    ("+del", &[Connect, Release, Break]),
     ("+pexpire", &[Connect, Acquire]),
-    ("+pttl", &[Connect, Refuse, Extend, ReleaseLater]),
+    ("+pttl", &[Connect, Refuse, Extend, ReleaseLater, Look, Break]),
     ("+publish", &[Announce]),
     ("+evalsha", &[Connect, Acquire]),
     ("+script|load", &[Connect]),
@@ -350,12 +381,47 @@ impl Restricted {
         }
         self.clear().await;
 
+        lacking.extend(self.operator_lacks(&locks, &stranger).await);
         if self.dialect == Dialect::Plain {
             lacking.extend(self.sharing_lacks(&locks, &stranger).await);
             self.clear().await;
         }
         if !lacking.contains(&Refuse) {
             lacking.extend(self.waiting_lacks(&locks, &stranger).await);
+        }
+        lacking
+    }
+
+    /// Tries to look at the holder of an exclusive and of a shared lock, and to break it.
+    async fn operator_lacks(
+        &mut self,
+        locks: &LockManager,
+        stranger: &LockManager,
+    ) -> BTreeSet<Ability> {
+        let mut lacking = BTreeSet::new();
+        let admin = crate::builder([self.server.url()]).prefix(PREFIX).dialect(self.dialect);
+        let admin = admin.connect().await.unwrap();
+        let modes = if self.dialect == Dialect::Plain { &[false, true][..] } else { &[false] };
+        for shared in modes {
+            let request = locks.lock(KEY).expire(LONG).shared(*shared);
+            let Some(guard) = permitted!(self, LockError, request.try_acquire().await) else {
+                continue;
+            };
+            let seen = admin.status(KEY).await.unwrap();
+            let asked = permitted!(self, StatusError, stranger.status(KEY).await);
+            match asked {
+                Some(asked) => assert_eq!(asked.holders()[0].id(), seen.holders()[0].id()),
+                None => drop(lacking.insert(Look)),
+            }
+            let broken = stranger.break_lock(KEY, &seen.holders()[0]).await;
+            if permitted!(self, BreakError, broken).is_some() {
+                assert!(admin.status(KEY).await.unwrap().holders().is_empty());
+            } else {
+                assert_eq!(admin.status(KEY).await.unwrap().holders().len(), 1);
+                lacking.insert(Break);
+            }
+            guard.keep_until_expiry();
+            self.clear().await;
         }
         lacking
     }

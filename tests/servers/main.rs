@@ -22,6 +22,7 @@ mod redisson_wire;
 mod scripts;
 mod server_states;
 mod several_keys;
+mod status_and_break;
 mod wire;
 mod wire_names;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use redlock_core::node::{
-    Action, Capabilities, LockSpec, Moment, Node, NodeSettings, Notify, Op, Remote, ReplyFuture,
-    StatusReceiver, Subscription,
+    Action, Capabilities, Inspection, LockSpec, Moment, Node, NodeSettings, Notify, Op, Remote,
+    ReplyFuture, StatusReceiver, Subscription,
 };
 use redlock_core::{NodeError, Vote};
 use tokio::runtime::Handle;
@@ -87,6 +87,10 @@ impl Node for GuardedNode {
 
     fn status(&self) -> StatusReceiver {
         self.node.status()
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        self.node.inspection()
     }
 
     fn remote(&self) -> Option<&dyn Remote> {

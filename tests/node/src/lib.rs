@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redlock_core::node::{
-    Capabilities, Fencing, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription,
+    Capabilities, Fencing, Inspection, LockSpec, LookFuture, Node, NodeStatus, Notify, Op,
+    RemovalFuture, ReplyFuture, StatusReceiver, StatusSender, Subscription,
 };
-use redlock_core::{NodeError, Vote};
+use redlock_core::{HolderId, NodeError, Vote};
 use tokio::sync::{mpsc, oneshot};
 
 pub use guarded::GuardedNode;
@@ -99,6 +99,24 @@ impl ActorNode {
         self.look(move |store| store.remove(&name)).await.is_some()
     }
 
+    fn check_connected(&self) -> Result<(), NodeError> {
+        match self.status().get() {
+            NodeStatus::Up => Ok(()),
+            NodeStatus::Down(reason) => Err(reason),
+            _ => Err(NodeError::NotConnected("not connected yet".into())),
+        }
+    }
+
+    /// Asks the store a question of an operator.
+    async fn inspect<T: Send + 'static>(
+        self,
+        look: impl FnOnce(&mut Store) -> T + Send + 'static,
+    ) -> Result<T, NodeError> {
+        self.check_connected()?;
+        let ended = || NodeError::ConnectionBroke("the store has ended".into());
+        self.look(look).await.ok_or_else(ended)
+    }
+
     /// Reads from the store or changes it, even while the node is down.
     async fn look<T: Send + 'static>(
         &self,
@@ -128,13 +146,8 @@ impl Node for ActorNode {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        match self.status().get() {
-            NodeStatus::Up => {}
-            NodeStatus::Down(reason) => return ReplyFuture::ready(Vote::Failed(reason)),
-            _ => {
-                let reason = NodeError::NotConnected("not connected yet".into());
-                return ReplyFuture::ready(Vote::Failed(reason));
-            }
+        if let Err(reason) = self.check_connected() {
+            return ReplyFuture::ready(Vote::Failed(reason));
         }
         let node = self.clone();
         ReplyFuture::new(async move {
@@ -164,5 +177,21 @@ impl Node for ActorNode {
 
     fn status(&self) -> StatusReceiver {
         self.0.status.subscribe()
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        Some(self)
+    }
+}
+
+impl Inspection for ActorNode {
+    fn look(&self, spec: &LockSpec) -> LookFuture {
+        let name = spec.name().to_owned();
+        Box::pin(self.clone().inspect(move |store| store.found(&name)))
+    }
+
+    fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture {
+        let name = spec.name().to_owned();
+        Box::pin(self.clone().inspect(move |store| store.remove_holder(&name, holder)))
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redlock_core::node::{Action, Notify, Op, Reply, Token};
-use redlock_core::{NodeError, Vote};
+use redlock_core::node::{Action, Found, FoundHolder, Notify, Op, Removal, Reply, Token};
+use redlock_core::{HolderId, NodeError, Vote};
 use tokio::sync::{mpsc, oneshot};
 
 /// A message to the store.
@@ -55,7 +55,8 @@ impl Store {
         let holder = self.locks.get_mut(name);
         if let Action::Acquire { lease, fenced, .. } = op.action {
             if let Some(holder) = holder.filter(|holder| holder.token != op.token) {
-                return Vote::held_by(holder.token.holder_id(), Some(holder.end - now)).into();
+                let refusal = Vote::held_by(holder.token.holder_id(), Some(holder.end - now));
+                return refusal.with_label(holder.token.label()).into();
             }
             self.locks.insert(name.to_owned(), Lock { token: op.token, end: now + lease });
             let granted = Reply::new(Vote::Agreed);
@@ -117,6 +118,29 @@ impl Store {
 
     pub(crate) fn subscribers_of(&self, name: &str) -> usize {
         self.subscribers.get(name).map_or(0, Vec::len)
+    }
+
+    /// Returns what an operator sees at a key.
+    pub(crate) fn found(&self, name: &str) -> Found {
+        let now = Instant::now();
+        let Some(Lock { token, end }) = self.locks.get(name).filter(|lock| lock.end > now) else {
+            return Found::free();
+        };
+        let holder = FoundHolder::new(token.holder_id(), Some(*end - now));
+        Found::exclusive(holder.of_owner(token.label(), token.since()))
+    }
+
+    /// Removes the lock of this holder, and no other.
+    pub(crate) fn remove_holder(&mut self, name: &str, holder: HolderId) -> Removal {
+        let now = Instant::now();
+        let is_held = |lock: &&Lock| lock.end > now && lock.token.holder_id() == holder;
+        let Some(Lock { end, .. }) = self.locks.get(name).filter(is_held) else {
+            return Removal::NotHeld;
+        };
+        let remaining = *end - now;
+        self.locks.remove(name);
+        self.notify(name);
+        Removal::removed(Some(remaining))
     }
 
     pub(crate) fn remove(&mut self, name: &str) {

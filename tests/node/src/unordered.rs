@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redlock_core::node::{
-    Capabilities, LockSpec, Node, Notify, Op, ReplyFuture, StatusReceiver, Subscription,
+    Capabilities, Inspection, LockSpec, Node, Notify, Op, ReplyFuture, StatusReceiver, Subscription,
 };
 use redlock_core::{NodeError, Vote};
 use tokio::runtime::Handle;
@@ -74,5 +74,9 @@ impl Node for UnorderedNode {
 
     fn status(&self) -> StatusReceiver {
         self.node.status()
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        self.node.inspection()
     }
 }

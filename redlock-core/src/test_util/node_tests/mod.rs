@@ -54,6 +54,7 @@
 //! }
 //! ```
 
+mod inspecting;
 mod locking;
 mod operations;
 mod outages;
@@ -67,6 +68,10 @@ use std::time::Duration;
 use crate::LockManager;
 use crate::node::{Capabilities, Node};
 
+pub use inspecting::{
+    a_lock_of_another_dialect_is_foreign_to_an_inspection, a_look_shows_each_holder_with_its_label,
+    a_removal_ends_this_holder_and_no_other,
+};
 pub use locking::{
     a_dropped_guard_releases, a_held_lock_excludes_its_own_and_other_managers,
     a_late_release_reports_the_loss_and_keeps_the_next_holders_lock,
@@ -138,14 +143,17 @@ macro_rules! node_tests {
         $crate::node_tests! { @each $start:
             a_deleted_lock_is_not_held
             a_future_that_was_never_polled_executes_nothing
+            a_lock_of_another_dialect_is_foreign_to_an_inspection
             a_lock_of_several_keys_is_set_on_all_or_none
             a_lock_that_is_dropped_while_the_store_is_frozen_is_released_later
+            a_look_shows_each_holder_with_its_label
             a_node_works_outside_of_a_runtime
             a_refusal_changes_nothing_and_reports_the_remaining_lease
             a_refusal_names_the_holder_or_nobody
             a_release_is_executed_after_its_acquisition
             a_release_notifies_the_subscribers_of_other_nodes
             a_release_with_min_hold_shortens_the_lease_and_never_extends_it
+            a_removal_ends_this_holder_and_no_other
             a_restarted_store_grants_locks_and_has_those_that_it_keeps
             a_shared_lock_has_several_holders_and_excludes_others
             an_acquisition_by_its_holder_is_granted_again

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 
@@ -10,10 +10,10 @@ use super::{BRIEF, KEY, LONG, PATIENCE, TestStores, contract, eventually, lease,
 use crate::LockManager;
 use crate::error::Vote;
 use crate::key::LockKey;
-use crate::lock::{Dialect, Keys, LockSpec, Mode, Token};
+use crate::lock::{Dialect, HolderId, Keys, LockSpec, Mode, OwnerLabel, Token};
 use crate::node::{Action, Ask, Fencing, Node, Op, Reply, ReplyFuture};
 
-const RELEASE: Action = Action::Release { min_hold: None };
+pub(super) const RELEASE: Action = Action::Release { min_hold: None };
 /// The greatest number that every store and every client can represent.
 const GREATEST_NUMBER: i64 = (1 << 53) - 1;
 
@@ -43,7 +43,7 @@ impl Alone {
     }
 
     /// Returns a caller with a token of its own.
-    fn caller(&self, keys: &[&str], mode: Mode) -> Caller {
+    pub(super) fn caller(&self, keys: &[&str], mode: Mode) -> Caller {
         let keys = Keys::collect(keys.iter().map(LockKey::new));
         let keys = keys.unwrap_or_else(|error| panic!("{error}"));
         let (prefix, dialect) =
@@ -59,6 +59,21 @@ impl Alone {
     pub(super) fn acquire(&self) -> Action {
         acquire(self.long, false)
     }
+
+    /// Returns an extension, which only the holder is granted.
+    pub(super) fn extend(&self) -> Action {
+        Action::Extend { lease: self.long }
+    }
+
+    /// Returns the lease of its acquisitions.
+    pub(super) fn long(&self) -> Duration {
+        self.long
+    }
+
+    /// Returns whether the node has shared locks.
+    pub(super) fn shares(&self) -> bool {
+        self.node.capabilities().shared && self.locks.context().defaults.dialect == Dialect::Plain
+    }
 }
 
 fn acquire(lease: Duration, fenced: bool) -> Action {
@@ -66,6 +81,36 @@ fn acquire(lease: Duration, fenced: bool) -> Action {
 }
 
 impl Caller {
+    /// Returns a caller for the same lock, with a token that has the label of the manager.
+    pub(super) fn labelled(self, alone: &Alone) -> Self {
+        let context = alone.locks.context();
+        let clock = &*context.ballot.clock;
+        let token = context.owner.token(self.spec.dialect(), clock, clock.now());
+        Self { token, ..self }
+    }
+
+    /// Returns a caller with the same token for the same key in another dialect.
+    pub(super) fn in_dialect(&self, dialect: Dialect) -> Self {
+        let spec = LockSpec::new(self.spec.key().clone(), self.spec.mode(), dialect);
+        Self { spec, ..self.clone() }
+    }
+
+    pub(super) fn node(&self) -> &dyn Node {
+        &*self.node
+    }
+
+    pub(super) fn spec(&self) -> &LockSpec {
+        &self.spec
+    }
+
+    pub(super) fn holder_id(&self) -> HolderId {
+        self.token.holder_id()
+    }
+
+    pub(super) fn label_and_since(&self) -> (Option<OwnerLabel>, Option<SystemTime>) {
+        (self.token.label(), self.token.since())
+    }
+
     pub(super) fn call(&self, action: Action) -> ReplyFuture {
         self.node.call(Op::new(&self.spec, self.token, action))
     }
@@ -95,7 +140,7 @@ impl Caller {
         self.votes(action, &Vote::held(None), "other tokens hold the lock").await
     }
 
-    async fn does_not_hold(&self, action: Action) {
+    pub(super) async fn does_not_hold(&self, action: Action) {
         self.votes(action, &Vote::NotHeld, "the token does not hold the lock").await;
     }
 

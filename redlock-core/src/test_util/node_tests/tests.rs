@@ -10,9 +10,10 @@ use tokio::runtime::Handle;
 
 use super::*;
 use crate::error::Vote;
-use crate::lock::{LockSpec, Mode};
+use crate::lock::{Dialect, HolderId, LockSpec, Mode};
 use crate::node::{
-    Action, Ask, Notify, Op, Reply, ReplyFuture, StatusReceiver, Subscription, delegate,
+    Action, Ask, Found, FoundHolder, Inspection, LookFuture, Notify, Op, Removal, RemovalFuture,
+    Reply, ReplyFuture, StatusReceiver, Subscription, delegate,
 };
 use crate::test_util::TestClock;
 use crate::{LockKey, LockManagerBuilder, MemoryNode};
@@ -24,6 +25,8 @@ struct Mistaken {
     clock: TestClock,
     call: fn(&MemoryNode, Op) -> ReplyFuture,
     claim: fn(&mut Capabilities),
+    look: fn(&MemoryNode, &LockSpec) -> Found,
+    remove: fn(&MemoryNode, &LockSpec, HolderId) -> Removal,
     notifies: bool,
     /// Whether each node has an ID of its own.
     has_own_id: bool,
@@ -33,7 +36,9 @@ impl Mistaken {
     fn new(call: fn(&MemoryNode, Op) -> ReplyFuture) -> Self {
         let clock = TestClock::new();
         let store = MemoryNode::with_clock(Arc::new(clock.clone()));
-        Self { store, clock, call, claim: |_| {}, notifies: true, has_own_id: false }
+        let (look, remove) = (MemoryNode::look_at, MemoryNode::remove_holder);
+        let (claim, notifies, has_own_id): (fn(&mut _), _, _) = (|_| {}, true, false);
+        Self { store, clock, call, claim, look, remove, notifies, has_own_id }
     }
 }
 
@@ -87,6 +92,20 @@ impl Node for Mistaken {
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         if self.notifies { self.store.subscribe(spec, notify) } else { Subscription::new(|| {}) }
+    }
+
+    fn inspection(&self) -> Option<&dyn Inspection> {
+        Some(self)
+    }
+}
+
+impl Inspection for Mistaken {
+    fn look(&self, spec: &LockSpec) -> LookFuture {
+        Box::pin(std::future::ready(Ok((self.look)(&self.store, spec))))
+    }
+
+    fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture {
+        Box::pin(std::future::ready(Ok((self.remove)(&self.store, spec, holder))))
     }
 }
 
@@ -313,6 +332,77 @@ mistakes! {
     MemoryNode::call;
     an_operation_on_a_frozen_store_is_granted: an_operation_on_a_frozen_store_ends, "does not answer",
     MemoryNode::call;
+}
+
+/// Changes the holders that a look shows.
+fn changed(
+    store: &MemoryNode,
+    spec: &LockSpec,
+    change: impl Fn(FoundHolder) -> FoundHolder,
+) -> Found {
+    let found = store.look_at(spec);
+    Found { holders: found.holders.into_iter().map(change).collect(), ..found }
+}
+
+#[tokio::test]
+async fn a_look_shows_nobody() {
+    let node = Mistaken { look: |_, _| Found::free(), ..Mistaken::new(MemoryNode::call) };
+    fails(a_look_shows_each_holder_with_its_label, node, "the id of each holder").await;
+}
+
+#[tokio::test]
+async fn a_look_shows_no_label() {
+    let look: fn(&MemoryNode, &LockSpec) -> Found =
+        |store, spec| changed(store, spec, |holder| holder.of_owner(None, None));
+    let node = Mistaken { look, ..Mistaken::new(MemoryNode::call) };
+    fails(a_look_shows_each_holder_with_its_label, node, "the label and the time").await;
+}
+
+#[tokio::test]
+async fn a_look_shows_a_wrong_rest() {
+    let look: fn(&MemoryNode, &LockSpec) -> Found = |store, spec| {
+        changed(store, spec, |holder| FoundHolder { remaining: Some(LONG * 2), ..holder })
+    };
+    let node = Mistaken { look, ..Mistaken::new(MemoryNode::call) };
+    fails(a_look_shows_each_holder_with_its_label, node, "the rest of the lease").await;
+}
+
+#[tokio::test]
+async fn a_removal_ignores_the_id() {
+    let remove: fn(&MemoryNode, &LockSpec, HolderId) -> Removal = |store, spec, id| {
+        let holders = store.look_at(spec).holders;
+        store.remove_holder(spec, holders.first().map_or(id, |holder| holder.id))
+    };
+    let node = Mistaken { remove, ..Mistaken::new(MemoryNode::call) };
+    fails(a_removal_ends_this_holder_and_no_other, node, "and no other").await;
+}
+
+#[tokio::test]
+async fn a_removal_does_nothing() {
+    let remove: fn(&MemoryNode, &LockSpec, HolderId) -> Removal = |store, spec, id| {
+        let is_held = store.look_at(spec).holders.iter().any(|holder| holder.id == id);
+        if is_held { Removal::removed(None) } else { Removal::NotHeld }
+    };
+    let node = Mistaken { remove, ..Mistaken::new(MemoryNode::call) };
+    fails(a_removal_ends_this_holder_and_no_other, node, "the vote is NotHeld").await;
+}
+
+#[tokio::test]
+async fn a_removal_notifies_nobody() {
+    let node = Mistaken { notifies: false, ..Mistaken::new(MemoryNode::call) };
+    let rule = "a removal notifies the subscribers";
+    fails(a_removal_ends_this_holder_and_no_other, node, rule).await;
+}
+
+#[tokio::test]
+async fn a_look_shows_the_lock_of_another_dialect() {
+    let look: fn(&MemoryNode, &LockSpec) -> Found = |store, spec| {
+        let plain = LockSpec::new(spec.key().clone(), spec.mode(), Dialect::Plain);
+        store.look_at(&plain)
+    };
+    let node = Mistaken { look, ..Mistaken::new(MemoryNode::call) };
+    let rule = "a value of another dialect has no holders";
+    fails(a_lock_of_another_dialect_is_foreign_to_an_inspection, node, rule).await;
 }
 
 fn instead_of_confirm(store: &MemoryNode, op: &Op) -> ReplyFuture {

@@ -22,7 +22,8 @@ else
   end
   if not found then return {0} end
   redis.call('ZREM', key, found)
-  expire(key)
+  -- The holder is removed by now. Without the right to DEL, the set without holders stays until its end.
+  pcall(expire, key)
 end
 -- All waiters look again. A denied PUBLISH does not change the removal.
 redis.pcall('PUBLISH', key, '0')
