@@ -38,6 +38,8 @@ const SUSPENDED: &str =
 #[derive(Debug, Default)]
 pub(crate) struct LeaseKeeper {
     entries: Mutex<ScheduledLocks>,
+    /// Locked by a caller that reads all entries.
+    reader: Mutex<()>,
     /// Wakes the task.
     wake: Notify,
 }
@@ -46,6 +48,8 @@ pub(crate) struct LeaseKeeper {
 struct ScheduledLocks {
     by_due: BTreeMap<Due, ScheduledLock>,
     next_id: u64,
+    /// The locks that became due earlier while a caller reads all entries, which may have passed their new place.
+    moved: Option<Vec<Arc<Holding>>>,
     /// When the task's own timer wakes it, or will wake it once the task has run.
     wakes_at: Option<Instant>,
 }
@@ -108,17 +112,25 @@ impl LeaseKeeper {
     /// lock that is renewed meanwhile may come twice.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Holding>)) {
         const COPIED: usize = 256;
+        let _reader = self.reader.lock();
+        self.entries.lock().moved = Some(Vec::new());
         let mut after = None;
         loop {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
             let some: Vec<_> = {
-                let entries = self.entries.lock();
+                let mut entries = self.entries.lock();
                 let some = entries.by_due.range((from, Bound::Unbounded)).take(COPIED);
-                some.map(|(due, entry)| (*due, Arc::clone(&entry.held))).collect()
+                let some: Vec<_> =
+                    some.map(|(due, entry)| (*due, Arc::clone(&entry.held))).collect();
+                if some.is_empty() {
+                    let moved = entries.moved.take();
+                    drop(entries);
+                    return moved.iter().flatten().for_each(f);
+                }
+                some
             };
-            let Some((last, _)) = some.last() else { return };
-            after = Some(*last);
-            for (_, held) in &some {
+            for (due, held) in &some {
+                after = Some(*due);
                 f(held);
             }
         }
@@ -140,6 +152,11 @@ impl LeaseKeeper {
         entries.next_id += 1;
         if let Some(earlier) = entry.held.set_due(Some((due, id))) {
             entries.by_due.remove(&earlier);
+            if due < earlier.0
+                && let Some(moved) = &mut entries.moved
+            {
+                moved.push(Arc::clone(&entry.held));
+            }
         }
         entries.by_due.insert((due, id), entry);
         if entries.wakes_at.is_none_or(|wakes_at| due < wakes_at) {
@@ -181,21 +198,12 @@ impl LeaseKeeper {
         }
     }
 
-    /// Removes and returns the entries that are due, each with the time at which it was due.
-    fn take_due(&self) -> Vec<(Instant, ScheduledLock)> {
-        let mut entries = self.entries.lock();
-        let now = Instant::now();
-        let mut taken = Vec::new();
-        while let Some(first) = entries.by_due.first_entry() {
-            let due = first.key().0;
-            if due > now {
-                break;
-            }
-            let entry = first.remove();
-            entry.held.set_due(None);
-            taken.push((due, entry));
-        }
-        taken
+    /// Returns the entries that are due, each with the time at which it was due. They stay in the schedule until the caller
+    /// inserts them again or removes them, so that no reader misses a held lock.
+    fn due(&self, now: Instant) -> Vec<(Instant, ScheduledLock)> {
+        let entries = self.entries.lock();
+        let last = (now, u64::MAX);
+        entries.by_due.range(..=last).map(|((due, _), entry)| (*due, entry.clone())).collect()
     }
 
     /// Returns when the task has to run again. An entry that is inserted with an earlier time wakes the task.
@@ -216,7 +224,7 @@ impl LeaseKeeper {
 async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
     let mut renewals = FuturesUnordered::new();
     loop {
-        for (due, mut entry) in keeper.take_due() {
+        for (due, mut entry) in keeper.due(Instant::now()) {
             let now = Instant::now();
             let is_renewed = |renewal: &Renewal| renewal.until.is_none_or(|until| now < until);
             entry.renewal = entry.renewal.filter(is_renewed);
@@ -231,7 +239,10 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
                 }
                 // The holder has extended the lease in the meantime.
                 None if entry.held.is_valid() => keeper.insert(entry, next_due),
-                None => entry.held.lose("expiry", LossCause::LeaseEnded, RAN_OUT),
+                None => {
+                    keeper.remove(&entry.held);
+                    entry.held.lose("expiry", LossCause::LeaseEnded, RAN_OUT);
+                }
             }
         }
         let timer = OptionFuture::from(keeper.next_due().map(sleep_until));
@@ -273,5 +284,56 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
             let due = Instant::now() + retry.min(held.remaining());
             keeper.insert(entry, due);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::guard::LockGuard;
+    use crate::manager::LockManager;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    async fn many(locks: &LockManager, renew: bool) -> Vec<LockGuard> {
+        let mut guards = Vec::new();
+        for number in 0..600 {
+            let request = locks.lock(format!("order:{number}")).expire(LEASE).renew(renew);
+            guards.push(request.try_acquire().await.unwrap());
+        }
+        guards
+    }
+
+    /// The task works on many locks at once after a pause of the process.
+    #[tokio::test]
+    async fn a_reader_sees_the_locks_that_the_task_has_taken_to_renew_them() {
+        let locks = LockManager::in_memory();
+        let _guards = many(&locks, true).await;
+        let keeper = &locks.context().keeper;
+        assert_eq!(keeper.due(Instant::now() + LEASE).len(), 600);
+        let mut seen = 0;
+        keeper.for_each(|_| seen += 1);
+        assert_eq!(seen, 600);
+    }
+
+    /// A renewal that was not confirmed is repeated soon, which moves the lock before the place of the reader.
+    #[tokio::test]
+    async fn a_reader_sees_a_lock_that_moves_before_its_place() {
+        let locks = LockManager::in_memory();
+        let _guards = many(&locks, false).await;
+        let keeper = &locks.context().keeper;
+        let last = keeper.entries.lock().by_due.last_key_value().map(|(_, entry)| entry.clone());
+        let (now, mut last) = (Instant::now(), last);
+        let mut seen = HashSet::new();
+        keeper.for_each(|held| {
+            if let Some(entry) = last.take() {
+                keeper.insert(entry, now + Duration::from_secs(1));
+            }
+            seen.insert(Arc::as_ptr(held).addr());
+        });
+        assert_eq!(seen.len(), 600);
+        assert!(keeper.entries.lock().moved.is_none());
     }
 }

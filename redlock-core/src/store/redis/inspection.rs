@@ -67,6 +67,9 @@ pub(super) fn found(reply: &ServerReply) -> Result<Found, NodeError> {
             let Some(mut holders) = holders.collect::<Option<Vec<_>>>() else { return unexpected };
             // The holder that ends last comes first.
             holders.reverse();
+            if holders.first().is_some_and(|holder| holder.remaining > Some(validity::MAX_EXPIRE)) {
+                return Ok(Found::foreign(ForeignKind::TimeToLiveTooLong));
+            }
             let writers = usize::try_from(*writers).unwrap_or_default();
             Ok(Found::shared(holders).with_waiting_writers(writers))
         }

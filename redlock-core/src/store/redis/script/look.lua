@@ -16,7 +16,8 @@ for index = 1, #members, 2 do
   if till > 0 then
     local owner = string.sub(member, 3)
     local name, since = described(owner)
-    for _, item in ipairs({id(owner), name, since, till - now()}) do holders[#holders + 1] = item end
+    -- A greater number is no whole number of a reply.
+    for _, item in ipairs({id(owner), name, since, math.min(till - now(), 1e15)}) do holders[#holders + 1] = item end
   elseif string.sub(member, 1, 2) == 'w:' then
     writers = writers + 1
   end
