@@ -206,6 +206,30 @@ async fn a_broken_holder_that_renews_has_no_quorum_afterwards() {
     }
 }
 
+/// Nodes that have confirmed a renewal fail the operator. The renewal restores the lock on the nodes that lacked it, which gives
+/// the holder a quorum again.
+#[tokio::test]
+async fn a_break_is_no_success_before_a_renewal_can_have_restored_the_lock() {
+    let test = TestLocks::new(5);
+    let (shop, ops) = (process(&test, "shop").await, process(&test, "ops").await);
+    let guard = shop.lock("a").expire(LEASE).renew(true).try_acquire().await.unwrap();
+    let seen = ops.status("a").await.unwrap();
+    let [first, second, _, others @ ..] = test.nodes() else { panic!("five nodes") };
+    for node in others {
+        node.forget();
+        node.delay(Duration::from_millis(20));
+    }
+    guard.extend(LEASE).await.unwrap();
+    // The renewal waits for its replies, which keep their delay.
+    others.iter().for_each(TestNode::recover);
+    first.fail();
+    second.fail();
+    ops.break_lock("a", &seen.holders()[0]).await.unwrap();
+    first.recover();
+    second.recover();
+    tokio::time::timeout(LEASE / 2, guard.lost()).await.expect("the holder goes on");
+}
+
 #[tokio::test]
 async fn status_and_break_work_during_a_drain_and_end_with_the_manager() {
     let test = TestLocks::new(3);
