@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::{BreakError, Holder, ask_all, check_open, spec, unsupported};
 use crate::context::Context;
 use crate::error::{NodeError, Vote, Votes};
@@ -56,6 +58,10 @@ impl LockManager {
     ///   keys. Otherwise they stay for [`Broken::may_work_for`], or until each of them is broken.
     /// * Waiters are notified, as after a release.
     ///
+    /// If nodes do not answer, the break waits for twice the
+    /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) and asks again, because a renewal that they have confirmed may
+    /// restore the lock on the others.
+    ///
     /// Each call is logged as a warning, with the key, the label and the votes.
     ///
     /// # Errors
@@ -104,6 +110,9 @@ impl LockManager {
             let removals = ask_all(context, |node| node.remove(&spec, holder.id())).await;
             if let Some(result) = breaking.record(removals) {
                 break result;
+            }
+            if breaking.may_be_restored() {
+                sleep(context.ballot.node_timeout * 2).await;
             }
         };
         if result.is_ok() {
@@ -179,6 +188,15 @@ impl<'a> Breaking<'a> {
         }
         let votes = || self.votes();
         (self.rounds == ROUNDS).then(|| Err(BreakError::Unavailable { key, votes: votes() }))
+    }
+
+    /// Returns whether a renewal may give the holder a quorum again. Nodes that have not answered may have confirmed it, and it
+    /// restores the lock on other nodes once all nodes have replied to it. If all nodes have answered, the break has removed the
+    /// holder from each node that confirmed a renewal.
+    fn may_be_restored(&self) -> bool {
+        let has_failed = |vote: &&Option<Vote>| matches!(vote, Some(Vote::Failed(_)) | None);
+        let failed = self.votes.iter().filter(has_failed).count();
+        failed > 0 && failed < quorum(self.votes.len())
     }
 
     /// Ends the holder at once if it is one of this manager. Its other keys, and the nodes that have not answered, are released.

@@ -1,6 +1,9 @@
 //! What operators ask a manager: who has a lock, to end it, and what this process holds.
 
 mod break_lock;
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod break_tests;
 mod error;
 mod snapshot;
 mod status;

@@ -130,3 +130,27 @@ fn read_holder(items: &[Value]) -> Option<(FoundHolder, i64)> {
 fn millis(millis: i64) -> Duration {
     Duration::from_millis(millis.max(0).unsigned_abs())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::FoundKind;
+
+    fn shared(left: &[i64]) -> FoundKind {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let holder = |left| [text("a9993e364706816a"), text(""), text(""), Value::Int(left)];
+        let holders = left.iter().flat_map(|left| holder(*left)).collect();
+        let reply = Value::Array(vec![Value::Int(2), Value::Int(0), Value::Array(holders)]);
+        found(&Ok(reply)).unwrap().kind
+    }
+
+    /// A refusal says the same. Otherwise an operator could delete the value of another program.
+    #[test]
+    fn an_entry_beyond_the_longest_lease_is_foreign() {
+        let too_long = FoundKind::Foreign(ForeignKind::TimeToLiveTooLong);
+        let eight_days = 8 * 24 * 60 * 60 * 1000;
+        assert_eq!(shared(&[1, 2]), FoundKind::Shared);
+        assert_eq!(shared(&[1, eight_days]), too_long);
+        assert_eq!(shared(&[]), FoundKind::Free);
+    }
+}
