@@ -103,8 +103,9 @@ async fn no_part_of_the_value_of_another_library_is_shown() {
             &["SET", KEY, value, "PX", "300000"][..],
             &[
                 "EVAL",
-                "redis.call('ZADD', KEYS[1], 0, 'shared', 9999999999999, 'r:' .. ARGV[1])
-               redis.call('PEXPIRE', KEYS[1], 300000)",
+                "local till = (redis.call('TIME')[1] + 300) * 1000
+               redis.call('ZADD', KEYS[1], 0, 'shared', till, 'r:' .. ARGV[1])
+               redis.call('PEXPIREAT', KEYS[1], till)",
                 "1",
                 KEY,
                 value,

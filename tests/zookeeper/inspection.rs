@@ -44,7 +44,8 @@ async fn a_refusal_and_a_status_name_the_label_of_a_holder_until_its_release() {
             let [found] = status.holders() else { panic!("{status:?}") };
             assert_eq!(found.label().map(OwnerLabel::as_str), Some(LABEL));
             let since = seconds(found.since().unwrap());
-            assert!((before..=seconds(SystemTime::now())).contains(&since), "{since}");
+            // The process reads its wall clock once in a second.
+            assert!((before - 1..=seconds(SystemTime::now())).contains(&since), "{since}");
             let rest = found.remaining().unwrap();
             assert!(!found.is_own() && rest <= LONG && rest > LONG / 2, "{found:?}");
             assert!(data(&server).await.ends_with(&format!(" {} {since} {LABEL}", found.id())));

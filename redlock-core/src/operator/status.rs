@@ -233,8 +233,8 @@ impl Holder {
         self.found.label.as_ref()
     }
 
-    /// Returns since when the holder has the lock, by the wall clock of its process, in whole seconds. A hand-over inside of the
-    /// process keeps it. `None` without a label.
+    /// Returns since when the holder has the lock, by the wall clock of its process, with an error of up to two seconds. A
+    /// hand-over inside of the process keeps it. `None` without a label.
     pub fn since(&self) -> Option<SystemTime> {
         self.found.since
     }
