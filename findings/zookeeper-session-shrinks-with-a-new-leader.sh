@@ -10,7 +10,7 @@
 # the ensemble has stored at the creation. A client that is cut off at that time loses its session after about 6 s.
 #
 # Why it matters: the ephemeral node of a lock is gone, and another client holds the lock, while the first one still counts
-# on 30 s. Its library knows no other number. All servers need the same `maxSessionTimeout`, or the client must not accept
+# on 30 s, the last number that it was told. All servers need the same `maxSessionTimeout`, or the client must not accept
 # a session that was created with less.
 . "$(dirname "$0")/environment.sh"
 . "$(dirname "$0")/java.sh"
