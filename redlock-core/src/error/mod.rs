@@ -55,6 +55,15 @@ impl fmt::Display for WithKeyAndVotes<'_> {
     }
 }
 
+/// Returns an error with the key of the lock and the votes of the nodes, for logs.
+pub(crate) fn with_key_and_votes<'a>(
+    error: &'a dyn fmt::Display,
+    key: Option<&'a LockKey>,
+    votes: Option<&'a Votes>,
+) -> impl fmt::Display + 'a {
+    WithKeyAndVotes { error, key, holder: None, votes }
+}
+
 /// Writes the method `diagnostics` of an error that has a method `key` and a method `votes`.
 macro_rules! diagnostics {
     ($($error:ident: |$this:ident| $key:expr, $holder:expr, $votes:expr;)+) => {$(

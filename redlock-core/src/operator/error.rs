@@ -1,9 +1,10 @@
 //! The errors of a status and of a break.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::Closed;
-use crate::error::Votes;
+use crate::error::{Votes, with_key_and_votes};
 use crate::key::{KeyError, LockKey};
 
 /// The error of [`LockManager::status`](crate::LockManager::status).
@@ -96,6 +97,12 @@ macro_rules! common {
                     $($with_key)|+ => Some($key),
                     _ => None,
                 }
+            }
+
+            /// Returns the error for logs and operators: the message, followed by the key of the lock and the vote of each node.
+            /// `Display` contains neither.
+            pub fn diagnostics(&self) -> impl fmt::Display {
+                with_key_and_votes(self, self.key(), self.votes())
             }
 
             /// Returns the vote of each node; `None` if no node was asked.
