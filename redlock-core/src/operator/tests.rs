@@ -103,8 +103,8 @@ async fn values_without_a_quorum_are_split_and_too_few_answers_are_an_error() {
     let answered = votes.iter().filter(|(_, vote)| *vote == Some(&Vote::Agreed));
     assert_eq!(answered.count(), 1);
     assert_eq!(error.to_string(), "no quorum of nodes answered");
-    let text = error.diagnostics().to_string();
-    assert!(text.contains("; lock a; memory-") && text.contains(" no reply within "), "{text}");
+    let shown = error.diagnostics().to_string();
+    assert!(shown.contains("; lock a; memory-") && shown.contains(" no reply within "), "{shown}");
     assert!(matches!(ops.status("").await, Err(StatusError::InvalidKey(_))));
     ops.shutdown().await;
     assert!(matches!(ops.status("a").await, Err(StatusError::ShutDown)));
