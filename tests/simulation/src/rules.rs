@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redlock_core::HolderId;
+
 use super::lua::{self, SCRIPTS};
 use super::plan::{Plan, Weakness};
 use super::resp::Reply;
@@ -353,4 +355,40 @@ fn a_reader_does_not_join_a_set_with_another_score_of_the_member_shared() {
     server.command("ZADD a 1 shared");
     let refused = Reply::Array(vec![Reply::Int(0), Reply::Int(-3)]);
     assert_eq!(server.share("two", "1000"), refused.shown());
+}
+
+/// A holder that has changed since the status survives, and so do the other holders of a shared lock.
+#[test]
+fn a_break_removes_the_holder_with_its_id_and_no_other() {
+    const MOST: &str = "1001";
+    let [one, two] = ["1", "2"].map(|digit| format!("{}@shop/1790000000", digit.repeat(32)));
+    let id = |owner: &str| HolderId::of(owner).to_string();
+    let shown = |items: Vec<Reply>| Reply::Array(items).shown();
+    let described = |owner: &str, left: i64| {
+        [Reply::bulk(id(owner)), Reply::bulk("shop"), Reply::bulk("1790000000"), Reply::Int(left)]
+    };
+    let mut server = Server::new();
+    let free = shown(vec![Reply::Int(0)]);
+    assert_eq!(server.run("look", &["a"], &[MOST]), free);
+    assert_eq!(server.run("break", &["a"], &[&id(&one), MOST]), free);
+
+    server.command(&format!("SET a {one} PX 5000"));
+    let [name, label, since, left] = described(&one, 5000);
+    let exclusive = shown(vec![Reply::Int(1), name, label, since, left]);
+    assert_eq!(server.run("look", &["a"], &[MOST]), exclusive);
+    assert_eq!(server.run("break", &["a"], &[&id(&two), MOST]), free, "another holder");
+    server.advance(Duration::from_secs(1));
+    let removed = shown(vec![Reply::Int(1), Reply::Int(4000)]);
+    assert_eq!(server.run("break", &["a"], &[&id(&one), MOST]), removed);
+    assert_eq!(server.run("look", &["a"], &[MOST]), free);
+
+    server.share(&one, "5000");
+    server.share(&two, "9000");
+    let removed = shown(vec![Reply::Int(1), Reply::Int(5000)]);
+    assert_eq!(server.run("break", &["a"], &[&id(&one), MOST]), removed);
+    let shared = Reply::Array(described(&two, 9000).into());
+    let shared = shown(vec![Reply::Int(2), Reply::Int(0), shared]);
+    assert_eq!(server.run("look", &["a"], &[MOST]), shared);
+    server.release_reader(&two);
+    assert_eq!(server.run("look", &["a"], &[MOST]), free);
 }
