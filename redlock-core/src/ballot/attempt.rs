@@ -12,7 +12,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::Votes;
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lock::{LockOwner, LockSpec, Mode, Token};
+use crate::lock::{HolderId, LockOwner, LockSpec, Mode, Token};
 use crate::node::{Action, Ask, Op};
 use crate::validity;
 
@@ -22,6 +22,8 @@ use crate::validity;
 pub(crate) struct Attempt {
     spec: LockSpec,
     token: Token,
+    /// The public id, once somebody has asked for it.
+    holder_id: OnceLock<HolderId>,
     /// The clock reading before the first byte is sent.
     pub(super) begun: Moment,
     pub(crate) clock: Arc<dyn Clock>,
@@ -121,6 +123,7 @@ impl Attempt {
         Arc::new(Self {
             spec: spec.clone(),
             token: owner.token(spec.dialect(), &**clock, begun),
+            holder_id: OnceLock::new(),
             begun,
             clock: Arc::clone(clock),
             lease: Mutex::default(),
@@ -281,6 +284,11 @@ impl Attempt {
     /// Returns the lock as the nodes store it.
     pub(crate) fn spec(&self) -> &LockSpec {
         self.downgraded.get().unwrap_or(&self.spec)
+    }
+
+    /// Returns the public id of the holder.
+    pub(crate) fn holder_id(&self) -> HolderId {
+        *self.holder_id.get_or_init(|| self.token.holder_id())
     }
 
     /// Returns the random value that proves ownership, with the label of the owner.

@@ -197,7 +197,7 @@ impl Holding {
         self.remaining_at(self.now())
     }
 
-    fn remaining_at(&self, now: Moment) -> Duration {
+    pub(crate) fn remaining_at(&self, now: Moment) -> Duration {
         let state = self.state.lock();
         match *state {
             HoldState::Held => self.attempt.lease().remaining(now),

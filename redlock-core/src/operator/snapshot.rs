@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ahash::RandomState;
+
+use crate::clock::Moment;
 use crate::context::Context;
 use crate::fencing_token::FencingToken;
 use crate::guard::LockState;
@@ -171,16 +174,16 @@ impl LockManager {
         let context = self.context();
         let Context { home, ballot, keeper, queues, owner, started, .. } = &**context;
         let taken = UNIX_EPOCH + ballot.clock.unix_time();
-        let has_quorum = ballot.has_quorum();
-        let mut seen = HashSet::new();
+        let (now, has_quorum) = (ballot.clock.now(), ballot.has_quorum());
+        let mut seen = HashSet::<usize, RandomState>::default();
         let mut held = Vec::new();
         keeper.for_each(|holding| {
             // A lock that is renewed meanwhile comes twice.
             if seen.insert(Arc::as_ptr(holding).addr()) {
-                held.extend(HeldSnapshot::of(holding, taken, has_quorum));
+                held.extend(HeldSnapshot::of(holding, now, taken, has_quorum));
             }
         });
-        held.sort_by(|one, other| one.keys.cmp(&other.keys));
+        held.sort_unstable_by(|one, other| one.keys.cmp(&other.keys));
         let nodes = ballot.nodes.iter().map(|node| NodeSnapshot {
             name: node.name().to_string(),
             status: node.status().get(),
@@ -221,18 +224,18 @@ impl LockManager {
 
 impl HeldSnapshot {
     /// Returns a lock that is still held.
-    fn of(held: &Holding, taken: SystemTime, has_quorum: bool) -> Option<Self> {
-        let remaining = held.remaining();
+    fn of(held: &Holding, now: Moment, taken: SystemTime, has_quorum: bool) -> Option<Self> {
+        let remaining = held.remaining_at(now);
         if held.state() != HoldState::Held || remaining.is_zero() {
             return None;
         }
         let attempt = held.attempt();
         let (spec, lease) = (attempt.spec(), *attempt.lease());
-        let age = held.now().since(lease.granted);
+        let age = now.since(lease.granted);
         Some(Self {
             keys: spec.keys().iter().map(|key| key.name().to_owned()).collect(),
             name: held.name().to_owned(),
-            id: attempt.token().holder_id(),
+            id: attempt.holder_id(),
             mode: spec.mode(),
             dialect: spec.dialect(),
             state: if attempt.last_extension.has_failed() || !has_quorum {

@@ -163,7 +163,7 @@ impl Queues {
         let by_key = self.lock(spec);
         let holders = by_key.get(spec.key()).map_or(&[][..], KeyQueue::holders);
         let held = holders.iter().filter(|held| held.is_valid());
-        held.map(|held| held.attempt().token().holder_id()).collect()
+        held.map(|held| held.attempt().holder_id()).collect()
     }
 
     /// Returns the holders of this process at the first key of a lock whose token has this id. After a hand-over, the former and
@@ -171,7 +171,7 @@ impl Queues {
     pub(crate) fn holders_with_id(&self, spec: &LockSpec, id: HolderId) -> Vec<Arc<Holding>> {
         let by_key = self.lock(spec);
         let holders = by_key.get(spec.key()).map_or(&[][..], KeyQueue::holders).iter();
-        holders.filter(|held| held.attempt().token().holder_id() == id).cloned().collect()
+        holders.filter(|held| held.attempt().holder_id() == id).cloned().collect()
     }
 
     /// Returns how many callers of this process wait for the first key of a lock, and since when the longest.

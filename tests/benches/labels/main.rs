@@ -47,6 +47,9 @@ async fn main() {
     let pairs =
         compare(rounds, async || pairs(&labelled).await, async || pairs(&plain).await).await;
     row("64 callers, pairs a second", "without labels", &pairs, |one| one.per_second, ">= 0.98");
+    let same =
+        compare(rounds, async || self::pairs(&plain).await, async || self::pairs(&plain).await);
+    row("no labels", "the same again", &same.await, |one| one.per_second, "the spread");
 
     let held = [held(&labelled, "held:labelled").await, held(&plain, "held:plain").await];
     let refusals = compare(
