@@ -15,7 +15,7 @@ use crate::lock::{HolderId, LockSpec, OwnerLabel};
 /// Both operations concern one key: the spec has one, and its mode says nothing. An answer never contains a part of a token, nor
 /// of a text that another library has stored.
 pub trait Inspection {
-    /// Returns what the store has at the key of a lock. Changes nothing. The operations of the manager on the same key may
+    /// Returns what the store has at the key of a lock. Changes no lock; a store may remove entries that have ended. The operations of the manager on the same key may
     /// overtake it.
     ///
     /// If more than [`MOST_HOLDERS`] holders share the lock, the node reads none of them, and returns
