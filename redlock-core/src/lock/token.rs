@@ -84,7 +84,7 @@ impl Token {
         OwnerLabel::read(self.infix.strip_prefix('@')?.strip_suffix('/')?)
     }
 
-    /// Returns when the attempt began, by the clock of its process, in whole seconds; `None` for an owner without a label.
+    /// Returns when the attempt began, by the wall clock of its process, with an error of up to two seconds; `None` for an owner without a label.
     pub fn since(&self) -> Option<SystemTime> {
         let since = UNIX_EPOCH + Duration::from_secs(self.since.into());
         (!self.infix.is_empty()).then_some(since)

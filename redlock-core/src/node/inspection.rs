@@ -71,7 +71,7 @@ pub struct FoundHolder {
     pub id: HolderId,
     /// The label of the holder; `None` if it has none, or if another library has stored it.
     pub label: Option<OwnerLabel>,
-    /// Since when the holder has the lock, by the wall clock of its process, in whole seconds; `None` without a label. A
+    /// Since when the holder has the lock, by the wall clock of its process, with an error of up to two seconds; `None` without a label. A
     /// hand-over inside of the process keeps it.
     pub since: Option<SystemTime>,
     /// The rest of the lease on this node; `None` if the store does not know it.
