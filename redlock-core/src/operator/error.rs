@@ -54,7 +54,9 @@ pub enum BreakError {
     #[error("invalid lock key: {0}")]
     InvalidKey(#[from] KeyError),
     /// The holder may still have a quorum of nodes: too few nodes have answered. The holder was removed from the nodes with the
-    /// vote [`Agreed`](crate::Vote::Agreed), and may set its lock there again at its next renewal.
+    /// vote [`Agreed`](crate::Vote::Agreed), and may set its lock there again at its next renewal. A node that is only late, such as a
+    /// frozen server, may still execute the removal afterwards: the break may then take effect. Ask for the
+    /// [status](crate::LockManager::status) again.
     #[error("too few nodes answered, so that the holder may still have the lock")]
     #[non_exhaustive]
     Unavailable {
