@@ -1,4 +1,4 @@
-//! What a manager has done since its start, for its snapshots.
+//! The counters of a manager since its start, for its snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -19,8 +19,8 @@ pub enum Vote {
         /// or each of them has a part of its keys; a waiting writer keeps readers out; the lock was released after the
         /// refusal; or the node does not know the holder.
         holder: Option<HolderId>,
-        /// The label of the holder. Of several holders that share the lock, it is the label of the one that ends last. `None`
-        /// if the node did not report one: the holder has none, is a lock of another library, or was not looked up.
+        /// The label of the holder. If several holders share the lock, it is the label of the holder whose lease ends last.
+        /// `None` if the node did not report one: the holder has none, is a lock of another library, or was not looked up.
         label: Option<OwnerLabel>,
         /// The rest of the other holder's lease on this node, unless it releases or extends the lock
         /// before. It may be an upper bound. It is zero, and no holder is named, if the lock was released after the

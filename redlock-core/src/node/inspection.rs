@@ -15,15 +15,15 @@ use crate::lock::{HolderId, LockSpec, OwnerLabel};
 /// Both operations concern one key: the spec has one, and its mode says nothing. An answer never contains a part of a token, nor
 /// of a text that another library has stored.
 pub trait Inspection {
-    /// Returns what the store has at the key of a lock. Changes no lock; a store may remove entries that have ended. The operations of the manager on the same key may
-    /// overtake it.
+    /// Returns the value that the store has at the key of a lock. Changes no lock; a store may remove entries that have ended.
+    /// The operations of the manager on the same key may overtake it.
     ///
     /// If more than [`MOST_HOLDERS`] holders share the lock, the node reads none of them, and returns
     /// [`ForeignKind::TooManyHolders`].
     fn look(&self, spec: &LockSpec) -> LookFuture;
 
-    /// Removes this holder from the key, and no other: in one step, the store compares the [`HolderId`] of what it has with
-    /// `holder`, and removes it. Notifies the [subscribers](super::Node::subscribe) as a release does. The fencing counter
+    /// Removes this holder from the key, and no other: in one step, the store compares `holder` with the [`HolderId`] of each
+    /// holder, and removes the holder that has it. Notifies the [subscribers](super::Node::subscribe) as a release does. The fencing counter
     /// stays, so that the next holder has a greater number. The other holders of a shared lock stay, too.
     fn remove(&self, spec: &LockSpec, holder: HolderId) -> RemovalFuture;
 }
@@ -37,7 +37,7 @@ pub type RemovalFuture = Pin<Box<dyn Future<Output = Result<Removal, NodeError>>
 /// How many holders of one lock a [look](Inspection::look) reads at most: 1000.
 pub const MOST_HOLDERS: usize = 1000;
 
-/// What a store has at the key of a lock.
+/// The value that a store has at the key of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::error::NodeError;
 
-/// The description of a node in a [snapshot](crate::LockManager::snapshot). A node makes it from what it knows, without asking
-/// its store.
+/// The description of a node in a [snapshot](crate::LockManager::snapshot). A node describes its
+/// present state, and sends nothing to its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeReport {

@@ -1,4 +1,4 @@
-//! What operators ask a manager: who has a lock, to end it, and what this process holds.
+//! The questions of operators: the status of a lock, the break of one holder, and the snapshot of this process.
 
 mod break_lock;
 #[cfg(test)]

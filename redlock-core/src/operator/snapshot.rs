@@ -1,4 +1,4 @@
-//! What a process holds and waits for.
+//! The snapshot of a manager: its locks, its waiters and its nodes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::lock::{Dialect, HolderId, Mode, OwnerLabel};
 use crate::manager::LockManager;
 use crate::node::{NodeReport, NodeStatus};
 
-/// What a manager holds, waits for and knows of its nodes, see [`LockManager::snapshot`].
+/// The locks, the waiters and the nodes of a manager at one moment, see [`LockManager::snapshot`].
 ///
 /// With the feature `serde` it is written as JSON or another format: times as seconds since 1970, durations as milliseconds (the
 /// fields whose names end in `_ms`). It contains the **keys** of locks, and names of servers: for operators, and not for clients.

@@ -1,4 +1,4 @@
-//! Who has a lock.
+//! The status of a lock: its holders on the nodes.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::manager::LockManager;
 use crate::node::{Found, FoundHolder, FoundKind};
 use crate::quorum::quorum;
 
-/// What the nodes of a manager have at the key of a lock, see [`LockManager::status`].
+/// The holders of a lock on the nodes of a manager, see [`LockManager::status`].
 ///
 /// It is out of date when it arrives: a holder may release the lock, and another one may acquire it, at any time. Show it to
 /// people, and decide nothing by it. To do work only if a lock is free, [acquire](crate::LockRequest::try_acquire) it.
@@ -188,8 +188,8 @@ impl LockStatus {
         self.state
     }
 
-    /// Returns the holders on any node. One that more nodes have comes first, and of these the one that ends last. Empty for a
-    /// [foreign](KeyState::Foreign) key.
+    /// Returns the holders on any node. They are sorted by the number of nodes that have them, and then by the ends
+    /// of their leases: the greatest number and the latest end first. Empty for a [foreign](KeyState::Foreign) key.
     pub fn holders(&self) -> &[Holder] {
         &self.holders
     }
