@@ -1,5 +1,6 @@
 //! The state that a manager, its requests and its guards share.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
 use crate::telemetry;
 
-/// The state that a manager, its requests and its guards share.
-pub(crate) struct Context {
+/// The state that a manager, its requests and its guards share. No public API.
+pub struct Context {
     /// The runtime of the background work.
     pub(crate) home: Arc<Home>,
     pub(crate) ballot: Ballot,
@@ -80,5 +81,11 @@ impl Context {
                 }
             }
         });
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
     }
 }

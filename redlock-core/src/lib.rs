@@ -188,11 +188,11 @@ pub use store::postgres::postgres_schema;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::buffer_space::{BufferSpace, Reserved};
+    pub use crate::context::Context;
     pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::{KeyBuilder, KeyValue, PlaceholderKind};
     pub use crate::lock::{Keys, LockName};
     pub use crate::log_limit::LogLimit;
-    pub use crate::manager::request_of;
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};
     pub use crate::options::{TimeText, assert_valid, check_name, is_same, read_time};

@@ -1,13 +1,13 @@
 //! Functions and methods with `#[redis_lock(manager = ..)]`.
 
-use redlock_core::__private::{Keys, request_of};
+use redlock_core::__private::Keys;
 use redlock_core::{KeyError, LockError, LockManager, LockRequest, OnLost, RunError};
 
 use super::options::Options;
 
 /// Returns a request for the lock. The types of the parameters say what the arguments of the attribute must be.
 pub fn request(manager: &LockManager, keys: Result<impl Into<Keys>, KeyError>) -> LockRequest {
-    request_of(manager, keys.map(Into::into))
+    LockRequest::new(manager.context(), keys.map(Into::into))
 }
 
 /// Runs the function under its lock. `refuse` makes the result of a function that does not run, or is stopped, and

@@ -8,8 +8,8 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::response::Response;
 use pin_project_lite::pin_project;
-use redlock_core::__private::{Keys, request_of};
-use redlock_core::{KeyError, LockManager, scope};
+use redlock_core::__private::Keys;
+use redlock_core::{KeyError, LockManager, LockRequest, scope};
 
 use super::deferred::{Deferred, Extracted};
 use super::options::Options;
@@ -75,11 +75,13 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         work: impl FnOnce() -> Option<W>,
     ) -> impl Future<Output = Response> {
         let http = options.http;
-        let request = options.apply_to(request_of(&self.manager, keys.map(Into::into)));
+        let request = LockRequest::new(self.manager.context(), keys.map(Into::into));
+        let request = options.apply_to(request);
         let lock = RequestLock::new(&request, http, self.parts);
         let refuse = refusing(self.manager, unread.clone(), refuse);
         let work = move || HandlerWork { begun: work(), respond };
-        ReadBeside::new(unread, scope(locked(request.acquire_for_work(), lock, refuse, work)))
+        let acquire = async { request.prepare()?.acquire().await };
+        ReadBeside::new(unread, scope(locked(acquire, lock, refuse, work)))
     }
 
     /// As [`serve`](Self::serve), but from the acquired lock to its release, the handler runs in a task of its own.
@@ -93,14 +95,13 @@ impl<const FENCED: bool, const INSTALLED: bool> HandlerLock<FENCED, INSTALLED> {
         work: impl FnOnce() -> Option<W> + Send + 'static,
     ) -> impl Future<Output = Response> {
         let http = options.http;
-        let request = options.apply_to(request_of(&self.manager, keys.map(Into::into)));
+        let request = LockRequest::new(self.manager.context(), keys.map(Into::into));
+        let request = options.apply_to(request);
         let lock = RequestLock::new(&request, http, self.parts);
         let refuse = refusing(self.manager, unread.clone(), refuse);
         let work = move || HandlerWork { begun: work(), respond };
-        ReadBeside::new(
-            unread,
-            scope(locked_detached(request.acquire_for_work(), lock, refuse, work)),
-        )
+        let acquire = async { request.prepare()?.acquire().await };
+        ReadBeside::new(unread, scope(locked_detached(acquire, lock, refuse, work)))
     }
 }
 

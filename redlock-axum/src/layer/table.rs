@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::extract::{MatchedPath, OriginalUri};
 use http::Method;
 use http::request::Parts;
-use redlock_core::__private::{Acquisition, Keys, LockName, request_of};
-use redlock_core::LockManager;
+use redlock_core::__private::{Acquisition, Keys, LockName};
+use redlock_core::{LockManager, LockRequest};
 
 use super::key::PolicyKey;
 use super::policy::LockPolicy;
@@ -185,7 +185,7 @@ impl CheckedPolicy {
         let keys = Keys::from(self.key.of(parts)?);
         let options = self.policy.options_for(&parts.method);
         let parts = RequestParts::of(parts, options.fenced.unwrap_or_default());
-        let request = request_of(locks, Ok(keys)).options(options);
+        let request = LockRequest::new(locks.context(), Ok(keys)).options(options);
         let request = request.with_name(self.policy.lock_name(name_of_layer));
         let lock = RequestLock::new(&request, self.policy.http, parts);
         Ok((request.prepare()?, lock))

@@ -40,16 +40,6 @@ impl Keys {
         if all.is_empty() { Err(KeyError::NoKeys) } else { Ok(Self::List(all.into())) }
     }
 
-    /// Returns the keys with the prefix of the manager that locks them.
-    pub(crate) fn with_prefix(&self, prefix: &str) -> Self {
-        match self {
-            Self::One(key) => Self::One(key.with_prefix(prefix)),
-            Self::List(keys) => {
-                Self::List(keys.iter().map(|key| key.with_prefix(prefix)).collect())
-            }
-        }
-    }
-
     pub(crate) fn as_slice(&self) -> &[LockKey] {
         match self {
             Self::One(key) => slice::from_ref(key),
@@ -74,18 +64,6 @@ mod tests {
 
     fn collect(keys: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Keys, KeyError> {
         Keys::collect(keys.into_iter().map(LockKey::new))
-    }
-
-    #[test]
-    fn each_key_gets_the_prefix() {
-        let names = |keys: &Keys| {
-            keys.as_slice().iter().map(|key| key.name().to_owned()).collect::<Vec<_>>()
-        };
-        let one = Keys::from(LockKey::new("a").unwrap()).with_prefix("shop:");
-        assert_eq!((names(&one), one.first().as_str()), (vec!["shop:a".to_owned()], "a"));
-        let several = collect(["b", "a"]).unwrap();
-        assert_eq!(names(&several.with_prefix("shop:")), ["shop:a", "shop:b"]);
-        assert_eq!(several.with_prefix("shop:"), several, "the prefix is no part of the keys");
     }
 
     #[test]

@@ -42,6 +42,17 @@ impl LockSpec {
         Self { keys: keys.into(), mode, dialect }
     }
 
+    /// Creates the spec of a lock whose manager has this prefix.
+    pub(crate) fn with_prefix(prefix: &str, keys: &Keys, mode: Mode, dialect: Dialect) -> Self {
+        let keys = match keys {
+            Keys::One(key) => Keys::One(key.with_prefix(prefix)),
+            Keys::List(keys) => {
+                Keys::List(keys.iter().map(|key| key.with_prefix(prefix)).collect())
+            }
+        };
+        Self { keys, mode, dialect }
+    }
+
     /// Returns the spec of the lock of one of the keys alone.
     pub(crate) fn of_key(&self, key: &LockKey) -> Self {
         Self::new(key.clone(), self.mode, self.dialect)
@@ -131,6 +142,24 @@ mod tests {
         assert_eq!(size_of::<Keys>(), size_of::<LockKey>());
         assert!(!spec(&["a"]).has_several_keys() && spec(&["a"]).has_list_of_keys());
         assert!(spec(&["a", "b"]).has_several_keys());
+    }
+
+    #[test]
+    fn each_key_gets_the_prefix() {
+        let with_prefix = |keys: &[&str]| {
+            let unnamed = spec(keys);
+            let LockSpec { keys, mode, dialect } = &unnamed;
+            let named = LockSpec::with_prefix("shop:", keys, *mode, *dialect);
+            assert_eq!(named.keys(), unnamed.keys(), "the prefix is no part of the keys");
+            assert_eq!(named.has_list_of_keys(), unnamed.has_list_of_keys());
+            named.keys().iter().map(|key| key.name().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(with_prefix(&["a"]), ["shop:a"]);
+        assert_eq!(with_prefix(&["b", "a"]), ["shop:a", "shop:b"]);
+        let one = Keys::from(LockKey::new("a").unwrap());
+        let one = LockSpec::with_prefix("shop:", &one, Mode::Exclusive, Dialect::Plain);
+        assert_eq!((one.name(), one.key().as_str()), ("shop:a", "a"));
+        assert!(!one.has_list_of_keys());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::buffer_space::BufferSpace;
 use crate::clock::SystemClock;
 use crate::context::Context;
 use crate::error::LossCause;
-use crate::key::{KeyError, LockKey};
+use crate::key::LockKey;
 use crate::lease::HoldState;
 use crate::lock::{Keys, OwnerLabel};
 use crate::log_limit::LogLimit;
@@ -95,7 +95,7 @@ impl LockManager {
     /// [`LockError::InvalidKey`](crate::LockError::InvalidKey). See
     /// [`LockKey::new`](crate::LockKey::new).
     pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.context), LockKey::new(key).map(Keys::from))
+        LockRequest::new(&self.context, LockKey::new(key).map(Keys::from))
     }
 
     /// Returns a request for one lock of several keys: the holder gets all of them or none. For work on
@@ -141,10 +141,7 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub fn lock_all(&self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> LockRequest {
-        LockRequest::new(
-            Arc::clone(&self.context),
-            Keys::collect(keys.into_iter().map(LockKey::new)),
-        )
+        LockRequest::new(&self.context, Keys::collect(keys.into_iter().map(LockKey::new)))
     }
 
     /// Returns a request to lead: to run work in one process at a time, and in another one when that process stops or dies.
@@ -203,6 +200,12 @@ impl LockManager {
     /// `off`.
     pub fn owner_label(&self) -> Option<&OwnerLabel> {
         self.context.owner.label()
+    }
+
+    /// Returns the state that the requests of this manager share. No public API.
+    #[doc(hidden)]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Returns the rate limit of this manager's log events. No public API.
@@ -324,17 +327,6 @@ impl LockManager {
                 "abandoned work that nodes did not confirm; locks end with their leases, tickets of fair queues within seconds"
             );
         }
-    }
-}
-
-/// Returns a request for the lock of these keys, with the guard of a lock of one key. No public API.
-pub fn request_of(locks: &LockManager, keys: Result<Keys, KeyError>) -> LockRequest {
-    LockRequest::new(Arc::clone(&locks.context), keys)
-}
-
-impl LockManager {
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
     }
 }
 

@@ -52,8 +52,7 @@ impl Acquisition {
             Ok(keys) => error.of_lock(keys.first()),
             Err(_) => error,
         })?;
-        let keys = keys?.with_prefix(&context.prefix);
-        let spec = LockSpec::new(keys, options.mode, options.dialect);
+        let spec = LockSpec::with_prefix(&context.prefix, &keys?, options.mode, options.dialect);
         let checked = context.limits.check_lock(&spec, options.fair, options.fenced);
         checked.map_err(|error| error.of_lock(spec.key()))?;
         Ok((spec, options))

@@ -74,7 +74,10 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    pub(crate) fn new(context: Arc<Context>, keys: Result<Keys, KeyError>) -> Self {
+    /// Returns a request with the default options. No public API.
+    #[doc(hidden)]
+    pub fn new(context: &Arc<Context>, keys: Result<Keys, KeyError>) -> Self {
+        let context = Arc::clone(context);
         Self { context, keys, options: LockOptions::new(), name: LockName::OTHER }
     }
 
@@ -122,7 +125,7 @@ impl LockRequest {
         self.options.on_lost.unwrap_or_default()
     }
 
-    /// Checks the key and the options, for front ends that do something else before they acquire the lock. No public API.
+    /// Checks the key and the options. No public API.
     #[doc(hidden)]
     pub fn prepare(self) -> Result<Acquisition, LockError> {
         let Self { context, keys, options, name } = self;
@@ -148,7 +151,7 @@ impl LockRequest {
     #[must_use = "the lock is released as soon as its guard is dropped; bind it by `let guard = lock.acquire().await?`"]
     pub async fn try_acquire(mut self) -> Result<LockGuard, LockError> {
         self.options.wait_time = None;
-        self.acquire_for_work().await
+        self.prepare()?.acquire().await
     }
 
     /// Waits until no other holder has the lock, and acquires it.
@@ -221,14 +224,6 @@ impl LockRequest {
             acquisition.options.wait_time = Some(UNTIL_ACQUIRED);
         }
         acquisition.acquire().await
-    }
-
-    /// Acquires the lock as [`run`](Self::run) does: without a [`wait_time`](Self::wait_time), by one attempt. For front ends.
-    /// No public API.
-    #[doc(hidden)]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
-    pub fn acquire_for_work(self) -> impl Future<Output = Result<LockGuard, LockError>> {
-        async move { self.prepare()?.acquire().await }
     }
 
     /// Acquires the lock, runs the work, and releases the lock. Returns the result of the work.
@@ -323,8 +318,10 @@ impl LockRequest {
     {
         let on_lost = self.options.on_lost.unwrap_or_default();
         // Boxed, because the work may run other work, and each level would enlarge the future.
-        let run =
-            Box::pin(async { run_under(self.acquire_for_work().await?, on_lost, work).await });
+        let run = Box::pin(async {
+            let guard = self.prepare()?.acquire().await?;
+            run_under(guard, on_lost, work).await
+        });
         scope::scope(run).await
     }
 
@@ -378,7 +375,7 @@ impl LockRequest {
     {
         let on_lost = self.options.on_lost.unwrap_or_default();
         let run = async {
-            let acquired = self.acquire_for_work().await;
+            let acquired = async { self.prepare()?.acquire().await }.await;
             let run = async move |acquired: Result<LockGuard, LockError>| {
                 run_under(acquired?, on_lost, work).await
             };

@@ -55,9 +55,9 @@ use crate::key::LockKey;
 use crate::lock::{HolderId, LockSpec};
 use crate::log_limit::LogLimit;
 use crate::node::{
-    Capabilities, FairOrder, Inspection, KeyRules, LookFuture, Node, NodeReport, NodeSettings,
-    NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reconnection, Remote, RemovalFuture,
-    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription, Turns,
+    Action, Capabilities, FairOrder, Inspection, KeyRules, LookFuture, Node, NodeReport,
+    NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reconnection, Remote,
+    RemovalFuture, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use crate::store::kit::kept::silence_of;
@@ -202,10 +202,15 @@ impl Node for RedisNode {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        match self.started() {
-            Ok(state) => state.call(op),
-            Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
-        }
+        let begin = |state: &Arc<RedisState>| {
+            let state = Arc::clone(state);
+            Ok(match op.action {
+                Action::Release { .. } => ReplyFuture::new(state.release(op)),
+                _ => state.execute(op)?,
+            })
+        };
+        let reply = self.started().and_then(begin);
+        reply.unwrap_or_else(|reason| ReplyFuture::ready(Vote::Failed(reason)))
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {

@@ -100,12 +100,18 @@ impl Repeatable<'_> {
     }
 }
 
-/// A command that was sent.
-struct Sent {
+/// Where a command is sent.
+#[derive(Clone)]
+struct Target {
     server: Arc<Server>,
     connection: Arc<Connection>,
     /// Whether the slot is moving to the server.
     is_asking: bool,
+}
+
+/// A command that was sent.
+struct Sent {
+    target: Target,
     /// Whether the command was sent before, and was not executed.
     is_repeated: bool,
     /// The reason why an extension does not count.
@@ -113,23 +119,27 @@ struct Sent {
     reply: Result<Value, RedisError>,
 }
 
-impl Sent {
-    /// Sends a command by the first poll.
-    async fn send(
-        server: Arc<Server>,
-        connection: Arc<Connection>,
-        command: Repeatable<'_>,
-        is_asking: bool,
-    ) -> Self {
-        let not_counted = server.gate.check_extensions().err();
-        let reply = connection.link.send_packed(command.encode(&connection), is_asking).await;
-        Self { server, connection, is_asking, is_repeated: false, not_counted, reply }
-    }
+/// The repetitions of a command that no server has executed yet.
+struct Repetition {
+    /// No pause begins later.
+    until: Instant,
+    /// The number of redirects since the last pause.
+    redirects: usize,
+    /// Whether a server was given the script.
+    is_loaded: bool,
+}
 
+impl Repetition {
+    fn new(until: Instant) -> Self {
+        Self { until, redirects: 0, is_loaded: false }
+    }
+}
+
+impl Sent {
     /// Returns the reply. If it is an error of a server that was announced, it names the server.
     fn explained(&self, reply: Reply) -> Reply {
         match reply.vote {
-            Vote::Failed(reason) => Vote::Failed(self.server.explain(reason)).into(),
+            Vote::Failed(reason) => Vote::Failed(self.target.server.explain(reason)).into(),
             _ => reply,
         }
     }
@@ -140,7 +150,7 @@ impl Sent {
         if reply.vote != Vote::Agreed {
             return self.explained(reply);
         }
-        let gate = &self.server.gate;
+        let gate = &self.target.server.gate;
         let checked = match action {
             Action::Acquire { .. } => gate.check_grants(),
             Action::Extend { .. } | Action::Confirm { .. } => {
@@ -153,102 +163,91 @@ impl Sent {
 }
 
 impl RedisState {
-    /// Returns the future of an operation. Its first poll sends the operation.
-    pub(super) fn call(self: &Arc<Self>, op: Op) -> ReplyFuture {
-        let state = Arc::clone(self);
-        if let Action::Release { .. } = op.action {
-            return ReplyFuture::new(
-                async move { state.release(&op).await.unwrap_or_else(failed) },
-            );
-        }
-        match self.owner_for(Repeatable::Op(&op, None)) {
-            Ok((server, connection)) => {
-                // Other operations need no reading of the clock.
-                let looks_up = matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup);
-                let begun = looks_up.then(Instant::now);
-                ReplyFuture::new(async move {
-                    let reply = state.execute(server, connection, &op, begun).await;
-                    reply.unwrap_or_else(failed)
-                })
-            }
-            Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
-        }
-    }
-
-    async fn execute(
-        &self,
-        server: Arc<Server>,
-        connection: Arc<Connection>,
-        op: &Op,
-        begun: Option<Instant>,
-    ) -> Result<Reply, NodeError> {
-        let is_acquisition = matches!(op.action, Action::Acquire { .. });
-        let is_recorded =
-            self.pending.keeps_abandoned || is_acquisition && Script::of(op).is_some();
-        let lease = longest_effect(&op.action);
-        let pending = is_recorded.then(|| self.pending.begin(op.token, &server, lease));
-        let command = Repeatable::Op(op, pending.as_ref());
-        let sent = match self.send(server, connection, command, false).await {
-            Ok(sent) => sent,
-            Err(reason) => {
-                // No server has executed the operation.
-                if let Some(pending) = pending {
+    /// Begins an operation other than a release. The server of the operation is known now, and the first poll of the future
+    /// sends the operation to it.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no server gets the operation.
+    pub(super) fn execute(self: Arc<Self>, op: Op) -> Result<ReplyFuture, NodeError> {
+        let target = self.owner(Repeatable::Op(&op, None))?;
+        // Other operations need no reading of the clock.
+        let looks_up = matches!(op.action, Action::Acquire { ask, .. } if !ask.skip_lookup);
+        let begun = looks_up.then(Instant::now);
+        Ok(ReplyFuture::new(async move {
+            let is_acquisition = matches!(op.action, Action::Acquire { .. });
+            let is_recorded =
+                self.pending.keeps_abandoned || is_acquisition && Script::of(&op).is_some();
+            let lease = longest_effect(&op.action);
+            let pending = is_recorded.then(|| self.pending.begin(op.token, &target.server, lease));
+            let command = Repeatable::Op(&op, pending.as_ref());
+            let sent = match self.send(command, target).await {
+                Ok(sent) => sent,
+                Err(reason) => {
+                    // No server has executed the operation.
+                    if let Some(pending) = pending {
+                        pending.answered();
+                    }
+                    return failed(reason);
+                }
+            };
+            let reply = match (&op.action, command.script()) {
+                (Action::Acquire { lease, .. }, None) => {
+                    match (reply::acquired(&sent.reply), begun) {
+                        (Some(vote), _) => vote.into(),
+                        (None, Some(begun)) => {
+                            let limit = self.map.settings.node.node_timeout;
+                            let until = begun + operation::look_up_time(*lease, limit);
+                            Box::pin(self.look_up(&sent, &op, until)).await
+                        }
+                        (None, None) => Vote::held(None).into(),
+                    }
+                }
+                (action, _) => reply::of_script(&sent.reply, action),
+            };
+            if let Some(pending) = pending {
+                if sent.is_repeated
+                    && is_acquisition
+                    && reply.vote == Vote::Agreed
+                    && pending.is_released()
+                {
+                    // The release follows the first command, but may have overtaken the second one.
+                    let release = Op { action: Action::Release { min_hold: None }, ..op.clone() };
+                    let _ =
+                        Box::pin(self.send(Repeatable::Op(&release, None), sent.target.clone()))
+                            .await;
+                }
+                if is_certain(&reply.vote) {
                     pending.answered();
                 }
-                return Err(reason);
             }
-        };
-        let reply = match (&op.action, command.script()) {
-            (Action::Acquire { lease, .. }, None) => match (reply::acquired(&sent.reply), begun) {
-                (Some(vote), _) => vote.into(),
-                (None, Some(begun)) => {
-                    let limit =
-                        operation::look_up_time(*lease, self.map.settings.node.node_timeout);
-                    Box::pin(self.look_up(&sent, op, begun + limit)).await
-                }
-                (None, None) => Vote::held(None).into(),
-            },
-            (action, _) => reply::of_script(&sent.reply, action),
-        };
-        if let Some(pending) = pending {
-            if sent.is_repeated
-                && is_acquisition
-                && reply.vote == Vote::Agreed
-                && pending.is_released()
-            {
-                // The release follows the first command, but may have overtaken the second one.
-                let release = Op { action: Action::Release { min_hold: None }, ..op.clone() };
-                let _ = Box::pin(self.send_after(&sent, Repeatable::Op(&release, None))).await;
-            }
-            if is_certain(&reply.vote) {
-                pending.answered();
-            }
-        }
-        Ok(sent.counted(&op.action, reply))
+            sent.counted(&op.action, reply)
+        }))
     }
 
     /// Executes a release. Its first poll sends the release to each server that may still execute an operation of the
     /// attempt, and to the owner of the slot.
-    async fn release(&self, op: &Op) -> Result<Reply, NodeError> {
+    pub(super) async fn release(self: Arc<Self>, op: Op) -> Reply {
         let mut servers = self.pending.release(&op.token);
         let owner = self.map.owner(op.spec.name());
         if let Ok(owner) = &owner {
             if servers.iter().all(|server| Arc::ptr_eq(server, owner)) {
-                return self.release_on(Arc::clone(owner), op).await;
+                return self.release_on(Arc::clone(owner), &op).await.unwrap_or_else(failed);
             }
             if !servers.iter().any(|server| Arc::ptr_eq(server, owner)) {
                 servers.push(Arc::clone(owner));
             }
         }
-        let releases = servers.into_iter().map(|server| self.release_on(server, op));
+        let releases = servers.into_iter().map(|server| self.release_on(server, &op));
         let replies = Box::pin(join_all(releases)).await;
-        most_important(replies).unwrap_or_else(|| owner.map(|_| Vote::NotHeld.into()))
+        let reply = most_important(replies).unwrap_or_else(|| owner.map(|_| Vote::NotHeld.into()));
+        reply.unwrap_or_else(failed)
     }
 
     async fn release_on(&self, server: Arc<Server>, op: &Op) -> Result<Reply, NodeError> {
         let command = Repeatable::Op(op, None);
-        let connection = self.connection_for(command, &server)?;
-        let sent = self.send(Arc::clone(&server), connection, command, false).await?;
+        let target = self.target(command, Arc::clone(&server), false)?;
+        let sent = self.send(command, target).await?;
         let reply = sent.explained(reply::of_script(&sent.reply, &op.action));
         // Otherwise the server may still have the lock, and the release is repeated.
         if !matches!(reply.vote, Vote::Failed(_)) {
@@ -262,7 +261,7 @@ impl RedisState {
     async fn look_up(&self, refused: &Sent, op: &Op, until: Instant) -> Reply {
         // An attempt that was dropped outside of a runtime is polled there, and there are no timers.
         if Handle::try_current().is_ok()
-            && let look_up = self.send_after(refused, Repeatable::LookUp(op))
+            && let look_up = self.send(Repeatable::LookUp(op), refused.target.clone())
             && let Ok(Ok(sent)) = timeout_at(until, look_up).await
         {
             return reply::looked_up(&sent.reply);
@@ -273,9 +272,8 @@ impl RedisState {
     /// Executes an operation on a fair queue. Each may be executed twice.
     pub(super) async fn queue(self: Arc<Self>, op: QueueOp) -> Result<QueueReply, NodeError> {
         let command = Repeatable::Queue(&op);
-        let (server, connection) = self.owner_for(command)?;
-        let sent = self.send(server, connection, command, false).await?;
-        fair::decode(&sent.reply).map_err(|error| sent.server.explain(error))
+        let sent = self.send(command, self.owner(command)?).await?;
+        fair::decode(&sent.reply).map_err(|error| sent.target.server.explain(error))
     }
 
     /// Asks about the holders of a key, and decodes the reply. A removal may be executed twice: the id names one holder.
@@ -285,108 +283,107 @@ impl RedisState {
         decode: fn(&Result<Value, RedisError>) -> Result<T, NodeError>,
     ) -> Result<T, NodeError> {
         let command = Repeatable::Inspect(&question);
-        let (server, connection) = self.owner_for(command)?;
-        let sent = self.send(server, connection, command, false).await?;
-        decode(&sent.reply).map_err(|error| sent.server.explain(error))
+        let sent = self.send(command, self.owner(command)?).await?;
+        decode(&sent.reply).map_err(|error| sent.target.server.explain(error))
     }
 
-    /// Returns the owner of the slot, and the connection for a command.
-    fn owner_for(
-        &self,
-        command: Repeatable<'_>,
-    ) -> Result<(Arc<Server>, Arc<Connection>), NodeError> {
-        let server = self.map.owner(command.lock())?;
-        let connection = self.connection_for(command, &server)?;
-        Ok((server, connection))
+    /// Returns the target of a command: the owner of the slot.
+    fn owner(&self, command: Repeatable<'_>) -> Result<Target, NodeError> {
+        self.target(command, self.map.owner(command.lock())?, false)
     }
 
-    /// Returns the connection of a server for a command. Reads the slots again if another server may own those of this
-    /// master by now. A master with a closed gate stays the owner.
-    fn connection_for(
+    /// Returns the target of a command on a server. Reads the slots again if another server may own those of this master by
+    /// now. A master with a closed gate stays the owner.
+    fn target(
         &self,
         command: Repeatable<'_>,
-        server: &Server,
-    ) -> Result<Arc<Connection>, NodeError> {
+        server: Arc<Server>,
+        is_asking: bool,
+    ) -> Result<Target, NodeError> {
         use NodeError::{ConnectionBroke, NoReply, NotConnected};
-        command.connection(server).inspect_err(|reason| {
+        let connection = command.connection(&server).inspect_err(|reason| {
             if matches!(reason, NotConnected(_) | ConnectionBroke(_) | NoReply(_)) {
                 self.map.request_refresh();
             }
-        })
-    }
-
-    /// Sends a command after another one to the server that has answered the first.
-    async fn send_after(&self, first: &Sent, command: Repeatable<'_>) -> Result<Sent, NodeError> {
-        let (server, connection) = (Arc::clone(&first.server), Arc::clone(&first.connection));
-        self.send(server, connection, command, first.is_asking).await
+        })?;
+        Ok(Target { server, connection, is_asking })
     }
 
     /// Sends a command by the first poll, and again if the server has not executed it. Returns an error if no server has.
-    async fn send(
-        &self,
-        server: Arc<Server>,
-        connection: Arc<Connection>,
-        command: Repeatable<'_>,
-        is_asking: bool,
-    ) -> Result<Sent, NodeError> {
-        let sent = Sent::send(server, connection, command, is_asking).await;
-        if sent.reply.is_ok() {
-            return Ok(sent);
+    async fn send(&self, command: Repeatable<'_>, mut target: Target) -> Result<Sent, NodeError> {
+        let mut repetition: Option<Repetition> = None;
+        loop {
+            let not_counted = target.server.gate.check_extensions().err();
+            let packed = command.encode(&target.connection);
+            let reply = target.connection.link.send_packed(packed, target.is_asking).await;
+            let mut sent = Sent { target, is_repeated: repetition.is_some(), not_counted, reply };
+            if sent.reply.is_ok() {
+                return Ok(sent);
+            }
+            let until = || Instant::now() + self.map.settings.node.node_timeout;
+            let repetition = repetition.get_or_insert_with(|| Repetition::new(until()));
+            match Box::pin(self.next_target(&mut sent, command, repetition)).await? {
+                Some(next) => target = next,
+                None => {
+                    if let (Err(error), Some(script)) = (&mut sent.reply, command.script()) {
+                        *error = name_commands(&script.commands(), error.clone());
+                    }
+                    return Ok(sent);
+                }
+            }
         }
-        let mut sent = Box::pin(self.repeat(sent, command)).await?;
-        if let (Err(error), Some(script)) = (&mut sent.reply, command.script()) {
-            *error = name_commands(&script.commands(), error.clone());
-        }
-        Ok(sent)
     }
 
-    async fn repeat(&self, mut sent: Sent, command: Repeatable<'_>) -> Result<Sent, NodeError> {
-        let until = Instant::now() + self.map.settings.node.node_timeout;
-        let (mut redirects, mut is_loaded) = (0, false);
-        while let Err(error) = &sent.reply {
-            let (kind, redirect) = (error.kind(), self.map.redirect(error));
-            let (server, is_asking) = if kind == ErrorKind::Server(ServerErrorKind::NoScript)
-                && !is_loaded
-            {
-                let Some(script) = command.script() else { return Ok(sent) };
+    /// Prepares the repetition of a command that no server has executed, and returns its target. Returns `None` if the command
+    /// is not repeated, and the error is its reply.
+    async fn next_target(
+        &self,
+        sent: &mut Sent,
+        command: Repeatable<'_>,
+        repetition: &mut Repetition,
+    ) -> Result<Option<Target>, NodeError> {
+        let Err(error) = &sent.reply else { return Ok(None) };
+        let (kind, redirect) = (error.kind(), self.map.redirect(error));
+        let (server, is_asking) =
+            if kind == ErrorKind::Server(ServerErrorKind::NoScript) && !repetition.is_loaded {
+                let Some(script) = command.script() else { return Ok(None) };
                 // Only once: if the script is flushed again, the caller gets the error.
-                is_loaded = true;
-                if let Err(error) = sent.connection.link.send(&encode::load(script)).await {
-                    return Ok(Sent { reply: Err(error), ..sent });
+                repetition.is_loaded = true;
+                if let Err(error) = sent.target.connection.link.send(&encode::load(script)).await {
+                    sent.reply = Err(error);
+                    return Ok(None);
                 }
-                (Arc::clone(&sent.server), sent.is_asking)
-            } else if redirects < MAX_REDIRECTS
+                (Arc::clone(&sent.target.server), sent.target.is_asking)
+            } else if repetition.redirects < MAX_REDIRECTS
                 && let Some(redirect) = &redirect
             {
-                redirects += 1;
-                let Some(server) = self.map.follow(redirect, &sent.server) else { return Ok(sent) };
+                repetition.redirects += 1;
+                let Some(server) = self.map.follow(redirect, &sent.target.server) else {
+                    return Ok(None);
+                };
                 // A new server connects first, or fails to.
                 let is_tried = |status: &NodeStatus| !matches!(status, NodeStatus::Connecting);
                 server.status().wait_for(is_tried).await;
                 (server, redirect.is_asking)
             } else if (kind == ErrorKind::Server(ServerErrorKind::TryAgain) || redirect.is_some())
-                && Instant::now() < until
-                // A guard may be dropped outside of a runtime, which polls its acquisition once more.
-                && Handle::try_current().is_ok()
+            && Instant::now() < repetition.until
+            // A guard may be dropped outside of a runtime, which polls its acquisition once more.
+            && Handle::try_current().is_ok()
             {
-                redirects = 0;
+                repetition.redirects = 0;
                 sleep(Duration::from_millis(jitter(PAUSES))).await;
                 // The slot may have moved meanwhile.
-                let Ok(owner) = self.map.owner(command.lock()) else { return Ok(sent) };
+                let Ok(owner) = self.map.owner(command.lock()) else { return Ok(None) };
                 (owner, false)
             } else {
-                return Ok(sent);
+                return Ok(None);
             };
-            if let Repeatable::Op(_, Some(pending)) = command
-                && !pending.redirect(&server)
-            {
-                return Err(NodeError::Server("the attempt was abandoned".into()));
-            }
-            let connection = self.connection_for(command, &server)?;
-            sent = Sent::send(server, connection, command, is_asking).await;
-            sent.is_repeated = true;
+        if let Repeatable::Op(_, Some(pending)) = command
+            && !pending.redirect(&server)
+        {
+            return Err(NodeError::Server("the attempt was abandoned".into()));
         }
-        Ok(sent)
+        self.target(command, server, is_asking).map(Some)
     }
 }
 

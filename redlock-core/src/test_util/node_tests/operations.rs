@@ -48,7 +48,7 @@ impl Alone {
         let keys = keys.unwrap_or_else(|error| panic!("{error}"));
         let (prefix, dialect) =
             (&self.locks.context().prefix, self.locks.context().defaults.dialect);
-        let spec = LockSpec::new(keys.with_prefix(prefix), mode, dialect);
+        let spec = LockSpec::with_prefix(prefix, &keys, mode, dialect);
         Caller { node: Arc::clone(&self.node), spec, token: Token::random(dialect) }
     }
 

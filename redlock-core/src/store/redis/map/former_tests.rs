@@ -43,12 +43,13 @@ async fn a_former_master_stays_until_the_release_of_a_pending_operation() {
 
     let (spec, token) = (spec(), Token::random(Dialect::Plain));
     first.change(|fields| fields.is_silent = true);
-    let mut acquire = state.call(Op::new(&spec, token, HELD));
+    let mut acquire = Arc::clone(&state).execute(Op::new(&spec, token, HELD)).unwrap();
     assert!(poll!(&mut acquire).is_pending());
     own_all(1);
     let is_up = state.map.masters()[0].status();
     timeout(LEASE, is_up.wait_for(NodeStatus::is_up)).await.unwrap();
-    let mut release = state.call(Op::new(&spec, token, RELEASE));
+    let release = Op::new(&spec, token, RELEASE);
+    let mut release = Box::pin(Arc::clone(&state).release(release));
     assert!(poll!(&mut release).is_pending());
     first.change(|fields| fields.is_silent = false);
     let both = async { tokio::join!(acquire, release) };

@@ -526,7 +526,7 @@ mod listening {
         timeout(MINUTE, listen().take_ready().unwrap()).await.unwrap();
         let (before, former) = (tasks(), Arc::downgrade(&state.map.owner_of(0).unwrap()));
         first.change(|fields| fields.is_silent = true);
-        let mut acquire = state.call(op(ACQUIRE));
+        let mut acquire = Arc::clone(&state).execute(op(ACQUIRE)).unwrap();
         assert!(futures_util::poll!(&mut acquire).is_pending());
 
         name(&group, ports[1], 2, Instant::now());
