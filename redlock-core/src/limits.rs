@@ -60,12 +60,15 @@ impl Limits {
     ) -> Result<(), InvalidOption> {
         let guard = "the restart guard";
         if let Some(longest) = settings.restart_guard {
-            let is_safe = |node: Capabilities| node.durable || node.restart_guard;
+            let is_safe = |node: &dyn Node| {
+                let Capabilities { durable, restart_guard, .. } = node.capabilities();
+                durable || restart_guard
+            };
             self.require("restart_guard", &format!("{longest:?}"), "unset", guard, is_safe)?;
         }
-        let has_guard = |node: Capabilities| node.restart_guard;
+        let has_guard = |node: &dyn Node| node.capabilities().restart_guard;
         if let Some(margin) = settings.failover_margin
-            && !self.nodes.iter().any(|node| has_guard(node.capabilities()))
+            && !self.nodes.iter().any(|node| has_guard(&**node))
         {
             self.require("failover_margin", &format!("{margin:?}"), "unset", guard, has_guard)?;
         }
@@ -85,7 +88,9 @@ impl Limits {
         if dialect == Dialect::Plain {
             return Ok(());
         }
-        self.require("dialect", dialect.name(), "plain", "this dialect", |node| node.redisson)
+        self.require("dialect", dialect.name(), "plain", "this dialect", |node| {
+            node.capabilities().redisson
+        })
     }
 
     /// Returns the options if all nodes and the restart guard allow them.
@@ -108,14 +113,15 @@ impl Limits {
     ) -> Result<(), InvalidOption> {
         self.check_dialect(spec.dialect())?;
         self.check_mode(spec.mode(), spec.dialect())?;
-        if fair && let Some(node) = self.nodes.iter().find(|node| node.fair_order().is_none()) {
-            return Err(lacks("fair", "true", "unset", node, "fair queues"));
+        if fair {
+            let has_queues = |node: &dyn Node| node.fair_order().is_some();
+            self.require("fair", "true", "unset", "fair queues", has_queues)?;
         }
         if fenced {
-            let has_numbers = |node: Capabilities| node.fencing != Fencing::None;
+            let has_numbers = |node: &dyn Node| node.capabilities().fencing != Fencing::None;
             self.require("fenced", "true", "unset", "fencing", has_numbers)?;
             if self.nodes.len() > 1 {
-                let joins = |node: Capabilities| node.fencing == Fencing::Quorum;
+                let joins = |node: &dyn Node| node.capabilities().fencing == Fencing::Quorum;
                 self.require("fenced", "true", "unset", "fencing beside other nodes", joins)?;
             }
         }
@@ -135,7 +141,7 @@ impl Limits {
             MinHold::UntilExpiry => ("keep", "true".to_owned()),
         };
         let capability = "locks that stay after their release";
-        self.require(option, &value, "unset", capability, |node| node.min_hold)
+        self.require(option, &value, "unset", capability, |node| node.capabilities().min_hold)
     }
 
     /// Refuses a mode that the dialect or a node does not have. Refuses permits on several nodes: of three holders,
@@ -158,7 +164,7 @@ impl Limits {
             );
             return Err(InvalidOption::new(option, value, allowed));
         }
-        self.require(option, &value, "unset", "shared locks", |node| node.shared)
+        self.require(option, &value, "unset", "shared locks", |node| node.capabilities().shared)
     }
 
     /// Refuses a list of keys if a node, another option or the dialect has no locks of several keys, or if a node can never
@@ -177,7 +183,9 @@ impl Limits {
             );
             return Err(InvalidOption::conflict(option, message));
         }
-        self.require("keys", "a list", "one key", "several keys", |node| node.several_keys)?;
+        self.require("keys", "a list", "one key", "several keys", |node| {
+            node.capabilities().several_keys
+        })?;
         if spec.dialect() == Dialect::Redisson {
             let message = "dialect is redisson, but the lock of a list of keys must be plain, \
                            because an RLock of Redisson has one key";
@@ -202,23 +210,12 @@ impl Limits {
         value: &str,
         allowed: &str,
         capability: &str,
-        has: fn(Capabilities) -> bool,
+        has: fn(&dyn Node) -> bool,
     ) -> Result<(), InvalidOption> {
-        let lacking = self.nodes.iter().find(|node| !has(node.capabilities()));
-        lacking.map_or(Ok(()), |node| Err(lacks(option, value, allowed, node, capability)))
+        let Some(node) = self.nodes.iter().find(|node| !has(&***node)) else { return Ok(()) };
+        let allowed = format!("{allowed}: the node {} does not support {capability}", node.name());
+        Err(InvalidOption::new(option, value, allowed))
     }
-}
-
-/// Returns the error of an option whose value needs a capability that a node lacks.
-fn lacks(
-    option: &'static str,
-    value: &str,
-    allowed: &str,
-    node: &Arc<dyn Node>,
-    capability: &str,
-) -> InvalidOption {
-    let allowed = format!("{allowed}: the node {} does not support {capability}", node.name());
-    InvalidOption::new(option, value, allowed)
 }
 
 /// Refuses a lease that is longer than the restart guard covers. A restarted server that has forgotten such a

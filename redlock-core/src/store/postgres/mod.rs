@@ -60,6 +60,7 @@ pub use schema::postgres_schema;
 
 use state::PostgresState;
 pub(crate) use url::PostgresUrl;
+use url::address;
 
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
 struct PostgresNode {
@@ -71,8 +72,12 @@ struct PostgresNode {
 }
 
 impl StoreUrl for PostgresUrl {
+    /// The hosts, the database, and the schema unless it is `public`.
     fn name(&self) -> String {
-        self.name()
+        let database = self.config.get_dbname().unwrap_or_default();
+        let servers: Vec<_> = self.servers().map(|(host, port)| address(host, port)).collect();
+        let name = format!("{}/{database}", servers.join(","));
+        if self.schema == "public" { name } else { format!("{name}/{}", self.schema) }
     }
 
     fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {

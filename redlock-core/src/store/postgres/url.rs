@@ -129,15 +129,6 @@ impl PostgresUrl {
         query.check_end(PARAMETERS)
     }
 
-    /// Returns the name of the node, which contains no credentials: the hosts, the database, and the schema unless it is
-    /// `public`.
-    pub(crate) fn name(&self) -> String {
-        let database = self.config.get_dbname().unwrap_or_default();
-        let servers: Vec<_> = self.servers().map(|(host, port)| address(host, port)).collect();
-        let name = format!("{}/{database}", servers.join(","));
-        if self.schema == "public" { name } else { format!("{name}/{}", self.schema) }
-    }
-
     /// Returns the hosts with their ports.
     pub(super) fn servers(&self) -> impl Iterator<Item = (&Host, u16)> {
         self.config.get_hosts().iter().zip(self.config.get_ports().iter().copied())
@@ -166,6 +157,7 @@ pub(super) fn address(host: &Host, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::kit::description::StoreUrl;
 
     fn parse(url: &str) -> PostgresUrl {
         PostgresUrl::parse(url).unwrap_or_else(|reason| panic!("{url}: {reason}"))

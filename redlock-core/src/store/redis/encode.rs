@@ -34,10 +34,11 @@ const MAX_DIGITS: usize = 20;
 
 impl Writer {
     /// Begins a command, and forgets the former one.
-    fn begin(&mut self) {
+    fn begin(&mut self) -> &mut Self {
         self.bytes.clear();
         self.bytes.resize(HEAD, 0);
         self.arguments = 0;
+        self
     }
 
     /// Adds an argument.
@@ -107,19 +108,17 @@ pub(super) fn last_or_new(op: &Op, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
         {
             return Arc::clone(bytes);
         }
-        let LastEncoded { op: last_op, writer } = &mut *last;
-        let bytes = written(writer, &encode);
-        *last_op = Some((op.token, op.spec.mode(), op.action, Arc::clone(&bytes)));
+        encode(last.writer.begin());
+        let bytes = last.writer.command();
+        last.op = Some((op.token, op.spec.mode(), op.action, Arc::clone(&bytes)));
         bytes
     });
-    // A guard may be dropped while its thread ends. Its memory is gone then.
-    known.unwrap_or_else(|_| written(&mut Writer::default(), &encode))
-}
-
-fn written(writer: &mut Writer, encode: &impl Fn(&mut Writer)) -> Arc<[u8]> {
-    writer.begin();
-    encode(writer);
-    writer.command()
+    known.unwrap_or_else(|_| {
+        // A guard may be dropped while its thread ends. Its memory is gone then.
+        let mut writer = Writer::default();
+        encode(writer.begin());
+        writer.command()
+    })
 }
 
 pub(super) fn packed(command: &Cmd) -> Arc<[u8]> {
@@ -206,19 +205,19 @@ mod tests {
         let (long, mut writer) = ("a".repeat(300), Writer::default());
         for arguments in [&["PING"][..], &["SET", "", &long], &["1"; 128]] {
             let numbers = [0, 9, 10, 30_000, u64::MAX];
-            let ours = written(&mut writer, &|writer: &mut Writer| {
-                for argument in arguments {
-                    writer.arg(argument);
-                }
-                for number in numbers {
-                    writer.number(number);
-                }
-            });
+            writer.begin();
+            for argument in arguments {
+                writer.arg(argument);
+            }
+            for number in numbers {
+                writer.number(number);
+            }
+            let ours = writer.command();
             let mut theirs = Cmd::new();
             theirs.arg(arguments).arg(&numbers);
             assert_eq!(*ours, *theirs.get_packed_command());
         }
-        assert_eq!(*written(&mut writer, &|_: &mut Writer| {}), *b"*0\r\n");
+        assert_eq!(*writer.begin().command(), *b"*0\r\n");
     }
 
     #[test]

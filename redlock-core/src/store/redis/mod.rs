@@ -62,6 +62,7 @@ use crate::node::{
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use crate::store::kit::kept::silence_of;
 use crate::store::kit::registry::ServerRegistry;
+use crate::store::kit::url::HostPort;
 
 use fencing::{hash_tag, slot};
 use inspection::Inspect;
@@ -102,8 +103,20 @@ struct RedisOptions {
 }
 
 impl StoreUrl for RedisUrl {
+    /// The addresses, the service of a Sentinel group, and the database unless it is 0.
     fn name(&self) -> String {
-        self.name()
+        let list = |servers: &[HostPort]| {
+            servers.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",")
+        };
+        let address = match &self.servers {
+            Servers::Tcp(server) => server.to_string(),
+            Servers::Unix(path) => path.display().to_string(),
+            Servers::Sentinel { sentinels, service, .. } => {
+                format!("{service}@{}", list(sentinels))
+            }
+            Servers::Cluster { seeds } => list(seeds),
+        };
+        if self.db == 0 { address } else { format!("{address}/{}", self.db) }
     }
 
     fn tls(&mut self) -> Option<&mut Option<TlsOptions>> {

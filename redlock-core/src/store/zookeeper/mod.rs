@@ -62,6 +62,7 @@ use crate::node::{
     StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
+use crate::store::kit::url::HostPort;
 
 use locks::ZookeeperLocks;
 use session::ZookeeperSession;
@@ -80,8 +81,10 @@ struct ZookeeperNode {
 }
 
 impl StoreUrl for ZookeeperUrl {
+    /// The hosts and the chroot.
     fn name(&self) -> String {
-        self.name()
+        let servers: Vec<_> = self.servers.iter().map(HostPort::to_string).collect();
+        format!("{}{}", servers.join(","), self.chroot)
     }
 
     fn longest_lease(&self) -> Option<Duration> {

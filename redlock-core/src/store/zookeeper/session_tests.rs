@@ -21,6 +21,7 @@ use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
 use crate::node::{Action, Ask, NodeSettings, NodeStatus, Op, Reply, StatusReceiver, StatusSender};
+use crate::store::kit::description::StoreUrl;
 use crate::store::kit::provider::Provider;
 
 /// The session timeout in milliseconds.

@@ -139,12 +139,6 @@ impl ZookeeperUrl {
         if self.is_open { Acl::Open } else { Acl::CreatorAll }
     }
 
-    /// Returns the name of the node, which contains no credentials: the hosts and the chroot.
-    pub(crate) fn name(&self) -> String {
-        let servers: Vec<_> = self.servers.iter().map(HostPort::to_string).collect();
-        format!("{}{}", servers.join(","), self.chroot)
-    }
-
     /// Returns the path of the node in which all locks are.
     pub(super) fn root(&self) -> &str {
         if self.chroot.is_empty() { "/" } else { &self.chroot }
@@ -169,6 +163,7 @@ fn is_path(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::kit::description::StoreUrl;
 
     fn parse(url: &str) -> ZookeeperUrl {
         ZookeeperUrl::parse(url).unwrap_or_else(|reason| panic!("{url}: {reason}"))

@@ -17,6 +17,7 @@ use crate::access::Credentials;
 use crate::error::{NodeError, legible};
 use crate::jitter::jitter;
 use crate::store::kit::connect_time::ConnectTime;
+use crate::store::kit::description::StoreUrl;
 #[cfg(feature = "unstable-simulation")]
 use crate::store::kit::dial::Dial;
 use crate::store::kit::url::HostPort;

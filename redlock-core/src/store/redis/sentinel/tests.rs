@@ -8,6 +8,7 @@ use crate::error::Vote;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode, Token};
 use crate::node::{Action, Ask, Node, NodeSettings, Op, Remote};
+use crate::store::kit::description::StoreUrl;
 use crate::store::redis::played_node::{self, settings};
 use crate::store::redis::server::Server;
 use crate::store::redis::server::played_server::{played_connection, serve};

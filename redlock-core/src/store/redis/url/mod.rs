@@ -57,26 +57,6 @@ pub(crate) struct Login {
     pub(crate) provider: Option<Provider>,
 }
 
-impl RedisUrl {
-    /// Returns the name of the node, which contains no credentials: the addresses, the service of a Sentinel group, and
-    /// the database unless it is 0.
-    pub(crate) fn name(&self) -> String {
-        let address = match &self.servers {
-            Servers::Tcp(server) => server.to_string(),
-            Servers::Unix(path) => path.display().to_string(),
-            Servers::Sentinel { sentinels, service, .. } => {
-                format!("{service}@{}", list(sentinels))
-            }
-            Servers::Cluster { seeds } => list(seeds),
-        };
-        if self.db == 0 { address } else { format!("{address}/{}", self.db) }
-    }
-}
-
-fn list(servers: &[HostPort]) -> String {
-    servers.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",")
-}
-
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").finish_non_exhaustive()

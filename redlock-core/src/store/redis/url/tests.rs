@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::kit::description::StoreUrl;
 
 fn parse(url: &str) -> RedisUrl {
     RedisUrl::parse(url).unwrap_or_else(|reason| panic!("{url}: {reason}"))
