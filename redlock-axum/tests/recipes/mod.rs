@@ -14,9 +14,8 @@ mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
 /// The recipes with code, in the order of the page.
-const FILES: [&str; 3] = [
+const FILES: [&str; 2] = [
     include_str!("idempotent_payment.rs"),
-    include_str!("job.rs"),
     include_str!("middleware.rs"),
 ];
 
