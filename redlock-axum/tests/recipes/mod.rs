@@ -14,10 +14,7 @@ mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
 /// The recipes with code, in the order of the page.
-const FILES: [&str; 2] = [
-    include_str!("idempotent_payment.rs"),
-    include_str!("middleware.rs"),
-];
+const FILES: [&str; 1] = [include_str!("middleware.rs")];
 
 #[test]
 fn the_page_shows_the_code_that_is_tested() {
