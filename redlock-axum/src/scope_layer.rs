@@ -48,6 +48,34 @@ use tower_service::Service;
 ///     .layer(ScopeLayer::new(&app.locks))
 ///     .with_state(app);
 /// ```
+///
+/// A middleware that decides for each request whether it is locked, and by which key. Add it by
+/// [`from_fn_with_state`](axum::middleware::from_fn_with_state) before this layer:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use axum::extract::{Request, State};
+/// use axum::middleware::Next;
+/// use axum::response::Response;
+/// use redlock_axum::{KeyPart, LockManager, LockRejection};
+///
+/// /// Processes requests with the same `Idempotency-Key` one after another. A request without it is not locked.
+/// async fn one_at_a_time(
+///     State(locks): State<LockManager>,
+///     request: Request,
+///     next: Next,
+/// ) -> Result<Response, LockRejection> {
+///     let Some(key) = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok())
+///     else {
+///         return Ok(next.run(request).await);
+///     };
+///     // Values from outside are escaped.
+///     let lock = locks.lock(format!("idempotency:{}", KeyPart(key)));
+///     let lock = lock.expire(Duration::from_secs(10)).wait_time(Duration::from_secs(2));
+///     Ok(lock.run(async |_lock| next.run(request).await).await?)
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ScopeLayer {

@@ -1,4 +1,7 @@
 //! Limits how often similar events are logged.
+//!
+//! The arguments of `log_limited!` are the limit, the kind, the subject (a node or `""`), the level, and the rest as in
+//! `tracing`. The field `lock` has the key. `manager/log_tests.rs` and `redlock-axum/tests/log_limit.rs` test the limit.
 
 use std::fmt;
 use std::sync::Arc;

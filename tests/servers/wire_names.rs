@@ -1,4 +1,13 @@
 //! The table of `redlock-core/src/wire.md`, compared with what servers see.
+//!
+//! # New names
+//!
+//! * A new kind of lock is another value at the key `<prefix><key>`. An older version then reports the lock as held or as a
+//!   foreign key, and never takes it.
+//! * Any other key is `<prefix>redlock:<purpose>:{<tag>}`, or `<prefix>redlock:<purpose>` where the prefix has a hash tag. The
+//!   purpose is one word in lower case. A name for each lock ends with `:<key>`. So a permission for `<prefix>*` covers the
+//!   name, and it is never the key of a lock.
+//! * Any other channel is named in the same way, except those of Redisson and `<prefix><key>:readers`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,4 +1,13 @@
 //! The options of an attribute, which the compiler evaluates and checks.
+//!
+//! # Adding an argument
+//!
+//! An option of HTTP is a field of `HttpOptions` (`options.rs`), has an arm in `Options::set` and, for a new type, a
+//! `Conversion` in this file, a method in `layer/policy.rs`, and a field in `layer/de.rs`. If it concerns the answer, it also
+//! goes through `LockRejection::with_http_options`.
+//!
+//! Each argument has its name in `unknown_argument`, a row in `redlock-axum/docs/options.md`, a test in
+//! `redlock-axum/tests/front_ends`, and the messages in `redlock-axum/tests/ui` (see CONTRIBUTING.md).
 
 use std::marker::PhantomData;
 use std::time::Duration;

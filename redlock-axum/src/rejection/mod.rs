@@ -1,4 +1,7 @@
 //! The rejection of a request whose lock was not acquired, or was lost.
+//!
+//! A new status goes through this file, `response.rs` (text), `log.rs` (level), the page of [`LockRejection`], both `lib.rs`,
+//! README.md, `redlock-axum/docs/guarantees.md`, and `redlock-axum/tests/rejection.rs`.
 
 mod log;
 mod response;

@@ -50,7 +50,7 @@ pub enum BreakError {
         /// The key of the lock.
         key: LockKey,
     },
-    /// The key is invalid. No node was asked.
+    /// As [`StatusError::InvalidKey`].
     #[error("invalid lock key: {0}")]
     InvalidKey(#[from] KeyError),
     /// The holder may still have a quorum of nodes: too few nodes have answered. The holder was removed from the nodes with the
@@ -65,17 +65,17 @@ pub enum BreakError {
         /// The vote of each node.
         votes: Votes,
     },
-    /// Too many nodes offer no [inspection](crate::node::Inspection): the others are no quorum.
+    /// As [`StatusError::Unsupported`].
     #[error("the node {node} offers no inspection, and the nodes that do are no quorum")]
     #[non_exhaustive]
     Unsupported {
         /// The name of the first such node.
         node: Arc<str>,
     },
-    /// [`LockManager::shutdown`](crate::LockManager::shutdown) was called. No node was asked.
+    /// As [`StatusError::ShutDown`].
     #[error("the lock manager was shut down")]
     ShutDown,
-    /// The [runtime](crate::LockManager#runtime) of the manager has ended. No node was asked.
+    /// As [`StatusError::RuntimeEnded`].
     #[error("the Tokio runtime of the lock manager has ended; use one manager for each runtime")]
     RuntimeEnded,
 }

@@ -2,6 +2,12 @@
 //!
 //! A store imports the protocol of nodes and the kit that the stores share, and no other store. The manager knows the stores
 //! by their [table](STORES).
+//!
+//! # Adding a store
+//!
+//! * A folder here, a row in the table, and `StoreUrl` of `kit/description.rs` for its URL.
+//! * A feature in both manifests, both `lib.rs` and `.ci/run`, and a metric in `telemetry.rs`.
+//! * Tests: `tests/harness/nodes.rs`, `tests/locks`, `tests/http/leftovers`, `tests/tools.sh`.
 
 pub(crate) mod kit;
 pub(crate) mod memory;
