@@ -322,15 +322,14 @@ impl RedisState {
             }
             let until = || Instant::now() + self.map.settings.node.node_timeout;
             let repetition = repetition.get_or_insert_with(|| Repetition::new(until()));
-            match Box::pin(self.next_target(&mut sent, command, repetition)).await? {
-                Some(next) => target = next,
-                None => {
-                    if let (Err(error), Some(script)) = (&mut sent.reply, command.script()) {
-                        *error = name_commands(&script.commands(), error.clone());
-                    }
-                    return Ok(sent);
-                }
+            if let Some(next) = Box::pin(self.next_target(&mut sent, command, repetition)).await? {
+                target = next;
+                continue;
             }
+            if let (Err(error), Some(script)) = (&mut sent.reply, command.script()) {
+                *error = name_commands(&script.commands(), error.clone());
+            }
+            return Ok(sent);
         }
     }
 

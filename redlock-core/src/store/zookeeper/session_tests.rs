@@ -486,7 +486,6 @@ async fn a_host_that_is_down_is_skipped_and_the_errors_name_their_hosts() {
 
 #[tokio::test]
 async fn a_hostile_answer_to_the_handshake_is_an_error() {
-    let ensemble = Ensemble::start().await;
     for (answer, expected) in [
         (&b"\0\0\0\x01x"[..], "unexpected reply"),
         (b"\0\0\0\x14\0\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0\x01\0\0\0\0", "unexpected reply"),
@@ -498,6 +497,8 @@ async fn a_hostile_answer_to_the_handshake_is_an_error() {
         (b"", "a server closes connections beyond its maxClientCnxns"),
         (b"\0\0\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", "refuses a new session"),
     ] {
+        // The session of the case before may already connect again.
+        let ensemble = Ensemble::start().await;
         let (_session, status) = ensemble.session(OPEN);
         let mut server = ensemble.connection().await;
         server.handshake().await;
