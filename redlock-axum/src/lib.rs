@@ -204,6 +204,7 @@
 #[doc(hidden)]
 pub mod __private;
 mod attribute;
+mod commit_under_lock;
 mod error;
 mod extract;
 #[cfg(doc)]
@@ -217,6 +218,7 @@ mod serve;
 pub mod test_util;
 mod value_source;
 
+pub use commit_under_lock::{CommitUnderLock, CommitUnderLockService};
 pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
