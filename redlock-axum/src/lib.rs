@@ -157,9 +157,8 @@
 //! it is awaited before the last frame, if the body knows that the frame is its last. The wait is
 //! bounded by the manager's `node_timeout`, and a failed release does not change the response.
 //!
-//! **When a middleware commits after the handler**, the lock of the attribute has ended before. Commit in the handler, or
-//! lock by a layer outside of the middleware: see
-//! [the recipe](guide::recipes#a-transaction-that-a-middleware-commits).
+//! **When a layer commits after the handler**, the lock of the attribute has ended before. Commit in the handler, or wrap the
+//! layer by [`CommitUnderLock`]: see [Locks and transactions](guide::transactions).
 //!
 //! **When the client disconnects**, hyper drops the handler, and the lock is released in the
 //! background. The same holds for a handler that panics.

@@ -9,16 +9,14 @@ mod leader;
 mod middleware;
 mod readiness;
 mod several_locks;
-mod transaction;
 mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
 /// The recipes with code, in the order of the page.
-const FILES: [&str; 7] = [
+const FILES: [&str; 6] = [
     include_str!("idempotent_payment.rs"),
     include_str!("job.rs"),
     include_str!("middleware.rs"),
-    include_str!("transaction.rs"),
     include_str!("two_managers.rs"),
     include_str!("at_most_n_holders.rs"),
     include_str!("readiness.rs"),
