@@ -6,24 +6,27 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
+use axum::http::{Extensions, Method, StatusCode};
 use axum::middleware::{FromFnLayer, Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post as on_post;
+use axum::{Extension, Router};
 use futures_util::FutureExt;
 use redlock_axum::{
-    CommitUnderLock, HeldLock, LockError, LockManager, LockPolicy, MemoryNode, redis_lock,
+    CommitUnderLock, HeldLock, LockError, LockManager, LockPolicy, MemoryNode, ScopeLayer,
+    redis_lock,
 };
 use redlock_logs::Logs;
 use tokio::task::yield_now;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::front_ends::stage::Stage;
-use crate::support::{OnlyWhenReady, eventually, hold, layer, memory, post, request, send, text};
+use crate::support::{
+    OnlyWhenReady, eventually, hold, is_held_by_caller, layer, memory, post, request, send, text,
+};
 
 const LEASE: Duration = Duration::from_millis(400);
 
@@ -379,27 +382,56 @@ async fn a_middleware_after_the_handler_does_not_wait_for_the_lock_of_its_own_re
     assert_eq!(post(&app.with_state(shop.clone()), "/").await, 200);
 }
 
-/// The task has a copy of the extensions. Locks of requests that it sends end with their work.
+/// The extensions that a task keeps after its request.
+type Kept = Arc<Mutex<Option<Extensions>>>;
+
+async fn keep(Extension(kept): Extension<Kept>, request: Request, next: Next) -> Response {
+    *kept.lock().unwrap() = Some(request.extensions().clone());
+    next.run(request).await
+}
+
+/// Locks of requests that it sends end with their work.
 #[tokio::test]
 async fn a_task_that_outlives_the_request_keeps_no_lock() {
-    let shop = Shop::new().await;
-    let inner = shop.app(plain);
-    let (parts, tasks) = (Arc::new(Mutex::new(None)), Arc::clone(&shop.events));
-    let keep = Arc::clone(&parts);
-    let app = Router::new().route("/", on_post(plain)).layer(from_fn(
-        move |request: Request, next: Next| {
-            *keep.lock().unwrap() = Some(request.extensions().clone());
-            next.run(request)
-        },
-    ));
-    let app = app.layer(shop.under_lock(transaction)).with_state(shop.clone());
-    assert_eq!(post(&app, "/").await, 200);
+    let (shop, kept) = (Shop::new().await, Kept::default());
+    let app = Router::new().route("/", on_post(plain)).layer(from_fn(keep));
+    let app = app.layer(shop.under_lock(transaction)).layer(Extension(kept.clone()));
+    assert_eq!(post(&app.with_state(shop.clone()), "/").await, 200);
     assert!(shop.node.is_empty());
     let mut later = request(Method::POST, "/");
-    *later.extensions_mut() = parts.lock().unwrap().clone().unwrap();
-    assert_eq!(inner.oneshot(later).await.unwrap().status(), 200);
-    assert_eq!(*tasks.lock().unwrap(), ["commit with 1", "commit with 1"]);
+    *later.extensions_mut() = kept.lock().unwrap().clone().unwrap();
+    assert_eq!(shop.app(plain).oneshot(later).await.unwrap().status(), 200);
+    assert_eq!(shop.events(), ["commit with 1", "commit with 1"]);
     assert!(shop.node.is_empty());
+}
+
+#[tokio::test]
+async fn a_task_that_outlives_a_request_whose_client_has_left_keeps_no_lock() {
+    let (shop, kept) = (Shop::new().await.with_slow_commit(), Kept::default());
+    let app = Router::new().route("/", on_post(plain)).layer(from_fn(keep));
+    let app = app.layer(shop.under_lock(transaction)).layer(Extension(kept.clone()));
+    leave(&app.with_state(shop.clone()), &shop.commit).await;
+    eventually("the lock is free", || shop.node.is_empty()).await;
+    assert!(kept.lock().unwrap().is_some());
+}
+
+/// Also inside of a scope that ends with the client.
+#[tokio::test]
+async fn a_detached_request_stays_one_holder_after_its_client_has_left() {
+    async fn again(State(shop): State<Shop>, request: Request, next: Next) -> Response {
+        let response = next.run(request).await;
+        let is_holder = is_held_by_caller(&shop.locks, "a").await;
+        shop.record(&format!("holder {is_holder}"));
+        response
+    }
+
+    let shop = Shop::new().await.with_slow_work();
+    let app = Router::new().route("/", on_post(detached)).layer(shop.under_lock(again));
+    let app = app.layer(ScopeLayer::new(&shop.locks)).with_state(shop.clone());
+    leave(&app, &shop.work).await;
+    shop.work.leave(1);
+    eventually("the lock is free", || shop.node.is_empty()).await;
+    assert_eq!(shop.events(), ["charge with 1", "holder true with 1"]);
 }
 
 /// A service without axum, whose error ends the lock, too.
