@@ -162,7 +162,7 @@ async fn until_committed<R: IntoResponse, E>(
         .await
         // The inner future, which may contain the transaction, is dropped here, before the locks end.
     };
-    let (locks, _shutdown_waits) = postponed.close();
+    let locks = postponed.close();
     match served {
         Ok(Ok(mut response)) => {
             for lock in locks {

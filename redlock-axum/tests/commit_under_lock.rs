@@ -25,7 +25,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::front_ends::stage::Stage;
 use crate::support::{
-    OnlyWhenReady, eventually, hold, is_held_by_caller, layer, memory, post, request, send, text,
+    OnlyWhenReady, answer, eventually, hold, is_held_by_caller, layer, memory, post, request, send,
+    text,
 };
 
 const LEASE: Duration = Duration::from_millis(400);
@@ -282,10 +283,10 @@ async fn a_detached_handler_whose_client_leaves_before_the_lock_does_not_begin()
 #[tokio::test]
 async fn abort_drops_a_commit_whose_lock_is_lost() {
     let shop = Shop::new().await.with_slow_commit();
-    let response = send(&shop.app(abortable), Method::POST, "/").await;
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.headers()["retry-after"], "1");
-    assert!(text(response).await.contains("the request was stopped"));
+    let answer = answer(&shop.app(abortable), request(Method::POST, "/")).await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert!(answer.body.contains("the request was stopped"), "{}", answer.body);
     assert_eq!(shop.events()[0], "charge with 1");
     assert!(shop.events()[1].starts_with("rollback"), "{:?}", shop.events());
     eventually("the lease runs out", || shop.node.is_empty()).await;
@@ -372,7 +373,7 @@ async fn a_rejected_parameter_keeps_the_lock_until_the_commit() {
 async fn a_middleware_after_the_handler_does_not_wait_for_the_lock_of_its_own_request() {
     async fn again(State(shop): State<Shop>, request: Request, next: Next) -> Response {
         let response = next.run(request).await;
-        let again = shop.locks.lock("a").wait_forever().acquire().await;
+        let again = shop.locks.lock("a").try_acquire().await;
         assert!(matches!(again, Err(LockError::AlreadyHeld { .. })), "{again:?}");
         response
     }

@@ -105,12 +105,17 @@ impl TicketShop {
         !outlasts_lease && !self.0.locks.snapshot().waiting.is_empty()
     }
 
-    /// Puts one ticket into the stock, and returns how many were sold when two customers want it.
-    pub async fn sold_to_two<F: Future>(&self, buy: impl Fn() -> F) -> i64 {
+    /// Puts one ticket into the stock, and forgets the sales.
+    pub async fn restock(&self) {
         self.0.reads.store(0, Ordering::SeqCst);
         let admin = self.0.server.admin().await;
         let restock = "update stock set tickets = 1; truncate sale";
         admin.batch_execute(restock).await.expect("a full stock");
+    }
+
+    /// Returns how many tickets were sold when two customers want the only one.
+    pub async fn sold_to_two<F: Future>(&self, buy: impl Fn() -> F) -> i64 {
+        self.restock().await;
         tokio::join!(buy(), buy());
         self.sold().await
     }

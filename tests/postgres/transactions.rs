@@ -110,12 +110,10 @@ impl App {
     /// Sends a request of a client that leaves after the handler has written. Returns how many tickets were sold when the
     /// locks are free.
     async fn sold_to_client_that_leaves(&self, app: Router) -> i64 {
-        let before = self.shop.reads();
+        self.shop.restock().await;
         let client = tokio::spawn(async move { buy(&app).await });
-        eventually("the handler has read", SOON, async || {
-            (self.shop.reads() > before).then_some(())
-        })
-        .await;
+        eventually("the handler has read", SOON, async || (self.shop.reads() > 0).then_some(()))
+            .await;
         client.abort();
         assert!(client.await.unwrap_err().is_cancelled());
         self.exits.add_permits(1);
@@ -267,10 +265,7 @@ async fn the_writes_of_a_detached_handler_vanish_with_the_transaction_of_its_cli
     let inside = app.wrong(post(slow_without_lock).layer(lock()));
     assert_eq!(app.sold_to_client_that_leaves(inside).await, 0);
     assert_eq!(app.sold_to_client_that_leaves(app.under_lock(post(slow))).await, 1);
-
-    let Some(app) = App::start().await else { return };
-    let outside = LockLayer::new(app.shop.locks(), policy()).unwrap();
-    let outside = app.wrong(post(slow_without_lock)).layer(outside);
+    let outside = app.wrong(post(slow_without_lock)).layer(lock());
     assert_eq!(app.sold_to_client_that_leaves(outside).await, 1);
 }
 

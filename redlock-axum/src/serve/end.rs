@@ -169,9 +169,8 @@ impl Postponed {
         Poll::Pending
     }
 
-    /// Returns the locks to end, and what delays a shutdown until then. From now on, a lock ends with its work.
-    pub(crate) fn close(&self) -> (Vec<EndingLock>, impl Sized + use<>) {
-        let Locks { ending, detached } = self.locks().take().unwrap_or_default();
-        (ending, detached)
+    /// Returns the locks to end. From now on, a lock ends with its work.
+    pub(crate) fn close(&self) -> Vec<EndingLock> {
+        self.locks().take().unwrap_or_default().ending
     }
 }
