@@ -16,7 +16,8 @@
 //! | [`postgres`] | How is a PostgreSQL database a node? What does it promise, and what not? |
 //! | [`zookeeper`] | How is a ZooKeeper ensemble the node, beside services with Curator? What does it promise? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
-//! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock, and where does it commit? What is impossible, and what replaces it? |
+//! | [`transactions`] | Why does a lock have to outlast the commit? Which order of layers does that? |
+//! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock? What is impossible, and what replaces it? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`interoperability`] | Which services in other languages use the same locks? How does Spring's `@RedisLock` look here? |
 //! | [`compiler_errors`] | What does a message of the compiler about a locked handler mean? |
@@ -45,6 +46,7 @@ macro_rules! page {
             "[servers.md]: crate::guide::servers\n",
             "[testing.md]: ../testing/index.html\n",
             "[tls.md]: crate::guide::tls\n",
+            "[transactions.md]: crate::guide::transactions\n",
             "[wire.md]: redlock_core#names-on-the-wire\n",
             "[zookeeper.md]: crate::guide::zookeeper\n\n",
             include_str!(concat!("../docs/", $file))
@@ -97,6 +99,9 @@ pub mod testing {}
 
 #[doc = page!("tls.md")]
 pub mod tls {}
+
+#[doc = page!("transactions.md")]
+pub mod transactions {}
 
 #[doc = page!("zookeeper.md")]
 pub mod zookeeper {}

@@ -157,9 +157,8 @@
 //! it is awaited before the last frame, if the body knows that the frame is its last. The wait is
 //! bounded by the manager's `node_timeout`, and a failed release does not change the response.
 //!
-//! **When a middleware commits after the handler**, the lock of the attribute has ended before. Commit in the handler, or
-//! lock by a layer outside of the middleware: see
-//! [the recipe](guide::recipes#a-transaction-that-a-middleware-commits).
+//! **When a layer commits after the handler**, the lock of the attribute has ended before. Commit in the handler, or wrap the
+//! layer by [`CommitUnderLock`]: see [Locks and transactions](guide::transactions).
 //!
 //! **When the client disconnects**, hyper drops the handler, and the lock is released in the
 //! background. The same holds for a handler that panics.
@@ -204,6 +203,7 @@
 #[doc(hidden)]
 pub mod __private;
 mod attribute;
+mod commit_under_lock;
 mod error;
 mod extract;
 #[cfg(doc)]
@@ -217,6 +217,7 @@ mod serve;
 pub mod test_util;
 mod value_source;
 
+pub use commit_under_lock::{CommitUnderLock, CommitUnderLockService};
 pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
 pub use layer::{LockLayer, LockPolicy, LockService};

@@ -18,9 +18,9 @@ pub(crate) const MIN_RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum HoldUntil {
-    /// Until the handler has returned its response. The response's body is sent without the lock. A middleware around the
-    /// lock that [commits a transaction](crate::guide::recipes#a-transaction-that-a-middleware-commits) commits it
-    /// without the lock.
+    /// Until the handler has returned its response. The response's body is sent without the lock. A layer around the lock
+    /// that [commits a transaction](crate::guide::transactions) commits it without the lock, unless it is in
+    /// [`CommitUnderLock`](crate::CommitUnderLock).
     #[default]
     Response,
     /// Until the response's body has been sent, has failed, or was dropped because the client

@@ -4,6 +4,7 @@
 mod api;
 mod attribute;
 mod bodies;
+mod commit_under_lock;
 mod front_ends;
 mod hold_until;
 mod layer;

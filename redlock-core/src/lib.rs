@@ -197,8 +197,9 @@ pub mod __private {
     pub use crate::options::{ConfigValue, read_option};
     pub use crate::options::{TimeText, assert_valid, check_name, is_same, read_time};
     pub use crate::request::acquisition::Acquisition;
-    pub use crate::request::detached::detach;
-    pub use crate::request::scope::is_in_scope;
+    pub use crate::request::detached::{delay_shutdown, detach};
+    pub use crate::request::scope::{is_in_scope, stay};
+    pub use tokio_util::task::task_tracker::TaskTrackerToken as ShutdownDelay;
 }
 
 /// Compiles and runs the example of the README.

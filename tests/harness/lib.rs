@@ -68,6 +68,7 @@ mod skip;
 mod snapshots;
 mod stores;
 mod storm;
+mod ticket_shop;
 mod tls;
 mod traces;
 mod zookeeper;
@@ -105,6 +106,7 @@ pub use storm::{
     CONTENDED_KEYS, Client, ClientSettings, Fault, LONGEST_LEASE, NodeKind, Report, Schedule,
     Storm, Strike, Target,
 };
+pub use ticket_shop::TicketShop;
 pub use traces::Traces;
 pub use zookeeper::{
     EnsembleOptions, ZookeeperClient, ZookeeperEnsemble, ZookeeperError, ZookeeperKind,

@@ -5,6 +5,7 @@
 mod blocked;
 mod bursts;
 mod connections;
+mod end_of_body;
 mod examples;
 mod http2;
 mod leftovers;

@@ -17,11 +17,14 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use futures_util::StreamExt;
 use futures_util::stream::{once, pending};
-use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, LockPolicy, redis_lock};
+use redlock_axum::{
+    CommitUnderLock, HoldUntil, LockError, LockLayer, LockManager, LockPolicy, redis_lock,
+};
 use redlock_tests::{Direction, Proxy, RedisServer, Traffic, connect};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
+use tower::layer::util::Identity;
 
 /// The lease, which is longer than any test holds back a command.
 const LONG: Duration = Duration::from_secs(60);
@@ -88,10 +91,11 @@ async fn a_response_waits_for_the_release_of_its_lock() {
     let layer = LockLayer::new(&network.locks, LockPolicy::new("a").expire(LONG)).unwrap();
     let app = Router::new()
         .route("/attribute", get(by_attribute))
+        .route("/commit", get(by_attribute).layer(CommitUnderLock::new(Identity::new())))
         .route("/layer", get(by_layer).route_layer(layer))
         .layer(Extension(Arc::clone(&network)))
         .with_state(network.locks.clone());
-    for path in ["/attribute", "/layer"] {
+    for path in ["/attribute", "/commit", "/layer"] {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let response = network.await_release(app.clone().oneshot(request)).await.unwrap();
         assert_eq!(response.status(), 200, "{path}");

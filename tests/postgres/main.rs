@@ -14,6 +14,7 @@ mod pooler;
 mod row_locks;
 mod rows;
 mod setup;
+mod transactions;
 mod versions;
 mod without_a_promise;
 

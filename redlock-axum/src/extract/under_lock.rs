@@ -50,7 +50,8 @@ use crate::rejection::LockRejection;
 /// The extractor gets the state of the router, and a copy of the request's head: the method, the URI, the headers, the
 /// path parameters and the extensions. Both are as they were when the other parameters were extracted. So
 /// `UnderLock<Extension<User>>` is no newer than `Extension<User>`: the layer that has inserted the user ran before the
-/// lock was acquired. The same holds for a transaction that a layer has begun: its snapshot may be older than the lock.
+/// lock was acquired. The same holds for a transaction that a layer has begun: its snapshot may be older than the lock. An
+/// extractor that begins the transaction, as that of `axum-sqlx-tx`, begins it under the lock.
 ///
 /// Several parameters of this type are extracted one after the other, in the order of the parameters. A parameter may be
 /// `UnderLock<Option<Order>>`, `UnderLock<Result<Order, StatusCode>>` or `UnderLock<(Order, Customer)>`.

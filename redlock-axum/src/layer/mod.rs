@@ -51,7 +51,7 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 /// A middleware outside of the layer runs before the lock is acquired. So the `Extension` of an outer auth layer, and the
 /// snapshot of a transaction that an outer middleware has begun, may be out of date, too. A middleware that commits after
 /// the handler must be inside of the lock: `.layer(transaction).layer(lock)`, see
-/// [the recipe](crate::guide::recipes#a-transaction-that-a-middleware-commits).
+/// [Locks and transactions](crate::guide::transactions).
 ///
 /// # Where it goes
 ///

@@ -220,8 +220,8 @@ impl LockPolicy {
         self
     }
 
-    /// Sets when the lock is released. Defaults to [`HoldUntil::Response`]: before a middleware around the layer
-    /// [commits](crate::guide::recipes#a-transaction-that-a-middleware-commits).
+    /// Sets when the lock is released. Defaults to [`HoldUntil::Response`]: before a layer around this one
+    /// [commits](crate::guide::transactions).
     pub fn hold_until(mut self, hold_until: HoldUntil) -> Self {
         self.http.hold_until = hold_until;
         self
@@ -254,8 +254,11 @@ impl LockPolicy {
     ///
     /// From the acquired lock to its release, the handler runs in a task of its own. When the client leaves, the
     /// handler goes on, the lock is released at its end, and the response is dropped. A client that leaves before
-    /// the lock is acquired leaves nothing behind. A layer or a handler around the lock, and a lock that it holds,
-    /// ends with the client. [`LockManager::shutdown`] waits for the handler.
+    /// the lock is acquired leaves nothing behind. [`LockManager::shutdown`] waits for the handler.
+    ///
+    /// A layer or a handler around the lock, and a lock that it holds, ends with the client. If it is the layer of a
+    /// transaction, **the writes of the handler vanish**: commit in the handler, or see
+    /// [Locks and transactions](crate::guide::transactions#the-end).
     pub fn detached(mut self, detached: bool) -> Self {
         self.http.detached = detached;
         self

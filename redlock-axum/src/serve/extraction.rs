@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use axum::response::Response;
 use redlock_core::__private::{AbortOnLoss, LossWatcher};
-use redlock_core::{LockGuard, LostError, OnLost};
+use redlock_core::{LockHandle, LostError, OnLost};
 
 /// Extracts one parameter.
 pub(crate) type Extraction = Pin<Box<dyn Future<Output = ExtractionResult> + Send>>;
@@ -34,21 +34,21 @@ impl Extractions {
     /// # Cancel safety
     ///
     /// If the future is dropped, the current extraction is dropped, and the later ones do not begin.
-    pub(crate) async fn run_under(self, guard: &LockGuard) -> Result<ExtractionResult, LostError> {
+    pub(crate) async fn run_under(self, lock: &LockHandle) -> Result<ExtractionResult, LostError> {
         match self.0 {
             None => Ok(Ok(())),
             // Boxed, because the future would enlarge the futures of handlers that extract nothing under their locks.
-            Some(list) => Box::pin(list.run_under(guard)).await,
+            Some(list) => Box::pin(list.run_under(lock)).await,
         }
     }
 }
 
 impl List {
-    async fn run_under(self: Box<Self>, guard: &LockGuard) -> Result<ExtractionResult, LostError> {
+    async fn run_under(self: Box<Self>, lock: &LockHandle) -> Result<ExtractionResult, LostError> {
         // The last one extracts nothing: it finds a loss at the end of the extraction before it.
         let last = Box::pin(ready(Ok(()))) as Extraction;
         for extraction in self.extractions.into_iter().chain([last]) {
-            let watch = LossWatcher::new(guard, OnLost::Abort);
+            let watch = LossWatcher::new(lock, OnLost::Abort);
             if let rejected @ Err(_) = AbortOnLoss::new(watch, extraction).await? {
                 return Ok(rejected);
             }

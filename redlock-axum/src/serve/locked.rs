@@ -6,10 +6,11 @@ use http::request::Parts;
 use redlock_core::__private::{AbortOnLoss, LossWatcher, detach};
 use redlock_core::{LockError, LockGuard, LockRequest, OnLost};
 
-use super::body::{self, Exchange};
+use super::body::Exchange;
+use super::end::{LockEnd, Postponed};
 use super::extraction::{Extraction, Extractions};
 use crate::extract::lock_slot::LockSlot;
-use crate::options::{HoldUntil, HttpOptions};
+use crate::options::HttpOptions;
 use crate::rejection::LockRejection;
 
 /// The properties of a request that decide what happens under its lock.
@@ -20,6 +21,8 @@ pub(crate) struct RequestParts {
     pub(crate) slot: LockSlot,
     /// The parameters of the handler that are extracted when the lock is held.
     extractions: Extractions,
+    /// Ends the lock after the commit of a layer around the handler, if there is such a layer.
+    postponed: Option<Postponed>,
 }
 
 impl RequestParts {
@@ -27,7 +30,9 @@ impl RequestParts {
     pub(crate) fn of(parts: &mut Parts, fenced: bool) -> Self {
         let slot = LockSlot::pending(fenced);
         parts.extensions.insert(slot.clone());
-        Self { exchange: Exchange::new(parts), slot, extractions: Extractions::default() }
+        let postponed = Postponed::of(&parts.extensions).cloned();
+        let exchange = Exchange::new(parts);
+        Self { exchange, slot, extractions: Extractions::default(), postponed }
     }
 
     /// Extracts a parameter when the lock is held, after the parameters before it.
@@ -81,7 +86,12 @@ where
     W: Future<Output = Served<E>> + Send + 'static,
     E: Send + 'static,
 {
-    acquire.then(|acquired| detach(acquired, |acquired| serve(acquired, lock, refuse, work)))
+    acquire.then(|acquired| {
+        if let (Ok(guard), Some(postponed)) = (&acquired, &lock.parts.postponed) {
+            postponed.detach(guard);
+        }
+        detach(acquired, |acquired| serve(acquired, lock, refuse, work))
+    })
 }
 
 /// Serves a request whose lock was acquired or refused.
@@ -99,26 +109,24 @@ where
         let guard = acquired?;
         // The task of detached work may begin late.
         guard.check_before_work()?;
-        parts.slot.fill(guard.handle());
-        if let Err(response) = parts.extractions.run_under(&guard).await? {
-            guard.release_or_log().await;
+        let handle = guard.handle();
+        parts.slot.fill(handle.clone());
+        let end = LockEnd::new(guard, http, on_lost, parts.exchange, parts.postponed);
+        if let Err(response) = parts.extractions.run_under(&handle).await? {
+            end.release().await;
             return Ok(Ok(*response));
         }
-        let watch = LossWatcher::new(&guard, on_lost);
+        let watch = LossWatcher::new(&handle, on_lost);
         // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
         let served = AbortOnLoss::new(watch, work()).await?;
-        let (served, guard) = match served {
-            Ok(Ok(response)) if http.hold_until == HoldUntil::EndOfBody => {
-                let (response, guard) = body::hold(response, guard, on_lost, parts.exchange);
-                (Ok(Ok(response)), guard)
+        match served {
+            Ok(Ok(response)) => Ok(Ok(end.respond(response).await)),
+            _ if !handle.is_valid() => served,
+            _ => {
+                end.release().await;
+                served
             }
-            Ok(Err(_)) | Err(_) if !guard.is_valid() => (served, None),
-            _ => (served, Some(guard)),
-        };
-        if let Some(guard) = guard {
-            guard.release_or_log().await;
         }
-        served
     };
     served.map(move |served| {
         served.unwrap_or_else(|rejection| Ok(refuse(rejection.with_http_options(http))))

@@ -15,6 +15,7 @@
 
 pub(crate) mod body;
 pub(crate) mod buffered;
+pub(crate) mod end;
 pub(crate) mod extraction;
 mod future;
 pub(crate) mod locked;

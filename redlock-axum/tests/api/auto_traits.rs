@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::Router;
 use redlock_axum::{
-    FencedLock, HeldLock, LockGuard, LockLayer, LockPolicy, LockRejection, LockService,
-    ResponseFuture, SetupError,
+    CommitUnderLock, CommitUnderLockService, FencedLock, HeldLock, LockGuard, LockLayer,
+    LockPolicy, LockRejection, LockService, ResponseFuture, SetupError,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -25,7 +25,7 @@ macro_rules! all {
 all!(is_error: LockRejection, SetupError);
 // axum demands this of extensions, layers and services.
 all!(is_shared: FencedLock, HeldLock, LockLayer, LockPolicy, LockRejection);
-all!(is_shared: LockService<Router>);
+all!(is_shared: LockService<Router>, CommitUnderLock<LockLayer>, CommitUnderLockService<Router>);
 all!(is_sent: ResponseFuture<Router>);
 
 /// A handler can await each of these futures.

@@ -9,7 +9,6 @@ mod leader;
 mod middleware;
 mod readiness;
 mod several_locks;
-mod transaction;
 mod two_managers;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");

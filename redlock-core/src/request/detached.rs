@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Instrument;
 
 use super::scope;
@@ -38,16 +39,20 @@ where
     }
 }
 
+/// Makes a shutdown wait for the token to be dropped before it ends the locks, as it waits for detached work.
+pub fn delay_shutdown(guard: &LockGuard) -> TaskTrackerToken {
+    guard.context.home.delay_shutdown_of_locks()
+}
+
 fn spawn<W, F>(guard: LockGuard, work: F) -> impl Future<Output = W::Output> + Send + use<W, F>
 where
     W: Future<Output: Send + 'static> + Send + 'static,
     F: FnOnce(Result<LockGuard, LockError>) -> W,
 {
     let key = guard.keys()[0].clone();
-    let home = &guard.context.home;
-    let shutdown_waits = home.delay_shutdown_of_locks();
+    let shutdown_waits = delay_shutdown(&guard);
     // A shutdown that begins after this check meets the token.
-    let guard = home.check_open().map(|()| guard);
+    let guard = guard.context.home.check_open().map(|()| guard);
     let work = AssertUnwindSafe(scope::stay(work(guard))).catch_unwind();
     let (sender, receiver) = oneshot::channel();
     let task = async move {

@@ -60,8 +60,9 @@ pub fn scope<F: Future>(future: F) -> Scoped<F> {
     Scoped { future, scope: None }
 }
 
-/// Keeps a future in the present scope, also in another task.
-pub(super) fn stay<F: Future>(future: F) -> Scoped<F> {
+/// Keeps a future in the present scope, also in another task. No public API.
+#[doc(hidden)]
+pub fn stay<F: Future>(future: F) -> Scoped<F> {
     Scoped { future, scope: Some(SCOPE.try_with(Arc::clone).ok()) }
 }
 

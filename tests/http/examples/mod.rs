@@ -34,6 +34,16 @@ async fn the_example_fencing_answers_as_its_readme_says() {
     walkthrough.ends_with(&["somebody else was faster"]).await;
 }
 
+#[tokio::test]
+async fn the_example_transactions_answers_as_its_readme_says() {
+    let walkthrough = match Walkthrough::run("transactions").await {
+        Ok(walkthrough) => walkthrough,
+        Err(why) => return skip(&why),
+    };
+    walkthrough.promises("here is your ticket");
+    walkthrough.ends_with(&["here is your ticket"]).await;
+}
+
 /// The section shows the hash that a request writes. A hash as Redisson writes it refuses a request.
 #[tokio::test]
 async fn the_example_redisson_answers_as_its_readme_says() {
@@ -82,9 +92,11 @@ fn mistake(name: &str, settings: &[(&str, &str)]) -> String {
 
 #[test]
 fn the_examples_print_which_server_they_need() {
-    for (name, message) in
-        [("redisson", "LOCKS_URLS is not set"), ("fencing", "DATABASE_URL is not set")]
-    {
+    for (name, message) in [
+        ("redisson", "LOCKS_URLS is not set"),
+        ("fencing", "DATABASE_URL is not set"),
+        ("transactions", "DATABASE_URL is not set"),
+    ] {
         // Without the quotes that `Debug` adds.
         let error = mistake(name, &[]);
         assert!(error.starts_with(message), "{error}");
