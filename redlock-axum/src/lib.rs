@@ -231,7 +231,7 @@ pub use redlock_core::node;
 pub use redlock_core::postgres_schema;
 #[doc(inline)]
 pub use redlock_core::{
-    BreakError, Broken, ConfigError, ConnectError, CounterSnapshot, Credentials, Dialect, Drained,
+    BreakError, BreakRequest, Broken, ConfigError, ConnectError, CounterSnapshot, Credentials, Dialect, Drained,
     FencingToken, ForeignKind, HeldSnapshot, HoldError, Holder, HolderId, HolderIdError,
     InvalidOption, KeyError, KeyPart, KeyState, KeyTemplate, LeadRequest, Leader, LockError,
     LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,

@@ -173,8 +173,9 @@ pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel, OwnerLabelError};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use operator::{
-    BreakError, Broken, CounterSnapshot, HeldSnapshot, Holder, KeyState, LockStatus, NodeAnswer,
-    NodeSnapshot, ProcessSnapshot, Snapshot, StatusError, StatusRequest, WaitingSnapshot,
+    BreakError, BreakRequest, Broken, CounterSnapshot, HeldSnapshot, Holder, KeyState, LockStatus,
+    NodeAnswer, NodeSnapshot, ProcessSnapshot, Snapshot, StatusError, StatusRequest,
+    WaitingSnapshot,
 };
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
