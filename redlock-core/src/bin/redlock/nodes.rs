@@ -130,9 +130,7 @@ impl Check {
         match &node.status {
             NodeStatus::Up => {}
             NodeStatus::Down(reason) => self.find(Effect::Guarantee, format!("{name}: {reason}")),
-            _ => {
-                self.find(Effect::Guarantee, format!("{name}: no answer yet"))
-            }
+            _ => self.find(Effect::Guarantee, format!("{name}: no answer yet")),
         }
         if let Some(reason) = &report.quarantine {
             self.find(Effect::Guarantee, format!("{name}: its votes do not count: {reason}"));
