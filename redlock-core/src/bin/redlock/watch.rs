@@ -109,11 +109,13 @@ impl View {
         Ok(())
     }
 
-    /// Leaves the last answer on the screen.
-    fn end(&self) -> Result<(), Failure> {
+    /// Leaves the last answer on the first screen.
+    fn end(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Screen { last: Some(text) } => print(&format!("{LEAVE}{text}")),
-            _ => Ok(()),
+            Self::Screen { last } => {
+                last.take().map_or(Ok(()), |text| print(&format!("{LEAVE}{text}")))
+            }
+            Self::Lines { .. } => Ok(()),
         }
     }
 }
