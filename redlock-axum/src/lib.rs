@@ -232,10 +232,10 @@ pub use redlock_core::node;
 pub use redlock_core::postgres_schema;
 #[doc(inline)]
 pub use redlock_core::{
-    BreakError, Broken, ConfigError, ConnectError, CounterSnapshot, Credentials, Dialect, Drained,
-    FencingToken, ForeignKind, HeldSnapshot, HoldError, Holder, HolderId, HolderIdError,
-    InvalidOption, KeyError, KeyPart, KeyState, KeyTemplate, LeadRequest, Leader, LockError,
-    LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
+    BreakError, BreakRequest, Broken, ConfigError, ConnectError, CounterSnapshot, Credentials,
+    Dialect, Drained, FencingToken, ForeignKind, HeldSnapshot, HoldError, Holder, HolderId,
+    HolderIdError, InvalidOption, KeyError, KeyPart, KeyState, KeyTemplate, LeadRequest, Leader,
+    LockError, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
     LockOptions, LockRequest, LockState, LockStatus, LossCause, Lost, LostError, MemoryNode,
     NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, OwnerLabelError,
     ProcessSnapshot, ReleaseError, RunError, Scoped, Snapshot, StatusError, StatusRequest,

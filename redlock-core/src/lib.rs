@@ -83,6 +83,7 @@
 //!
 //! | feature | default | effect |
 //! |---|---|---|
+//! | `cli` | no | the command `redlock`: `cargo install redlock-core --features cli`. The page [operating] of the guide describes it |
 //! | `metrics` | no | records [metrics](#metrics) through the facade of the crate [`metrics`](https://docs.rs/metrics) |
 //! | `postgres` | no | nodes that are PostgreSQL servers, given by their URLs; `postgres_schema` |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
@@ -90,6 +91,8 @@
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs, `sslmode=require` of PostgreSQL, and `zookeepers://` URLs, by rustls, with `TlsOptions` |
 //! | `zookeeper` | no | a node that is a ZooKeeper ensemble, given by its URL |
+//!
+//! [operating]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/operating/index.html#the-command
 //!
 //! # Metrics
 //!
@@ -173,8 +176,9 @@ pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel, OwnerLabelError};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use operator::{
-    BreakError, Broken, CounterSnapshot, HeldSnapshot, Holder, KeyState, LockStatus, NodeAnswer,
-    NodeSnapshot, ProcessSnapshot, Snapshot, StatusError, StatusRequest, WaitingSnapshot,
+    BreakError, BreakRequest, Broken, CounterSnapshot, HeldSnapshot, Holder, KeyState, LockStatus,
+    NodeAnswer, NodeSnapshot, ProcessSnapshot, Snapshot, StatusError, StatusRequest,
+    WaitingSnapshot,
 };
 pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;

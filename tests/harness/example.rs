@@ -1,8 +1,9 @@
-//! The programs of the folder `examples`, which Cargo builds with the tests of the workspace.
+//! The programs of the folder `examples` and the command `redlock`, which Cargo builds with the tests of the workspace.
 
 use std::path::{Path, PathBuf};
 
 const BUILD: &str = "cargo build -p redlock-examples --examples";
+const BUILD_COMMAND: &str = "cargo build -p redlock-core --features cli --bin redlock";
 
 /// Returns the path of the example with this name, to be started by a test.
 ///
@@ -11,14 +12,27 @@ const BUILD: &str = "cargo build -p redlock-examples --examples";
 /// If the program is missing, or older than one of its sources. `cargo test` and `cargo nextest run` of the workspace
 /// build it, but not if they are told to build one test alone.
 pub fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the path of this program");
-    // The tests are in `deps`, beside the folder of the examples.
-    let folder = test.ancestors().nth(2).expect("the folder of the build").join("examples");
-    let program = folder.join(name);
+    let program = built(Path::new("examples").join(name));
     if let Err(why) = check(&program) {
         panic!("the example {name} {why}; build it: {BUILD}");
     }
     program
+}
+
+/// Returns the path of the command `redlock`.
+pub(crate) fn command() -> PathBuf {
+    let program = built("redlock");
+    if let Err(why) = check(&program) {
+        panic!("the command redlock {why}; build it: {BUILD_COMMAND}");
+    }
+    program
+}
+
+/// Returns the path of a program in the folder of the build.
+fn built(program: impl AsRef<Path>) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this program");
+    // The tests are in `deps`.
+    test.ancestors().nth(2).expect("the folder of the build").join(program)
 }
 
 /// Compares a program with the sources that Cargo lists beside it.

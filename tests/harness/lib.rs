@@ -17,6 +17,7 @@
 //!   history.
 //! * [`Service`] runs an axum application in a process of its own: an [`example`], or `locked-service`, whose
 //!   handlers write a history. A test can start several.
+//! * [`redlock`] is the command, and [`Running`] one that runs in a process of its own.
 //! * [`builder`] and [`connect`] make lock managers with timeouts for a busy machine.
 //! * [`Nodes`] are the nodes of a lock manager over stores of any kind, so that one test runs over all kinds.
 //! * [`PostgresServer`] is a database server, and [`PgBouncer`] a pooler in front of it.
@@ -38,6 +39,7 @@
 
 mod append_only_file;
 mod cluster;
+mod command;
 mod drop_after;
 mod eventually;
 mod example;
@@ -75,6 +77,7 @@ mod zookeeper;
 
 pub use append_only_file::AppendOnlyFile;
 pub use cluster::RedisCluster;
+pub use command::{Running, redlock};
 pub use drop_after::{Moment, drop_after};
 pub use eventually::{eventually, reaches};
 pub use example::example;

@@ -31,7 +31,10 @@ pub(crate) fn url(store: &dyn TestStore) -> Option<String> {
     let store: &dyn Any = store;
     let postgres = || store.downcast_ref().map(PostgresServer::url);
     let zookeeper = || store.downcast_ref().map(ZookeeperServer::url);
-    store.downcast_ref().map(RedisServer::url).or_else(postgres).or_else(zookeeper)
+    let cluster = || store.downcast_ref().map(RedisCluster::url);
+    let group = || store.downcast_ref().map(FailoverGroup::url);
+    let redis = store.downcast_ref().map(RedisServer::url);
+    redis.or_else(postgres).or_else(zookeeper).or_else(cluster).or_else(group)
 }
 
 /// Connects to the Redis server of a store that has the lock of this name.

@@ -827,7 +827,7 @@ fn break_lock(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let guard = held(&scene.locks, cut.variant).await;
         let seen = scene.other.status(KEY).await.unwrap();
-        let broken = cut.off(scene.other.break_lock(KEY, &seen.holders()[0])).await;
+        let broken = cut.off(scene.other.break_lock(KEY, &seen.holders()[0]).into_future()).await;
         drop(guard);
         broken.is_some_and(|broken| broken.is_ok())
     })
@@ -841,7 +841,7 @@ fn break_lock_of_a_holder_that_has_changed(scene: &Scene, cut: Cut) -> Done<'_> 
         former.release().await.unwrap();
         let present = scene.locks.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
         scene.nodes.all_hold(KEY).await;
-        let broken = cut.off(scene.other.break_lock(KEY, &seen.holders()[0])).await;
+        let broken = cut.off(scene.other.break_lock(KEY, &seen.holders()[0]).into_future()).await;
         assert!(broken.as_ref().is_none_or(Result::is_err), "{broken:?}");
         // The removals that were sent have arrived before the answers to these.
         let status = scene.other.status(KEY).await.unwrap();

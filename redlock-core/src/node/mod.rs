@@ -297,7 +297,7 @@ pub use op::{Action, Ask, Op, Reply};
 pub use ordered::Ordered;
 pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
 pub use reply_future::ReplyFuture;
-pub use report::{NodeReport, ServerReport};
+pub use report::{Effect, Finding, NodeReport, ServerReport};
 pub use settings::NodeSettings;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;

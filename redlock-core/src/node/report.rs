@@ -20,6 +20,9 @@ pub struct NodeReport {
     /// The servers behind the node, in the order of their addresses or slots. Empty if there are none, or if they are not known
     /// yet.
     pub servers: Vec<ServerReport>,
+    /// What an operator should know about the servers before a deployment, as the connections have found it. Empty without a
+    /// connection.
+    pub findings: Vec<Finding>,
 }
 
 /// A server behind a node.
@@ -37,12 +40,53 @@ pub struct ServerReport {
     pub timeline: Option<i32>,
     /// The session at a ZooKeeper server, in the hexadecimal digits that ZooKeeper logs.
     pub session: Option<String>,
+    /// The timeout of this session, as the server has granted it.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "session_timeout_ms", serialize_with = "form::millis")
+    )]
+    pub session_timeout: Option<Duration>,
+    /// The product, such as `Redis`, `Valkey` or `PostgreSQL`; `None` if the server does not report it.
+    pub product: Option<&'static str>,
+    /// The version of the product; `None` if the server does not report it.
+    pub version: Option<String>,
+    /// By how many milliseconds the wall clock of the server is ahead of that of this process, and negative if it is behind;
+    /// `None` if the server does not report its time. The error is half of the round trip. No lock depends on it.
+    pub clock_offset_ms: Option<i64>,
+}
+
+/// A fact about a server that its operator should know before a deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Finding {
+    /// The kind, as a stable word such as `eviction`.
+    pub kind: &'static str,
+    /// The effect on the locks.
+    pub effect: Effect,
+    /// Host and port of the server, or the path of a socket.
+    pub server: String,
+    /// The fact and the remedy, for people.
+    pub text: String,
+}
+
+/// The effect of a [`Finding`] on the locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Effect {
+    /// It may cost a guarantee of the locks, or keep locks from being released.
+    Guarantee,
+    /// The server denies the fact. The text says what is not known.
+    Unknown,
+    /// It costs time or a convenience.
+    Convenience,
 }
 
 impl NodeReport {
     /// Creates the description of a node of this kind.
     pub const fn new(kind: &'static str) -> Self {
-        Self { kind, quarantine: None, round_trip: None, servers: Vec::new() }
+        Self { kind, quarantine: None, round_trip: None, servers: Vec::new(), findings: Vec::new() }
     }
 }
 
@@ -56,5 +100,32 @@ impl ServerReport {
     /// Creates the description of a server.
     pub fn new(address: impl Into<String>, is_connected: bool) -> Self {
         Self { address: address.into(), is_connected, ..Self::default() }
+    }
+}
+
+impl Finding {
+    /// Creates a finding.
+    pub fn new(
+        kind: &'static str,
+        effect: Effect,
+        server: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self { kind, effect, server: server.into(), text: text.into() }
+    }
+}
+
+#[cfg(feature = "serde")]
+mod form {
+    use std::time::Duration;
+
+    use serde::ser::Serializer;
+
+    #[allow(clippy::ref_option, reason = "serde gives references")]
+    pub(super) fn millis<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => to.serialize_some(&u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            None => to.serialize_none(),
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! The end of a lock that an operator breaks.
 
+use std::borrow::Cow;
+use std::future::IntoFuture;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +10,8 @@ use tokio::time::sleep;
 
 use super::{BreakError, Holder, ask_all, check_open, spec, unsupported};
 use crate::context::Context;
-use crate::error::{NodeError, Vote, Votes};
-use crate::key::LockKey;
+use crate::error::{InvalidOption, NodeError, Vote, Votes, legible};
+use crate::key::{KeyError, LockKey};
 use crate::lock::{HolderId, LockSpec};
 use crate::manager::LockManager;
 use crate::node::Removal;
@@ -18,6 +21,18 @@ use crate::validity;
 /// How often a break removes the holder at most. A holder that renews may set its lock on a node again, once between two of its
 /// renewals.
 const ROUNDS: usize = 5;
+/// The longest reason, in bytes.
+const LONGEST_REASON: usize = 200;
+
+/// A request to break a lock, which is sent when it is awaited. Made by [`LockManager::break_lock`].
+#[must_use = "a break is sent when it is awaited"]
+#[derive(Debug)]
+pub struct BreakRequest<'a> {
+    locks: &'a LockManager,
+    key: Result<LockKey, KeyError>,
+    holder: &'a Holder,
+    reason: Option<Cow<'a, str>>,
+}
 
 /// The result of [`LockManager::break_lock`].
 #[derive(Debug, Clone)]
@@ -62,13 +77,14 @@ impl LockManager {
     /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) and asks again, because a renewal that they have confirmed may
     /// restore the lock on the others.
     ///
-    /// Each call is logged as a warning, with the key, the label and the votes.
+    /// Each call is logged as a warning, with the key, the label, the votes and the [reason](BreakRequest::reason).
     ///
     /// # Errors
     ///
     /// * [`BreakError::NotHeld`] if the holder is that of another key, or no node has it any more.
     /// * [`BreakError::Unavailable`] if so few nodes answer that the holder may still have a quorum.
     /// * [`BreakError::InvalidKey`] if the key is invalid.
+    /// * [`BreakError::InvalidOption`] if the [reason](BreakRequest::reason) is too long, or has a control character.
     /// * [`BreakError::Unsupported`] if the nodes that offer an [inspection](crate::node::Inspection) are no quorum.
     /// * [`BreakError::ShutDown`] and [`BreakError::RuntimeEnded`] after the end of the manager.
     ///
@@ -86,18 +102,30 @@ impl LockManager {
     /// let guard = locks.lock("order:42").acquire().await?;
     /// let status = locks.status("order:42").await?;
     /// for holder in status.holders() {
-    ///     locks.break_lock("order:42", holder).await?;
+    ///     locks.break_lock("order:42", holder).reason("the pod is lost").await?;
     /// }
     /// assert!(!guard.is_valid());
     /// # Ok(()) }
     /// ```
-    pub async fn break_lock(
-        &self,
-        key: impl AsRef<str> + Send,
-        holder: &Holder,
-    ) -> Result<Broken, BreakError> {
-        let context = self.context();
-        let spec = spec(context, &LockKey::new(key)?, holder.spec.dialect());
+    pub fn break_lock<'a>(&'a self, key: impl AsRef<str>, holder: &'a Holder) -> BreakRequest<'a> {
+        BreakRequest { locks: self, key: LockKey::new(key), holder, reason: None }
+    }
+}
+
+impl<'a> BreakRequest<'a> {
+    /// Sets the reason, for the log line of this process. The nodes and the process of the holder do not get it. From 1 to
+    /// 200 bytes without control characters. Defaults to none.
+    pub fn reason(mut self, reason: impl Into<Cow<'a, str>>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    async fn send(self) -> Result<Broken, BreakError> {
+        let Self { locks, key, holder, reason } = self;
+        let context = locks.context();
+        let spec = spec(context, &key?, holder.spec.dialect());
+        let reason = reason.as_deref();
+        reason.map_or(Ok(()), check_reason)?;
         check_open::<BreakError>(context)?;
         if spec.name() != holder.spec.name() {
             return Err(BreakError::NotHeld { key: spec.key().clone() });
@@ -121,12 +149,29 @@ impl LockManager {
         let votes = breaking.votes();
         let label = holder.label().map(tracing::field::display);
         tracing::warn!(
-            lock = %spec.key(), holder = %holder.id(), label, %votes,
+            lock = %spec.key(), holder = %holder.id(), label, reason, %votes,
             result = if result.is_ok() { "broken" } else { "not broken" },
             "an operator breaks a lock"
         );
         result
     }
+}
+
+impl<'a> IntoFuture for BreakRequest<'a> {
+    type Output = Result<Broken, BreakError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+fn check_reason(reason: &str) -> Result<(), InvalidOption> {
+    let is_valid =
+        (1..=LONGEST_REASON).contains(&reason.len()) && !reason.contains(char::is_control);
+    let allowed = "from 1 to 200 bytes without control characters";
+    let value = || format!("\"{}\"", legible(reason));
+    if is_valid { Ok(()) } else { Err(InvalidOption::new("reason", value(), allowed)) }
 }
 
 /// The removals of one break so far.

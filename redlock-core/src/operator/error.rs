@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Closed;
-use crate::error::{Votes, with_key_and_votes};
+use crate::error::{InvalidOption, Votes, with_key_and_votes};
 use crate::key::{KeyError, LockKey};
 
 /// The error of [`LockManager::status`](crate::LockManager::status).
@@ -53,6 +53,9 @@ pub enum BreakError {
     /// As [`StatusError::InvalidKey`].
     #[error("invalid lock key: {0}")]
     InvalidKey(#[from] KeyError),
+    /// The [reason](crate::BreakRequest::reason) is out of its range. No node was asked.
+    #[error(transparent)]
+    InvalidOption(#[from] InvalidOption),
     /// The holder may still have a quorum of nodes: too few nodes have answered. The holder was removed from the nodes with the
     /// vote [`Agreed`](crate::Vote::Agreed), and may set its lock there again at its next renewal. A node that is only late, such as a
     /// frozen server, may still execute the removal afterwards: the break may then take effect. Ask for the

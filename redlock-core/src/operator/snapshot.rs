@@ -292,7 +292,7 @@ mod form {
 
     impl Serialize for NodeSnapshot {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-            let NodeReport { kind, quarantine, round_trip, servers } = &self.report;
+            let NodeReport { kind, quarantine, round_trip, servers, findings } = &self.report;
             let (status, reason) = match &self.status {
                 NodeStatus::Up => ("up", None),
                 NodeStatus::Down(reason) => ("down", Some(reason.to_string())),
@@ -308,6 +308,7 @@ mod form {
             map.serialize_entry("votes_in_ms", &votes_in.map(as_millis))?;
             map.serialize_entry("round_trip_us", &round_trip.map(|time| as_millis(time * 1000)))?;
             map.serialize_entry("servers", servers)?;
+            map.serialize_entry("findings", findings)?;
             map.end()
         }
     }

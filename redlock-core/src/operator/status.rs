@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
+
 use super::{StatusError, ask_all, check_open, spec, unsupported};
 use crate::context::Context;
 use crate::error::{NodeError, Vote, Votes};
@@ -62,6 +64,7 @@ pub struct Holder {
 pub struct NodeAnswer {
     name: Arc<str>,
     found: Option<Result<Found, NodeError>>,
+    took: Option<Duration>,
     quarantine: Option<NodeError>,
 }
 
@@ -133,7 +136,14 @@ impl StatusRequest<'_> {
         if let Some(node) = unsupported(context) {
             return Err(StatusError::Unsupported { node });
         }
-        let answers = ask_all(context, |node| node.look(&spec)).await;
+        let answers = ask_all(context, |node| {
+            let look = node.look(&spec);
+            async {
+                let begun = Instant::now();
+                Ok((look.await?, begun.elapsed()))
+            }
+        });
+        let answers = answers.await;
         LockStatus::of(context, &spec, answers)
     }
 }
@@ -151,12 +161,13 @@ impl LockStatus {
     fn of(
         context: &Context,
         spec: &LockSpec,
-        answers: Vec<Option<Result<Found, NodeError>>>,
+        answers: Vec<Option<Result<(Found, Duration), NodeError>>>,
     ) -> Result<Self, StatusError> {
         let nodes = context.ballot.nodes.iter().zip(answers);
-        let nodes = nodes.map(|(node, found)| NodeAnswer {
+        let nodes = nodes.map(|(node, answer)| NodeAnswer {
             name: Arc::clone(node.name()),
-            found,
+            took: answer.as_ref().and_then(|answer| answer.as_ref().ok().map(|(_, took)| *took)),
+            found: answer.map(|answer| answer.map(|(found, _)| found)),
             quarantine: node.report().quarantine,
         });
         let nodes: Vec<_> = nodes.collect();
@@ -264,6 +275,11 @@ impl NodeAnswer {
     /// Returns what the node has at the key; `None` if it has not answered.
     pub fn found(&self) -> Option<&Found> {
         self.found.as_ref()?.as_ref().ok()
+    }
+
+    /// Returns the time from the question to the answer; `None` if the node has not answered.
+    pub fn took(&self) -> Option<Duration> {
+        self.took
     }
 
     /// Returns why the node has not answered; `None` if it has, or if it offers no inspection.

@@ -3,6 +3,7 @@
 //! | module | rule |
 //! |---|---|
 //! | `circles` | no modules import each other, directly or through others, and no files and folders of one folder do, with two exceptions |
+//! | `circles` also | the files of the command `redlock`, which is a crate of its own |
 //! | `walls` | a few rooms import only what they may: a store the protocol of nodes, the kit, and values, and no other store; options no manager that has them. Only the manager, and what plays its servers, import a store |
 //! | `types` | each name of a type is defined once in the product crates; variants of public enums can get more fields |
 //! | `patterns` | a crate names each item that it exports; a page of documentation is visible whatever the features are; only one file contains the shortest and the longest lease; only a few files name an option of a lock; the programs in the READMEs print an error by `Display` |
@@ -43,6 +44,8 @@ use circles::Graph;
 use tree::Tree;
 
 const PRODUCT: [&str; 3] = ["redlock-core", "redlock-macros", "redlock-axum"];
+/// The command, a crate of its own: it reaches only what the library exports.
+const COMMAND: &str = "redlock-core/src/bin/redlock";
 
 /// The folders whose files and folders import each other, of each crate. The root of a crate has no name.
 const FOLDERS_WITH_CIRCLES: [(&str, &str); 2] = [("redlock-core", "queue"), ("redlock-axum", "")];
@@ -82,9 +85,15 @@ fn check() -> Result<String, Vec<String>> {
         findings.extend(drops::check(&format!("{name}/src")));
         files.extend(tree.files);
     }
+    let command =
+        Tree::read(COMMAND, &|file| fs::read_to_string(file).ok()).map_err(|error| vec![error])?;
+    let graph = Graph::of(&command);
+    let circles = [graph.circles(), graph.folder_circles(&[])].concat();
+    findings.extend(circles.iter().map(|circle| format!("{COMMAND}: {circle}")));
+    findings.extend(types::check(&files));
+    files.extend(command.files);
     findings.extend(patterns::check(&files));
     findings.extend(patterns::check_readmes());
-    findings.extend(types::check(&files));
     findings.extend(examples::check());
     findings.extend(papers::check());
     findings.extend(tables::check());

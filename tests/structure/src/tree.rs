@@ -29,10 +29,11 @@ pub(crate) struct Tree {
 pub(crate) type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Tree {
-    /// Reads the crate whose `lib.rs` is in `folder`.
+    /// Reads the crate whose `lib.rs` or `main.rs` is in `folder`.
     pub(crate) fn read(folder: &str, read: Read<'_>) -> Result<Self, String> {
         let mut tree = Self::default();
-        let (file, items) = tree.parse(&[format!("{folder}/lib.rs")], read)?;
+        let roots = ["lib.rs", "main.rs"].map(|root| format!("{folder}/{root}"));
+        let (file, items) = tree.parse(&roots, read)?;
         let (path, children, names) = (Path::new(), Vec::new(), Names::of(&items));
         tree.modules.push(Module { path, file, parent: 0, children, names });
         tree.add_children(0, folder, &items, read)?;

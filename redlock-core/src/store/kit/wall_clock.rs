@@ -95,6 +95,13 @@ impl Reading {
         self.received.since(self.sent)
     }
 
+    /// Returns by how many milliseconds the wall clock of the server is ahead of that of this process; negative if it is behind.
+    pub(crate) fn offset_ms(&self, clock: &dyn Clock) -> i64 {
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let here = clock.unix_time().saturating_sub(clock.now().since(self.middle()));
+        millis(self.server_time).saturating_sub(millis(here))
+    }
+
     /// Returns the local time at which the server read its clock, with an error of at most
     /// [`uncertainty`](Self::uncertainty).
     fn middle(&self) -> Moment {

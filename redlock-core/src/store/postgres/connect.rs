@@ -16,9 +16,11 @@ use super::session::{ServerConnection, Session, driven};
 use super::socket::{self, NamedAddress};
 use super::sql::{BEGAN, END, FINDINGS, Statement};
 use super::url::{self, PostgresUrl};
+use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::node::NodeSettings;
 use crate::store::kit::connect_time::ConnectTime;
+use crate::store::kit::wall_clock::Reading;
 
 /// The pause before the server is asked again whether a process has ended.
 const ENDING: Duration = Duration::from_millis(20);
@@ -34,6 +36,8 @@ pub(super) struct Connected {
     pub(super) server: String,
     /// The name and the address of the server, if it has a name.
     pub(super) address: Option<NamedAddress>,
+    /// By how many milliseconds the clock of the server is ahead.
+    pub(super) clock_offset_ms: Option<i64>,
 }
 
 /// Connects to the first host that is a primary server, and that `check` accepts. Ends the process behind the former connection first: it may still
@@ -70,7 +74,7 @@ pub(super) async fn connect(
         let now = Instant::now();
         let share = deadline.saturating_duration_since(now) / u32::try_from(rest).unwrap_or(1);
         let former = former.map(|backend| (backend, now + share * 3 / 4));
-        let attempt = open(url, &config, host, port, former, share / 4);
+        let attempt = open(url, &config, host, port, former, share / 4, &*settings.clock);
         let time = ConnectTime::begin(limit);
         let connected = timeout_at(now + share, attempt).await.unwrap_or_else(|_| Err(time.late()));
         let checked =
@@ -94,12 +98,14 @@ async fn open(
     port: u16,
     former: Option<(Backend, Instant)>,
     limit: Duration,
+    clock: &dyn Clock,
 ) -> Result<Connected, NodeError> {
     let (socket, address) = socket::open(host, port, url.tls.as_ref()).await?;
     let connected = config.connect_raw(socket, NoTls).await;
     let (client, mut connection) = connected.map_err(|error| error::of_connect(&error))?;
-    let session = set_up(url, client, former);
-    let (session, findings) = driven(&mut connection, session).await?;
+    let session = set_up(url, client, former, clock);
+    let (session, findings, reading) = driven(&mut connection, session).await?;
+    let clock_offset_ms = Some(reading.offset_ms(clock));
     if !url.has_pooler {
         let other = async || {
             let socket = socket::open(host, port, url.tls.as_ref()).await?.0;
@@ -111,18 +117,24 @@ async fn open(
         pooler::check(&session, &mut connection, &findings, limit, other()).await?;
     }
     let (session, server) = (Arc::new(session), url::address(host, port));
-    Ok(Connected { session, connection, findings, server, address })
+    Ok(Connected { session, connection, findings, server, address, clock_offset_ms })
 }
 
 async fn set_up(
     url: &PostgresUrl,
     client: Client,
     former: Option<(Backend, Instant)>,
-) -> Result<(Session, Findings), NodeError> {
+    clock: &dyn Clock,
+) -> Result<(Session, Findings, Reading), NodeError> {
     let schema = url.schema.clone();
     let failed = |error| error::of_connect(&error);
     let wanted: [(&(dyn ToSql + Sync), Type); 1] = [(&schema, Type::TEXT)];
-    let find = client.query_typed(FINDINGS, &wanted);
+    let mut rows = Vec::new();
+    let find = Reading::take(clock, async {
+        rows = client.query_typed(FINDINGS, &wanted).await?;
+        let clock = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>("clock"))?;
+        Ok::<_, tokio_postgres::Error>(Duration::from_micros(clock.unsigned_abs()))
+    });
     let statements = if url.has_pooler { &[][..] } else { &Statement::ALL };
     let prepare = try_join_all(statements.iter().map(async |statement| {
         client.prepare_typed(&statement.sql(&schema), statement.types()).await
@@ -135,9 +147,9 @@ async fn set_up(
         }
     };
     // In one round trip, in this order.
-    let (rows, prepared, (), first, second) =
+    let (reading, prepared, (), first, second) =
         join5(find, prepare, write, began(&client), began(&client)).await;
-    let rows = rows.map_err(failed)?;
+    let reading = reading.map_err(failed)?;
     let findings = Findings::read(rows.first().ok_or(NodeError::UnexpectedReply)?, &schema)?;
     let prepared = prepared.map_err(failed)?;
     let first = first.map_err(failed)?;
@@ -151,7 +163,7 @@ async fn set_up(
     if let Some((former, until)) = former.filter(|_| !url.has_pooler) {
         end(&client, former, until).await?;
     }
-    Ok((Session { client, prepared, schema }, findings))
+    Ok((Session { client, prepared, schema }, findings, reading))
 }
 
 /// Returns when the transaction of a statement has begun, in microseconds.

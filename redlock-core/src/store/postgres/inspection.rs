@@ -11,7 +11,7 @@ use super::state::PostgresState;
 use super::url::{PostgresUrl, address};
 use crate::error::{ForeignKind, NodeError};
 use crate::lock::{HolderId, LockSpec};
-use crate::node::{Found, FoundHolder, NodeReport, Removal, ServerReport};
+use crate::node::{Effect, Finding, Found, FoundHolder, NodeReport, Removal, ServerReport};
 
 impl PostgresState {
     /// Returns the holder of a lock, also while the gate is closed. The first poll sends the question.
@@ -47,8 +47,34 @@ impl PostgresState {
         report.round_trip = *self.last_round_trip.lock();
         let mut servers = Vec::new();
         for link in self.operation_slots().iter().filter_map(|slot| slot.link().ok()) {
-            if !servers.contains(&link.server) {
-                servers.push(link.server.clone());
+            let is_it = |known: &ServerReport| {
+                (&known.address, known.timeline) == (&link.server.address, link.server.timeline)
+            };
+            if servers.iter().any(is_it) {
+                continue;
+            }
+            servers.push(link.server.clone());
+            let mut add = |kind, effect, text: &str| {
+                report.findings.push(Finding::new(
+                    kind,
+                    effect,
+                    link.server.address.as_str(),
+                    text,
+                ));
+            };
+            if link.may_forget && self.settings.restart_guard.is_none() {
+                add(
+                    "synchronous_commit",
+                    Effect::Guarantee,
+                    "synchronous_commit is off, so that a crash of the server forgets the last locks; set it to on, or set restart_guard",
+                );
+            }
+            if link.may_block {
+                add(
+                    "lock_timeout",
+                    Effect::Convenience,
+                    "lock_timeout is 0, so that a row that somebody locks blocks the other locks of its connection: alter role .. set lock_timeout = '500ms'",
+                );
             }
         }
         if !servers.is_empty() {

@@ -18,6 +18,7 @@ use tokio_postgres::{AsyncMessage, Error};
 
 use super::connect::Connected;
 use super::error;
+use super::schema::Findings;
 use super::session::{Answer, Work};
 use super::sql::Statement;
 use super::unsettled::Unsettled;
@@ -39,6 +40,9 @@ const BATCH: usize = 64;
 /// One connection. Its task ends when the last handle is dropped.
 pub(super) struct ServerLink {
     pub(super) server: ServerReport,
+    /// As in the [findings](Findings) of the connection.
+    pub(super) may_forget: bool,
+    pub(super) may_block: bool,
     requests: mpsc::UnboundedSender<Request>,
     state: Arc<LinkState>,
 }
@@ -126,8 +130,19 @@ impl LinkDriver {
         let (sender, requests) = mpsc::unbounded_channel();
         let state = Arc::<LinkState>::default();
         let mut server = ServerReport::new(&*connected.server, true);
-        server.timeline = Some(connected.findings.server.1);
-        let link = ServerLink { server, requests: sender, state: Arc::clone(&state) };
+        let Findings { server: (_, timeline), version, may_forget, may_block, .. } =
+            &connected.findings;
+        server.timeline = Some(*timeline);
+        (server.product, server.version) = (Some("PostgreSQL"), Some(version.clone()));
+        server.clock_offset_ms = connected.clock_offset_ms;
+        let (may_forget, may_block) = (*may_forget, *may_block);
+        let link = ServerLink {
+            server,
+            may_forget,
+            may_block,
+            requests: sender,
+            state: Arc::clone(&state),
+        };
         (link, Self { connected, requests, state, node_timeout, clock })
     }
 

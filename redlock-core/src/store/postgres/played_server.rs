@@ -97,7 +97,17 @@ impl PlayedServer {
         let prepared = driven(&mut connection, prepare).await.unwrap();
         let session = Arc::new(Session { client, prepared, schema: "public".to_owned() });
         let (findings, name) = (findings(), "db:5432".to_owned());
-        (server, Connected { session, connection, findings, server: name, address: None })
+        (
+            server,
+            Connected {
+                session,
+                connection,
+                findings,
+                server: name,
+                address: None,
+                clock_offset_ms: None,
+            },
+        )
     }
 
     /// Waits for the next request.
@@ -276,6 +286,7 @@ pub(super) fn findings() -> Findings {
         uptime: Duration::from_secs(86_400),
         backend: (1, 1, 1),
         session: 1,
+        version: "18.1".to_owned(),
         may_forget: false,
         may_block: false,
     }

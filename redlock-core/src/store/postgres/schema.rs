@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use super::sql::{create_table, quoted, table};
-use crate::error::NodeError;
+use crate::error::{NodeError, legible};
 
 /// Returns the statements that create the table of the locks in a schema, for the migrations of a service.
 ///
@@ -49,6 +49,7 @@ pub(super) struct Findings {
     pub(super) backend: Backend,
     /// The number of the session: of the process and the start of its server.
     pub(super) session: i64,
+    pub(super) version: String,
     /// Whether a crash of the server may undo the last grants.
     pub(super) may_forget: bool,
     /// Whether an operation may wait for a row without a time limit.
@@ -144,6 +145,7 @@ impl Findings {
                 row.try_get("role").map_err(|_| NodeError::UnexpectedReply)?,
             ),
             session: number("session")?,
+            version: legible(text("version")),
             may_forget: text("synchronous_commit") == "off",
             may_block: text("lock_timeout") == "0",
         })

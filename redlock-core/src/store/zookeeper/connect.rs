@@ -162,6 +162,7 @@ impl SessionConnector {
                 // timeout is never used.
                 self.check_limit(server, accepted.timeout)?;
             }
+            let granted = accepted.timeout;
             let session = self.session.get_or_insert_with(|| {
                 self.number += 1;
                 let Accepted { id, password, .. } = accepted;
@@ -182,6 +183,7 @@ impl SessionConnector {
             let mut report = ServerReport::new(server.to_string(), true);
             // As the servers log it.
             report.session = Some(format!("0x{:x}", session.id));
+            (report.product, report.session_timeout) = (Some("ZooKeeper"), Some(granted));
             return Ok(Established { stream, session, before, server: report });
         }
     }

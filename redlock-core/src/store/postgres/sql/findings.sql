@@ -1,6 +1,8 @@
 -- What a node asks a server before its first use. The last checkpoint has the timeline of its time: if that is the present
 -- timeline, the promotion was before the checkpoint.
 select pg_is_in_recovery() as is_replica,
+  current_setting('server_version') as version,
+  (extract(epoch from clock_timestamp()) * 1000000)::bigint as clock,
   current_setting('server_encoding') as server_encoding,
   current_setting('fsync') as fsync,
   current_setting('full_page_writes') as full_page_writes,

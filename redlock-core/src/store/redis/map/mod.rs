@@ -38,7 +38,7 @@ use super::server::{Observer, Promoted, Role, Server, ServerSettings};
 use super::url::{RedisUrl, Servers};
 use crate::error::{NodeError, legible};
 use crate::log_limited;
-use crate::node::{NodeReport, NodeStatus, ServerReport, StatusSender};
+use crate::node::{NodeReport, NodeStatus, StatusSender};
 use crate::store::kit::gate::Closures;
 use crate::store::kit::url::HostPort;
 
@@ -197,7 +197,7 @@ impl Map {
                 known.slots.extend(slots);
                 continue;
             }
-            let mut described = ServerReport::new(&**server.name(), server.status().get().is_up());
+            let mut described = server.describe(&mut report.findings);
             described.slots.extend(slots);
             report.servers.push(described);
             report.round_trip = report.round_trip.max(server.round_trip());

@@ -8,6 +8,7 @@ use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 use super::identity::Identity;
+use super::rights::MissingRight;
 use crate::node::Silence;
 use crate::store::kit::kept::KeptLink;
 use crate::store::redis::encode;
@@ -21,6 +22,8 @@ pub(crate) struct Connection {
     pub(crate) link: Link,
     pub(super) shas: Shas,
     pub(super) identity: Identity,
+    /// The rights that the user lacks, and without which it still has locks.
+    pub(super) missing: Vec<MissingRight>,
     /// Whether other commands may follow a subscription, see [`Link::takes_subscriptions`].
     pub(crate) takes_subscriptions: bool,
 }

@@ -15,6 +15,8 @@ use crate::store::redis::link::Link;
 /// The properties that a server reports. Each is `None` if the server does not report it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
+    /// The product and its version.
+    pub(super) product: Option<(&'static str, String)>,
     /// The ID of the incarnation. It changes with every start of the server.
     pub(super) run_id: Option<String>,
     /// The time since the start of the server, in whole seconds.
@@ -81,6 +83,13 @@ impl LagSetting {
 
 /// The sections of `INFO` that identify a server.
 const SECTIONS: [&str; 3] = ["server", "memory", "replication"];
+/// The fields with the version of a product. The others report the version of Redis that they imitate, too.
+const PRODUCTS: [(&str, &str); 4] = [
+    ("valkey_version", "Valkey"),
+    ("dragonfly_version", "Dragonfly"),
+    ("garnet_version", "Garnet"),
+    ("redis_version", "Redis"),
+];
 
 impl Identity {
     /// Asks a server, in one round trip.
@@ -131,6 +140,8 @@ impl Identity {
 
     /// Reads a section of `INFO`.
     fn read(&mut self, info: &InfoDict) {
+        let product = |(field, name)| text(info, field).map(|version| (name, version));
+        self.product = self.product.take().or_else(|| PRODUCTS.into_iter().find_map(product));
         self.run_id = self.run_id.take().or_else(|| text(info, "run_id"));
         self.uptime =
             self.uptime.or_else(|| info.get("uptime_in_seconds").map(Duration::from_secs));
@@ -217,9 +228,17 @@ mod tests {
             "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:42\r\n\r\n\
              # Memory\r\nmaxmemory_policy:allkeys-lru\r\n",
         );
+        assert_eq!(identity.product, Some(("Redis", "7.0.15".to_owned())));
         assert_eq!(identity.run_id.as_deref(), Some("abc"));
         assert_eq!(identity.uptime, Some(Duration::from_secs(42)));
         assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
+    }
+
+    #[test]
+    fn a_product_is_known_by_its_own_version() {
+        let valkey =
+            identity("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n");
+        assert_eq!(valkey.product, Some(("Valkey", "9.1.2".to_owned())));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod admission;
 mod clock_watch;
 pub(crate) mod connection;
+mod findings;
 mod history;
 mod identity;
 mod name_watch;
@@ -324,9 +325,9 @@ impl bb8::ManageConnection for Connector {
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
             let prepared = try_join(identity, Shas::load(&link)).await;
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
-            self.0.check_rights(&link, shas.of(Script::Rights)).await?;
+            let missing = self.0.check_rights(&link, shas.of(Script::Rights)).await?;
             let takes_subscriptions = takes_subscriptions.await;
-            Ok(Arc::new(Connection { link, shas, identity, takes_subscriptions }))
+            Ok(Arc::new(Connection { link, shas, identity, missing, takes_subscriptions }))
         };
         let time = ConnectTime::begin(limit);
         timeout(limit, connect).await.map_err(|_| time.late())?

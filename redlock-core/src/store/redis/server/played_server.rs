@@ -28,7 +28,8 @@ pub(crate) fn played_connection_through(
     let (client, server) = tokio::io::duplex(capacity);
     let link = Link::start(Socket::played(client), true, on_event);
     let shas = Shas::played();
-    (Connection { link, shas, identity: Identity::default(), takes_subscriptions: true }, server)
+    let identity = Identity::default();
+    (Connection { link, shas, identity, missing: Vec::new(), takes_subscriptions: true }, server)
 }
 
 /// Reads the next command, which must contain `word`, then calls `meanwhile` and sends `reply`.

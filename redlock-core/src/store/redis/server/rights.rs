@@ -162,11 +162,16 @@ fn is_about_key(words: &str) -> bool {
 }
 
 impl Inner {
-    /// Returns an error if the user lacks a right that every lock needs. Logs the others.
-    pub(super) async fn check_rights(&self, link: &Link, sha: &str) -> Result<(), NodeError> {
+    /// Returns an error if the user lacks a right that every lock needs. Logs and returns the others.
+    pub(super) async fn check_rights(
+        &self,
+        link: &Link,
+        sha: &str,
+    ) -> Result<Vec<MissingRight>, NodeError> {
         let (settings, server) = (&self.settings, self.name());
         let missing = settings.locks.missing(link, sha).await;
-        for missing in missing.map_err(|error| not_connected(&error))? {
+        let missing = missing.map_err(|error| not_connected(&error))?;
+        for missing in &missing {
             let (limit, user) = (&settings.log_limit, "the user of the connection");
             match missing {
                 MissingRight::Command { names, words } => {
@@ -190,6 +195,6 @@ impl Inner {
                 ),
             }
         }
-        Ok(())
+        Ok(missing)
     }
 }

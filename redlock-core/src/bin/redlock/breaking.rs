@@ -1,0 +1,102 @@
+//! `redlock break`: ends the lock of one holder.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use redlock_core::{BreakError, Holder, LockManagerConfig, LockStatus};
+use serde_json::json;
+
+use crate::arguments::BreakArguments;
+use crate::failure::{Failure, NO};
+use crate::output::{cell, millis, print, print_json, short};
+use crate::settings::connect;
+use crate::status::{failure, holder_as_json, since};
+
+pub(crate) async fn run(
+    config: &LockManagerConfig,
+    arguments: &BreakArguments,
+) -> Result<ExitCode, Failure> {
+    let BreakArguments { key, holder: id, reason, yes, json } = arguments;
+    if !yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Err(Failure::new(
+            "without a terminal, nothing asks whether to break the lock; give --yes",
+        ));
+    }
+    let locks = connect(config).await?;
+    let status = locks.status(key).await.map_err(failure)?;
+    let found = status.holders().iter().find(|holder| holder.id() == *id);
+    let holder = found.ok_or_else(|| gone(arguments, &status))?;
+    if !yes
+        && !agrees(holder, &status).map_err(|error| Failure::new(format!("the answer: {error}")))?
+    {
+        return Err(Failure::new("nothing was changed").with_status(NO));
+    }
+    let breaking = locks.break_lock(key, holder);
+    let breaking = match reason {
+        Some(reason) => breaking.reason(reason),
+        None => breaking,
+    };
+    let broken = breaking.await.map_err(|error| match error {
+        BreakError::NotHeld { .. } => gone(arguments, &status),
+        error => Failure::new(error.diagnostics()),
+    })?;
+    let rest = broken.may_work_for();
+    if *json {
+        let votes: serde_json::Map<_, _> = broken
+            .votes()
+            .iter()
+            .map(|(node, vote)| (node.to_owned(), json!(vote.map(ToString::to_string))))
+            .collect();
+        print_json(&json!({
+            "key": status.key().as_str(),
+            "broken": holder_as_json(holder),
+            "may_work_for_ms": rest.map(millis),
+            "votes": votes,
+        }))?;
+    } else {
+        let rest = rest.map_or_else(|| "an unknown time".to_owned(), short);
+        print(&format!("{}: broken. Its former holder may work for {rest}\n", status.key()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the error of a holder that does not have the lock, with the present ones.
+fn gone(arguments: &BreakArguments, status: &LockStatus) -> Failure {
+    let BreakArguments { key, holder, .. } = arguments;
+    let present: Vec<_> = status
+        .holders()
+        .iter()
+        .filter(|one| one.id() != *holder)
+        .map(|one| one.id().to_string())
+        .collect();
+    let present = match &*present {
+        [] => "nobody has it".to_owned(),
+        ids => format!("its holder is {}", ids.join(", ")),
+    };
+    let message = format!(
+        "the holder {holder} does not have the lock {key}, or no longer; {present}. Nothing was changed; see `redlock status {key}`"
+    );
+    Failure::new(message).with_status(NO)
+}
+
+/// Asks on the terminal, and returns whether the answer is yes.
+fn agrees(holder: &Holder, status: &LockStatus) -> io::Result<bool> {
+    let mut terminal = io::stderr();
+    write!(
+        terminal,
+        "Lock:   {}\nHolder: {}\nOwner:  {}\nSince:  {}\nRest:   {}\nNodes:  {} of {}\n\n\
+         A break does not stop the owner: two processes may work at once until its lease is over.\n\
+         Only `yes` breaks the lock: ",
+        status.key(),
+        holder.id(),
+        cell(holder.label()),
+        since(holder),
+        cell(holder.remaining().map(short)),
+        holder.nodes(),
+        status.nodes().len(),
+    )?;
+    terminal.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}

@@ -1,0 +1,138 @@
+//! `redlock run`: a command under a lock.
+
+use std::time::Duration;
+
+use redlock_tests::{
+    Nodes, RedisServer, Running, connect, eventually, on_each_kind_of_nodes, redlock,
+};
+
+use super::{KEY, SOON, done, finish, held, labelled};
+
+async fn a_command_runs_under_a_renewed_lock_and_gives_its_exit_status(nodes: Nodes) {
+    let urls = nodes.urls();
+    let script = "echo \"$LOCK_KEY $LOCK_FENCING_TOKEN\"; exit 7";
+    let first = done(&urls, &["run", KEY, "--", "/bin/sh", "-c", script]).await;
+    assert_eq!((first.status, &*first.err), (7, ""), "{first:?}");
+    let second = done(&urls, &["run", KEY, "--", "/bin/sh", "-c", script]).await;
+    let token = |done: &super::Done| {
+        let (key, token) = done.out.trim().split_once(' ').unwrap();
+        assert_eq!(key, KEY);
+        token.parse::<i64>().unwrap()
+    };
+    assert!(token(&second) > token(&first), "{first:?} {second:?}");
+    assert_eq!(done(&urls, &["status", KEY]).await.status, 0, "the lock was released");
+
+    let locks = labelled(&urls, "shop-7f9c").await;
+    let guard = held(&locks, KEY).await;
+    let refused = done(&urls, &["run", KEY, "--", "echo", "it runs"]).await;
+    assert_eq!((refused.status, &*refused.out), (75, ""));
+    assert!(refused.err.contains("shop-7f9c"), "{refused:?}");
+    let refused = done(&urls, &["run", KEY, "--wait", "300ms", "--", "echo", "it runs"]).await;
+    assert_eq!((refused.status, &*refused.out), (75, ""));
+    let waits = done(&urls, &["run", KEY, "--wait", "1m", "--", "echo", "it runs"]);
+    let (waited, ()) = tokio::join!(waits, async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        guard.release().await.unwrap();
+    });
+    assert_eq!((waited.status, &*waited.out), (0, "it runs\n"), "{waited:?}");
+}
+
+/// The command takes longer than its lease.
+async fn the_lease_is_renewed_while_the_command_runs(nodes: Nodes) {
+    let urls = nodes.urls();
+    let running =
+        done(&urls, &["run", KEY, "--expire", "3s", "--grace", "100ms", "--", "sleep", "5"]);
+    let locks = connect(&urls).await;
+    let watched = async {
+        eventually("the command runs", SOON, async || {
+            (!locks.status(KEY).await.unwrap().holders().is_empty()).then_some(())
+        })
+        .await;
+        let first = locks.status(KEY).await.unwrap().holders()[0].id();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let status = locks.status(KEY).await.unwrap();
+        assert_eq!(status.holders().first().map(redlock_core::Holder::id), Some(first));
+    };
+    let (done, ()) = tokio::join!(running, watched);
+    assert_eq!(done.status, 0, "{done:?}");
+}
+
+on_each_kind_of_nodes! {
+    [
+        redis: Nodes::redis(1).await,
+        redis_x5: Nodes::redis(5).await,
+        postgres: Nodes::postgres(1, 0).await,
+        zookeeper: Nodes::zookeeper().await,
+    ]
+    [
+        a_command_runs_under_a_renewed_lock_and_gives_its_exit_status,
+        the_lease_is_renewed_while_the_command_runs,
+    ]
+}
+
+#[tokio::test]
+async fn a_lock_that_is_kept_admits_one_run_in_all_copies() {
+    let server = RedisServer::start().await;
+    let urls = [server.url()];
+    let run = async || done(&urls, &["run", "nightly", "--keep", "1h", "--", "echo", "done"]).await;
+    let (one, two, three) = tokio::join!(run(), run(), run());
+    let mut statuses = [one.status, two.status, three.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [0, 75, 75], "{one:?} {two:?} {three:?}");
+    let rest = server.probe().await.time_to_live("nightly").await.unwrap();
+    assert!(rest > Duration::from_secs(3500), "{rest:?}");
+}
+
+/// The time for which the lock is kept is over, and the command still runs.
+#[tokio::test]
+async fn a_command_that_takes_longer_than_its_lock_is_kept_still_has_it() {
+    let server = RedisServer::start().await;
+    let urls = [server.url()];
+    let arguments = ["run", KEY, "--keep", "4s", "--grace", "100ms", "--", "sleep", "6"];
+    let mut running = Running::start(&urls, &arguments);
+    let mut probe = server.probe().await;
+    eventually("the command runs", SOON, async || probe.get(KEY).await).await;
+    let value = probe.get(KEY).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(probe.get(KEY).await, value, "{}", running.log());
+    assert_eq!(running.ended().await.code(), Some(0), "{}", running.log());
+}
+
+#[tokio::test]
+async fn a_lock_in_zookeeper_cannot_be_kept() {
+    let nodes = Nodes::zookeeper().await;
+    if nodes.is_empty() {
+        return;
+    }
+    let refused = done(&nodes.urls(), &["run", KEY, "--keep", "2s", "--", "echo", "it runs"]).await;
+    assert_eq!((refused.status, &*refused.out), (2, ""), "{refused:?}");
+    assert!(refused.err.contains("ZooKeeper ends with its session"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_be_executed_gives_the_status_of_a_shell_and_leaves_no_lock() {
+    let server = RedisServer::start().await;
+    let urls = [server.url()];
+    for (program, status, words) in
+        [("/no/such", 127, "No such file"), ("/etc", 126, "Permission denied")]
+    {
+        let failed = done(&urls, &["run", KEY, "--", program]).await;
+        assert_eq!(failed.status, status, "{failed:?}");
+        assert!(failed.err.contains(program) && failed.err.contains(words), "{failed:?}");
+    }
+    let by_signal = done(&urls, &["run", KEY, "--", "/bin/sh", "-c", "kill -SEGV $$"]).await;
+    assert_eq!(by_signal.status, 128 + 11, "{by_signal:?}");
+    assert_eq!(server.probe().await.get(KEY).await, None);
+}
+
+/// The command reads what the caller gives it.
+#[tokio::test]
+async fn standard_input_is_that_of_the_command() {
+    let server = RedisServer::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("input");
+    std::fs::write(&file, "from the file").unwrap();
+    let mut command = redlock(&[server.url()]);
+    command.args(["run", KEY, "--", "cat"]).stdin(std::fs::File::open(&file).unwrap());
+    assert_eq!(finish(command).await.out, "from the file");
+}

@@ -1,0 +1,55 @@
+//! `redlock watch` without a terminal.
+
+use redlock_tests::{Nodes, Running, Servers, eventually, on_each_kind_of_nodes};
+use rustix::process::Signal;
+
+use super::{KEY, SOON, held, labelled};
+
+async fn shown(watch: &Running, words: &str) {
+    eventually(words, SOON, async || watch.log().contains(words).then_some(())).await;
+}
+
+async fn a_watch_prints_a_line_for_each_change_until_ctrl_c(nodes: Nodes) {
+    let urls = nodes.urls();
+    let mut watch = Running::start(&urls, &["watch", KEY]);
+    shown(&watch, " order:42 free\n").await;
+    let locks = labelled(&urls, "shop-7f9c").await;
+    let guard = held(&locks, KEY).await;
+    shown(&watch, " order:42 exclusive ").await;
+    shown(&watch, "shop-7f9c; ").await;
+    guard.release().await.unwrap();
+    eventually("free again", SOON, async || {
+        (watch.log().matches(" order:42 free\n").count() == 2).then_some(())
+    })
+    .await;
+    watch.signal(Signal::INT);
+    assert_eq!(watch.ended().await.code(), Some(0), "{}", watch.log());
+}
+
+on_each_kind_of_nodes! {
+    [
+        redis: Nodes::redis(1).await,
+        redis_x5: Nodes::redis(5).await,
+        postgres: Nodes::postgres(1, 0).await,
+        zookeeper: Nodes::zookeeper().await,
+    ]
+    [a_watch_prints_a_line_for_each_change_until_ctrl_c,]
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_through_an_outage_and_ends_at_sigterm() {
+    let mut servers = Servers::start(1).await;
+    let mut watch = Running::start(&servers.urls(), &["watch", KEY, "--json"]);
+    shown(&watch, r#""state":"free""#).await;
+    let before = watch.log().lines().count();
+    servers[0].kill();
+    shown(&watch, "no quorum of nodes answered").await;
+    servers[0].restart().await;
+    eventually("the state is shown again", SOON, async || {
+        (watch.log().matches(r#""state":"free""#).count() > 1).then_some(())
+    })
+    .await;
+    assert_eq!(before, 1, "a line without a change");
+    watch.signal(Signal::TERM);
+    assert_eq!(watch.ended().await.code(), Some(0));
+}
