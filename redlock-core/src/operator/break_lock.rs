@@ -117,6 +117,9 @@ impl LockManager {
         };
         if result.is_ok() {
             context.home.counters.broken.increment();
+            for hints in context.ballot.nodes.iter().filter_map(|node| node.loss_hints()) {
+                hints.announce_removal(&spec, holder.id());
+            }
         }
         let votes = breaking.votes();
         let label = holder.label().map(tracing::field::display);

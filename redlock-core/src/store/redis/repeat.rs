@@ -26,9 +26,11 @@ use super::script::Script;
 use super::server::Server;
 use super::server::connection::Connection;
 use super::state::RedisState;
+use super::watches::Watches;
 use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
+use crate::lock::Dialect;
 use crate::node::{Action, NodeStatus, Op, QueueAction, QueueOp, QueueReply, Reply, ReplyFuture};
 
 /// The most redirects without a pause. While a slot moves, a server may answer `MOVED` and the next one `ASK`. Servers that
@@ -116,13 +118,20 @@ struct Sent {
 impl Sent {
     /// Sends a command by the first poll.
     async fn send(
+        watches: &Watches,
         server: Arc<Server>,
         connection: Arc<Connection>,
         command: Repeatable<'_>,
         is_asking: bool,
     ) -> Self {
         let not_counted = server.gate.check_extensions().err();
-        let reply = connection.link.send_packed(command.encode(&connection), is_asking).await;
+        let reply = connection.link.send_packed(command.encode(&connection), is_asking);
+        if let Repeatable::Op(op, _) = command
+            && !is_asking
+        {
+            watches.read_behind(op, &connection);
+        }
+        let reply = reply.await;
         Self { server, connection, is_asking, is_repeated: false, not_counted, reply }
     }
 
@@ -201,15 +210,17 @@ impl RedisState {
         let reply = match (&op.action, command.script()) {
             (Action::Acquire { lease, .. }, None) => match (reply::acquired(&sent.reply), begun) {
                 (Some(vote), _) => vote.into(),
-                (None, Some(begun)) => {
+                (None, begun) if begun.is_some() || self.is_foreign(op) => {
+                    let begun = begun.unwrap_or_else(Instant::now);
                     let limit =
                         operation::look_up_time(*lease, self.map.settings.node.node_timeout);
                     Box::pin(self.look_up(&sent, op, begun + limit)).await
                 }
-                (None, None) => Vote::held(None).into(),
+                (None, _) => Vote::held(None).into(),
             },
             (action, _) => reply::of_script(&sent.reply, action),
         };
+        self.record_refusal(op, &reply, &sent.connection);
         if let Some(pending) = pending {
             if sent.is_repeated
                 && is_acquisition
@@ -225,6 +236,25 @@ impl RedisState {
             }
         }
         Ok(sent.counted(&op.action, reply))
+    }
+
+    /// Returns whether an acquisition waits behind a holder that publishes no release. The waiter then needs the look-up, by
+    /// which it finds out whether the next holder does.
+    fn is_foreign(&self, op: &Op) -> bool {
+        self.subscriptions.is_foreign(op.spec.name())
+    }
+
+    /// Records whether the holder that has refused a waiter publishes its release. Other holders of Redisson locks do.
+    fn record_refusal(&self, op: &Op, reply: &Reply, connection: &Connection) {
+        let is_plain = op.spec.dialect() == Dialect::Plain;
+        if let Action::Acquire { ask, .. } = op.action
+            && let Vote::Held { holder: Some(_), label, .. } = &reply.vote
+            && ask.waits
+            && is_plain
+        {
+            let name = op.spec.key_at(reply.refused_key.unwrap_or_default()).name();
+            self.subscriptions.refused(name, label.is_some(), connection);
+        }
     }
 
     /// Executes a release. Its first poll sends the release to each server that may still execute an operation of the
@@ -329,7 +359,7 @@ impl RedisState {
         command: Repeatable<'_>,
         is_asking: bool,
     ) -> Result<Sent, NodeError> {
-        let sent = Sent::send(server, connection, command, is_asking).await;
+        let sent = Sent::send(&self.watches, server, connection, command, is_asking).await;
         if sent.reply.is_ok() {
             return Ok(sent);
         }
@@ -383,7 +413,7 @@ impl RedisState {
                 return Err(NodeError::Server("the attempt was abandoned".into()));
             }
             let connection = self.connection_for(command, &server)?;
-            sent = Sent::send(server, connection, command, is_asking).await;
+            sent = Sent::send(&self.watches, server, connection, command, is_asking).await;
             sent.is_repeated = true;
         }
         Ok(sent)

@@ -1,0 +1,83 @@
+//! The keys that a server tracks for a link: it says once when one of them has changed.
+//!
+//! Measured with Redis 6.2.14, 7.0.15 and 8.2.3, and Valkey 9.1.2, all alike:
+//!
+//! * With `OPTIN`, a server tracks the keys that the one command behind `CLIENT CACHING YES` reads: by `GET`, `TYPE`, `EXISTS`
+//!   or `PTTL`, also by reads inside of a script. A key that does not exist is tracked, too.
+//! * A change by another client, an eviction and the end of the time to live send one message, `FLUSHALL` one without a
+//!   key. A vain `SET NX` and a refused `PEXPIRE .. GT` send none. The database does not matter: a change of a key with the
+//!   same name in another database sends a message.
+//! * Each change ends the tracking of the key, an own one included, and `NOLOOP` hides just that: after an own `PEXPIRE`, also
+//!   inside of a script, a later `DEL` by another client sends nothing. So the link reads the key again behind each own change.
+//! * A server whose table of tracked keys is full (`tracking-table-max-keys`) ends the tracking of any key, with a message.
+//! * Without `+client|tracking` and `+client|caching`, each of the two commands is refused with `NOPERM`. Without the
+//!   first, the second is an error.
+
+use std::sync::Arc;
+
+use bb8_redis::redis::cmd;
+use parking_lot::Mutex;
+
+use super::driver::{Command, Prefix, Recipient};
+use super::Link;
+
+/// The command in front of a read whose keys the server tracks.
+pub(super) const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
+
+/// The purpose of a read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadId {
+    /// Compares a key of a lock with the token of a holder.
+    Holder {
+        /// The watch of the lock.
+        watch: u64,
+        /// The index of the key.
+        key: usize,
+    },
+    /// Finds out whether the lock with this channel is free.
+    Waiter(Arc<str>),
+}
+
+/// Whether the server tracks keys for a link.
+#[derive(Debug, Default)]
+pub(super) struct LinkTracking(Mutex<TrackingState>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum TrackingState {
+    /// The server was not asked. A process that needs no hints sends no other commands than without tracking.
+    #[default]
+    Off,
+    On,
+    Refused,
+}
+
+impl LinkTracking {
+    /// Records that the server has refused to track keys. Returns whether this is news.
+    pub(super) fn refuse(&self) -> bool {
+        std::mem::replace(&mut *self.0.lock(), TrackingState::Refused) != TrackingState::Refused
+    }
+}
+
+impl Link {
+    /// Sends a read, and lets the server track the keys that it reads. The reply is an [event](super::Event::Read) with this ID,
+    /// unless the link ends before.
+    pub(crate) fn read_tracked(&self, bytes: Arc<[u8]>, id: ReadId) {
+        let mut tracking = self.life.tracking.0.lock();
+        if *tracking == TrackingState::Off {
+            *tracking = TrackingState::On;
+            let on = cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP").take();
+            let bytes = on.get_packed_command().into();
+            self.put(Command { bytes, prefix: Prefix::None, recipient: Recipient::Tracking });
+        }
+        let prefix = match *tracking {
+            TrackingState::Refused => Prefix::None,
+            TrackingState::Off | TrackingState::On => Prefix::Caching,
+        };
+        self.put(Command { bytes, prefix, recipient: Recipient::Read(id) });
+    }
+
+    /// Returns whether the server has refused to track keys.
+    pub(crate) fn is_tracking_refused(&self) -> bool {
+        *self.life.tracking.0.lock() == TrackingState::Refused
+    }
+}
