@@ -4,10 +4,15 @@
 //! Each lease is so long that neither its end nor a renewal can be the reason: without the hint, every one of these tests
 //! waits for longer than its deadline.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redlock_core::{Dialect, LockGuard, LockManager};
-use redlock_tests::{Logs, Probe, RedisServer, Servers, builder, connect, eventually};
+use redlock_tests::{
+    Logs, Play, PlayedServer, Probe, RedisServer, Servers, builder, connect, eventually,
+};
 
 use super::{LONG, SOON, start};
 
@@ -38,9 +43,12 @@ impl Cause {
         if let Self::Broken = self {
             return break_all(&connect(servers.urls()).await).await;
         }
+        // All servers at once: a lock that a minority has lost is set again there.
+        let mut probes = Vec::new();
         for server in servers.iter() {
-            self.happen_on(&mut server.probe().await).await;
+            probes.push(server.probe().await);
         }
+        join_all(probes.iter_mut().map(|probe| self.happen_on(probe))).await;
     }
 
     async fn happen_on(self, probe: &mut Probe) {
@@ -327,13 +335,12 @@ async fn ten_thousand_locks_that_are_flushed_at_once_are_lost() {
         let request = locks.lock(format!("order:{number}")).expire(LONG);
         async move { request.try_acquire().await.unwrap() }
     });
-    let guards = futures_util::future::join_all(acquire).await;
+    let guards = join_all(acquire).await;
     reset(&servers).await;
     let lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
     tracked(&servers, COUNT as u64).await;
     Cause::Flushed.happen(&servers).await;
-    let all = futures_util::future::join_all(lost);
-    tokio::time::timeout(6 * SOON, all).await.expect("all locks are lost");
+    tokio::time::timeout(6 * SOON, join_all(lost)).await.expect("all locks are lost");
 }
 
 /// A server that does not track keys, or does not permit it, still tells the holder of a break.
@@ -416,7 +423,8 @@ async fn a_waiter_stays_behind_one_lock_of_another_library_after_another() {
     }
     until_it_waits(&servers, 3).await;
     Cause::Deleted.happen(&servers).await;
-    tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    guard.release().await.unwrap();
 }
 
 /// A holder with a label publishes its release, and each of its renewals would wake all waiters.
@@ -437,5 +445,118 @@ async fn no_waiter_tracks_the_lock_of_a_labelled_holder() {
     let calls = probe.calls().await;
     assert!(!calls.keys().any(|name| name.starts_with("client")), "{calls:?}");
     guard.release().await.unwrap();
-    tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+/// Returns a message of a server that says that this key has changed, or any key.
+fn invalidation(key: Option<&str>) -> String {
+    let names = key.map(|key| format!("*1\r\n${}\r\n{key}\r\n", key.len()));
+    format!(">2\r\n$10\r\ninvalidate\r\n{}", names.unwrap_or_else(|| "_\r\n".to_owned()))
+}
+
+/// The server says without end that the key of the lock, another key, or any key has changed. Neither costs a lock, and the
+/// process does not answer each message by a read.
+#[tokio::test]
+async fn invalidations_without_end_cost_no_lock() {
+    const MESSAGES: usize = 10_000;
+    for key in [Some(KEY), Some("another"), None, Some("not\u{fffd}watched")] {
+        let real = RedisServer::start().await;
+        let server = PlayedServer::before(&real).await;
+        let locks = builder([server.url()]).expire(LONG).connect().await.unwrap();
+        let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        let _lost = guard.lost();
+        eventually("the key is read", SOON, async || {
+            (server.commands(&["GET", KEY]).len() == 1).then_some(())
+        })
+        .await;
+        let (flood, is_sent) = (invalidation(key).repeat(MESSAGES), Arc::new(AtomicBool::new(false)));
+        let is_first = Arc::clone(&is_sent);
+        server.play(move |command| {
+            if command.is(&["SET"]) && !is_first.swap(true, Ordering::SeqCst) {
+                Play::Precede(flood.clone())
+            } else {
+                Play::Pass
+            }
+        });
+        // The reply follows all messages.
+        let other = locks.lock("other").expire(LONG).try_acquire().await.unwrap();
+        assert!(is_sent.load(Ordering::SeqCst));
+        guard.extend(2 * LONG).await.unwrap();
+        assert!(guard.is_valid() && other.is_valid(), "{key:?}");
+        let reads = server.commands(&["GET", KEY]).len();
+        assert!(reads <= 2 + 16, "{key:?}: {reads} reads");
+        guard.release().await.unwrap();
+        other.release().await.unwrap();
+        assert_eq!(server.accepted(), 1, "{key:?}");
+    }
+}
+
+/// A server that lies about the value makes the manager ask all nodes, whose votes decide, and not without end.
+#[tokio::test]
+async fn a_server_that_lies_about_the_value_costs_no_lock() {
+    let real = RedisServer::start().await;
+    let server = PlayedServer::before(&real).await;
+    let locks = builder([server.url()]).expire(LONG).connect().await.unwrap();
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let is_gone = AtomicBool::new(false);
+    server.play(move |command| {
+        let lies = command.is(&["GET", KEY]) && is_gone.fetch_xor(true, Ordering::SeqCst);
+        if lies { Play::Reply("_\r\n".to_owned()) } else { Play::Pass }
+    });
+    let before = server.commands(&["EVALSHA"]).len();
+    let _lost = guard.lost();
+    for _ in 0..100 {
+        guard.extend(2 * LONG).await.unwrap();
+    }
+    assert!(guard.is_valid());
+    let asked = server.commands(&["EVALSHA"]).len() - before;
+    assert!(asked <= 100 + 16, "{asked} extensions");
+}
+
+/// The message comes between an extension and its reply, and belongs to a change before it.
+#[tokio::test]
+async fn an_invalidation_between_a_command_and_its_reply_costs_no_lock() {
+    for word in ["EVALSHA", "GET", "CLIENT"] {
+        let real = RedisServer::start().await;
+        let server = PlayedServer::before(&real).await;
+        let locks = builder([server.url()]).expire(LONG).connect().await.unwrap();
+        let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        let is_sent = AtomicBool::new(false);
+        server.play(move |command| {
+            if command.is(&[word]) && !is_sent.swap(true, Ordering::SeqCst) {
+                Play::Precede(invalidation(Some(KEY)))
+            } else {
+                Play::Pass
+            }
+        });
+        let _lost = guard.lost();
+        guard.extend(2 * LONG).await.unwrap();
+        guard.extend(3 * LONG).await.unwrap();
+        assert!(guard.is_valid(), "{word}");
+        guard.release().await.unwrap();
+    }
+}
+
+/// A shutdown releases nothing that a hint could bring back.
+#[tokio::test]
+async fn a_flush_during_a_shutdown_leaves_no_key() {
+    let (servers, locks) = start(3).await;
+    for _ in 0..10 {
+        let acquire = (0..100).map(|number| {
+            let request = locks.lock(format!("order:{number}")).expire(LONG);
+            async move { request.try_acquire().await.unwrap() }
+        });
+        let guards = join_all(acquire).await;
+        drop(guards.iter().map(|guard| guard.lost()).collect::<Vec<_>>());
+        let mut probes = Vec::new();
+        for server in &servers[..2] {
+            probes.push(server.probe().await);
+        }
+        let flush = join_all(probes.iter_mut().map(|probe| probe.command::<()>(["FLUSHALL"])));
+        tokio::join!(flush, async { drop(guards) });
+        super::no_key_is_left(&servers).await;
+    }
+    locks.shutdown().await;
+    super::no_key_is_left(&servers).await;
 }

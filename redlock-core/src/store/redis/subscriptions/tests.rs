@@ -1,5 +1,7 @@
 //! The subscribers of channels without a server.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
 use crate::store::redis::played_node::{node, settings};
 
@@ -35,5 +37,33 @@ fn a_release_for_one_kind_of_waiters_notifies_only_that_kind() {
     {
         channels.notify_subscribers("lock", message);
         assert_eq!(std::mem::take(&mut *notified.lock()), expected, "{message:?}");
+    }
+}
+
+/// A release by a holder without a label deletes the key, and is published.
+#[test]
+fn a_change_of_the_key_and_its_release_notify_once() {
+    let channels = &node("redis://localhost").prepare(&settings(None)).subscriptions;
+    let notified = Arc::new(AtomicUsize::new(0));
+    let on_notified = Arc::clone(&notified);
+    let notify = Arc::new(move || drop(on_notified.fetch_add(1, Ordering::SeqCst)));
+    let _waiter = channels.subscribe(&"lock".into(), 0, false, notify);
+    let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+    let change = || Event::Push(PushKind::Invalidate, vec![Value::Array(vec![text("lock")])]);
+    let release = || Event::Push(PushKind::Message, vec![text("lock"), text("0")]);
+    let flush = || Event::Push(PushKind::Invalidate, vec![Value::Nil]);
+    for (is_foreign, events, expected) in [
+        (false, vec![change(), flush()], 0),
+        (true, vec![change()], 1),
+        (true, vec![flush()], 1),
+        (true, vec![change(), change(), flush()], 1),
+        (true, vec![change(), release()], 1),
+        (true, vec![release()], 1),
+    ] {
+        channels.channels.lock().get_mut("lock").unwrap().is_foreign = is_foreign;
+        let what = format!("{is_foreign} {events:?}");
+        events.into_iter().for_each(|event| channels.handle(event));
+        channels.handle(Event::AllRead);
+        assert_eq!(notified.swap(0, Ordering::SeqCst), expected, "{what}");
     }
 }
