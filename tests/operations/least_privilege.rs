@@ -74,9 +74,9 @@ enum Ability {
 }
 
 use Ability::{
-    Acquire, Announce, Break, Connect, Extend, ExtendShared, Fence, HintLoss, Identify, Listen, Look,
-    NameHolder, Refuse, RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing,
-    TellRemaining, WatchClock,
+    Acquire, Announce, Break, Connect, Extend, ExtendShared, Fence, HintLoss, Identify, Listen,
+    Look, NameHolder, Refuse, RefuseReader, Release, ReleaseLater, Share, StopListening,
+    StopSharing, TellRemaining, WatchClock,
 };
 
 /// A rule of the ACL, and the abilities that are missing without it.

@@ -287,6 +287,39 @@ async fn the_hints_go_on_over_a_new_connection() {
 }
 
 #[tokio::test]
+async fn a_holder_learns_at_once_that_a_restarted_server_has_forgotten_its_lock() {
+    let mut server = RedisServer::start().await;
+    let locks = connect([server.url()]).await;
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let lost = guard.lost();
+    server.kill();
+    server.restart().await;
+    drop(lost);
+    is_lost(&guard, "after a restart").await;
+}
+
+/// No hint arrives from a frozen server. The holder knows by its clock that its lease ends, before the server can end it.
+#[tokio::test]
+async fn a_holder_whose_renewals_are_frozen_knows_it_before_the_servers_end_its_lease() {
+    const LEASE: Duration = Duration::from_secs(3);
+    for count in [1, 5] {
+        let mut servers = Servers::start(count).await;
+        let locks = builder(servers.urls()).node_timeout(LEASE / 6).connect().await.unwrap();
+        let guard = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
+        let lost = guard.lost();
+        servers.iter_mut().for_each(RedisServer::freeze);
+        lost.await;
+        assert!(!guard.is_valid());
+        servers.iter_mut().for_each(RedisServer::thaw);
+        // Whether a renewal that was on its way prolongs the key or not: nobody else had the lock before the loss.
+        let other = connect(servers.urls()).await;
+        let next = other.lock(KEY).expire(LEASE).wait_time(LONG).acquire().await.unwrap();
+        assert!(!guard.is_valid() && next.is_valid());
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_set_of_keys_is_lost_with_each_of_them() {
     for deleted in ["a", "b", "c"] {
         let (servers, locks) = start(1).await;
@@ -470,7 +503,8 @@ async fn invalidations_without_end_cost_no_lock() {
             (server.commands(&["GET", KEY]).len() == 1).then_some(())
         })
         .await;
-        let (flood, is_sent) = (invalidation(key).repeat(MESSAGES), Arc::new(AtomicBool::new(false)));
+        let (flood, is_sent) =
+            (invalidation(key).repeat(MESSAGES), Arc::new(AtomicBool::new(false)));
         let is_first = Arc::clone(&is_sent);
         server.play(move |command| {
             if command.is(&["SET"]) && !is_first.swap(true, Ordering::SeqCst) {

@@ -48,8 +48,8 @@ impl LockManager {
     /// Removes a holder that a [status](Self::status) has shown, and no other, from all nodes. For operators: a process that has
     /// crashed, or that hangs, has a lock that others need before its lease ends.
     ///
-    /// **Two processes may work at the same time afterwards.** No message can stop the former holder. It notices the loss at its
-    /// next renewal, within a third of its lease, and its work may go on until [`Broken::may_work_for`] is over. Only a resource
+    /// **Two processes may work at the same time afterwards.** No message can stop the former holder. It learns of the loss
+    /// at once if it [waits for it](crate::LockHandle::lost), and otherwise at its next renewal, within a third of its lease. Its work may go on until [`Broken::may_work_for`] is over. Only a resource
     /// that compares [fencing tokens](crate::LockRequest::fenced) is safe: the next holder's number is greater.
     ///
     /// * A holder of this manager is lost at once, and its lock is never handed over.

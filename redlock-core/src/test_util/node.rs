@@ -12,9 +12,9 @@ use super::TestClock;
 use crate::error::{NodeError, Vote};
 use crate::lock::HolderId;
 use crate::node::{
-    Capabilities, FairOrder, Inspection, LockSpec, LookFuture, LossHints, Node, NodeReport, NodeStatus,
-    Notify, Op, ProcessId, QueueFuture, QueueOp, RemovalFuture, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription, Turns, delegate,
+    Capabilities, FairOrder, Inspection, LockSpec, LookFuture, LossHints, Node, NodeReport,
+    NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, RemovalFuture, ReplyFuture,
+    StatusReceiver, StatusSender, Subscription, Turns, delegate,
 };
 use crate::store::memory::MemoryNode;
 

@@ -45,10 +45,7 @@ impl Tracking {
     }
 
     /// Returns the tracked keys with their entries.
-    pub(super) fn entries(
-        &self,
-        all: &BTreeMap<Vec<u8>, Entry>,
-    ) -> Vec<(Vec<u8>, Option<Entry>)> {
+    pub(super) fn entries(&self, all: &BTreeMap<Vec<u8>, Entry>) -> Vec<(Vec<u8>, Option<Entry>)> {
         self.keys.keys().map(|key| (key.clone(), all.get(key).cloned())).collect()
     }
 

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::{HolderId, LockSpec, Token};
 use crate::node::{
-    Capabilities, FairOrder, Found, Inspection, LookFuture, LossHints, Node, NodeReport, NodeStatus, Notify,
-    Op, ProcessId, QueueFuture, QueueOp, QueueReply, Removal, RemovalFuture, Reply, ReplyFuture,
-    StatusReceiver, StatusSender, Subscription, Turns,
+    Capabilities, FairOrder, Found, Inspection, LookFuture, LossHints, Node, NodeReport,
+    NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, QueueReply, Removal, RemovalFuture,
+    Reply, ReplyFuture, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use locks::LockTable;

@@ -15,9 +15,7 @@ use super::state::PostgresState;
 use super::url::{PostgresUrl, address};
 use crate::error::{ForeignKind, NodeError};
 use crate::lock::{HolderId, LockSpec, Token};
-use crate::node::{
-    Found, FoundHolder, NodeReport, Notify, Removal, ServerReport, Subscription,
-};
+use crate::node::{Found, FoundHolder, NodeReport, Notify, Removal, ServerReport, Subscription};
 
 impl PostgresState {
     /// Returns the holder of a lock, also while the gate is closed. The first poll sends the question.

@@ -51,8 +51,8 @@ use crate::error::{NodeError, Vote};
 use crate::lock::{HolderId, LockSpec, Token};
 use crate::node::{
     Capabilities, Fencing, Inspection, LookFuture, LossHints, Node, NodeReport, NodeSettings,
-    NodeStatus, Notify, Op, Reconnection, Remote, RemovalFuture, ReplyFuture, Silence, StatusReceiver,
-    StatusSender, Subscription,
+    NodeStatus, Notify, Op, Reconnection, Remote, RemovalFuture, ReplyFuture, Silence,
+    StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 

@@ -57,9 +57,9 @@ use crate::key::LockKey;
 use crate::lock::{HolderId, LockSpec, Token};
 use crate::log_limit::LogLimit;
 use crate::node::{
-    Capabilities, FairOrder, Inspection, KeyRules, LookFuture, LossHints, Node, NodeReport, NodeSettings,
-    NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reconnection, Remote, RemovalFuture,
-    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription, Turns,
+    Capabilities, FairOrder, Inspection, KeyRules, LookFuture, LossHints, Node, NodeReport,
+    NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reconnection, Remote,
+    RemovalFuture, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use crate::store::kit::kept::silence_of;

@@ -33,8 +33,6 @@ const READS_PER_EXTENSION: u8 = 16;
 pub(super) struct Watches {
     map: Arc<Map>,
     subscriptions: Arc<Subscriptions>,
-    /// The channel on which breaks are published.
-    broken: Arc<str>,
     state: Mutex<WatchedLocks>,
     /// The number of watches. Without one, an operation takes no mutex.
     count: AtomicUsize,
@@ -105,9 +103,8 @@ impl Watch {
 impl Watches {
     pub(super) fn new(map: &Arc<Map>, subscriptions: &Arc<Subscriptions>) -> Self {
         let (state, count, last_id, is_refusal_logged) = Default::default();
-        let broken = format!("{}redlock:broken", map.settings.locks.prefix).into();
         let (map, subscriptions) = (Arc::clone(map), Arc::clone(subscriptions));
-        Self { map, subscriptions, broken, state, count, last_id, is_refusal_logged }
+        Self { map, subscriptions, state, count, last_id, is_refusal_logged }
     }
 
     /// Watches a lock until the returned subscription is dropped.
@@ -200,7 +197,7 @@ impl Watches {
             },
             Event::Push(PushKind::Message, data) => {
                 if let [Value::BulkString(channel), Value::BulkString(holder), ..] = &data[..]
-                    && channel == self.broken.as_bytes()
+                    && channel == self.subscriptions.broken().as_bytes()
                 {
                     let id = std::str::from_utf8(holder).ok().and_then(|id| id.parse().ok());
                     self.read_again(|watch| id == Some(watch.token.holder_id()));
@@ -217,7 +214,8 @@ impl Watches {
     /// Publishes a break, without waiting for the reply.
     pub(super) fn announce_removal(&self, name: &str, holder: HolderId) {
         if let Some(connection) = self.map.connection(self.map.slot(name)) {
-            let publish = cmd("PUBLISH").arg(&*self.broken).arg(holder.to_string()).take();
+            let publish =
+                cmd("PUBLISH").arg(&**self.subscriptions.broken()).arg(holder.to_string()).take();
             connection.link.send_and_forget(&publish);
         }
     }
@@ -275,8 +273,8 @@ impl Watches {
 
     fn listen_to_breaks(&self, state: &mut WatchedLocks) {
         state.breaks.get_or_insert_with(|| {
-            let slot = self.map.slot(&self.broken);
-            self.subscriptions.subscribe(&self.broken, slot, false, Arc::new(|| {}))
+            let broken = self.subscriptions.broken();
+            self.subscriptions.subscribe(broken, self.map.slot(broken), false, Arc::new(|| {}))
         });
     }
 }

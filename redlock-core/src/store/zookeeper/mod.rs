@@ -60,8 +60,8 @@ use crate::error::{NodeError, Vote};
 use crate::lock::{HolderId, LockSpec, Token};
 use crate::node::{
     Capabilities, Fencing, Inspection, LookFuture, LossHints, Node, NodeReport, NodeSettings,
-    NodeStatus, Notify, Op, Ordered, Reconnection, Remote, RemovalFuture, ReplyFuture, ServerReport, Silence,
-    StatusReceiver, StatusSender, Subscription,
+    NodeStatus, Notify, Op, Ordered, Reconnection, Remote, RemovalFuture, ReplyFuture,
+    ServerReport, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 

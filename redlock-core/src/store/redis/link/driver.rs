@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 
 use super::socket::ByteStream;
-use super::traffic::{Metered, Traffic};
 use super::tracking::{self, ReadId};
+use super::traffic::{Metered, Traffic};
 use super::{Event, Life, RUNTIME_ENDED, ended};
 use crate::store::redis::error::server_message;
 

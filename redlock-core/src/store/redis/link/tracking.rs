@@ -18,8 +18,8 @@ use std::sync::Arc;
 use bb8_redis::redis::cmd;
 use parking_lot::Mutex;
 
-use super::driver::{Command, Prefix, Recipient};
 use super::Link;
+use super::driver::{Command, Prefix, Recipient};
 
 /// The command in front of a read whose keys the server tracks.
 pub(super) const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";

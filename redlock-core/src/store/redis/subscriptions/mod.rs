@@ -40,6 +40,8 @@ const FOR_WRITERS: &[u8] = b"w";
 /// commands.
 pub(super) struct Subscriptions {
     map: Arc<Map>,
+    /// The channel on which breaks are published.
+    broken: Arc<str>,
     channels: Mutex<BTreeMap<Arc<str>, Channel>>,
     /// The channels of tracked keys that have changed, until all arrived bytes are read.
     invalidated: Mutex<Vec<Arc<str>>>,
@@ -130,7 +132,13 @@ impl Channel {
 impl Subscriptions {
     pub(super) fn new(map: &Arc<Map>) -> Self {
         let (channels, invalidated, last_id, is_retry_planned) = Default::default();
-        Self { map: Arc::clone(map), channels, invalidated, last_id, is_retry_planned }
+        let broken = format!("{}redlock:broken", map.settings.locks.prefix).into();
+        Self { map: Arc::clone(map), broken, channels, invalidated, last_id, is_retry_planned }
+    }
+
+    /// Returns the channel on which breaks are published.
+    pub(super) fn broken(&self) -> &Arc<str> {
+        &self.broken
     }
 
     /// Subscribes to a channel, for a shared or an exclusive lock, until the returned subscription is dropped.
@@ -227,7 +235,9 @@ impl Subscriptions {
             // A server of a cluster sends `sunsubscribe` unasked when a slot moves.
             Event::Push(..) => {}
             Event::Subscribed { id, channel, result } => {
-                if let Err(error) = &result {
+                if let Err(error) = result.as_ref()
+                    && channel != self.broken
+                {
                     let (node, error) = (&self.map.settings.voter, server_message(error));
                     log_limited!(
                         self.map.settings.log_limit, "subscriptions", node, warn, %node, %channel, %error,

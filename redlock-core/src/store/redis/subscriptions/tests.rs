@@ -46,7 +46,9 @@ fn a_change_of_the_key_and_its_release_notify_once() {
     let channels = &node("redis://localhost").prepare(&settings(None)).subscriptions;
     let notified = Arc::new(AtomicUsize::new(0));
     let on_notified = Arc::clone(&notified);
-    let notify = Arc::new(move || drop(on_notified.fetch_add(1, Ordering::SeqCst)));
+    let notify = Arc::new(move || {
+        on_notified.fetch_add(1, Ordering::SeqCst);
+    });
     let _waiter = channels.subscribe(&"lock".into(), 0, false, notify);
     let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
     let change = || Event::Push(PushKind::Invalidate, vec![Value::Array(vec![text("lock")])]);
