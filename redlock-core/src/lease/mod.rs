@@ -29,6 +29,7 @@
 mod hints;
 mod holding;
 mod keeper;
+mod listen;
 
 pub(crate) use holding::{HoldState, Holding};
 pub(crate) use keeper::LeaseKeeper;

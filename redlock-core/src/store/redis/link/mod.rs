@@ -26,7 +26,7 @@ use tokio::sync::{SetOnce, mpsc, oneshot};
 
 use driver::{Command, Driver, Inbox, Prefix, Recipient};
 use socket::Socket;
-use tracking::{LinkTracking, ReadId};
+use tracking::{LinkTracking, ReadId, TrackingState};
 use traffic::Traffic;
 
 use super::error::{Secrets, is_only_for_others, is_read_only, server_message};
@@ -163,6 +163,25 @@ impl Link {
     pub(crate) fn subscribe(&self, channel: &Arc<str>, id: u64) {
         let recipient = Recipient::Subscribed(id, Arc::clone(channel));
         self.change_subscription("SUBSCRIBE", channel, recipient);
+    }
+
+    /// Sends a read, and lets the server track the keys that it reads. The reply is an [event](Event::Read) with this ID,
+    /// unless the link ends before.
+    pub(crate) fn read_tracked(&self, bytes: Arc<[u8]>, id: ReadId) {
+        self.life.tracking.begin(|tracking| {
+            if tracking == TrackingState::Off {
+                let (bytes, recipient) = (tracking::ON.into(), Recipient::Tracking);
+                self.put(Command { bytes, prefix: Prefix::None, recipient });
+            }
+            let is_refused = tracking == TrackingState::Refused;
+            let prefix = if is_refused { Prefix::None } else { Prefix::Caching };
+            self.put(Command { bytes, prefix, recipient: Recipient::Read(id) });
+        });
+    }
+
+    /// Returns whether the server has refused to track keys.
+    pub(crate) fn is_tracking_refused(&self) -> bool {
+        self.life.tracking.is_refused()
     }
 
     /// Unsubscribes from a channel.

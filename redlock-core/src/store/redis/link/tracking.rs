@@ -15,12 +15,11 @@
 
 use std::sync::Arc;
 
-use bb8_redis::redis::cmd;
 use parking_lot::Mutex;
 
-use super::Link;
-use super::driver::{Command, Prefix, Recipient};
-
+/// The command that switches tracking on.
+pub(super) const ON: &[u8] =
+    b"*5\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n$5\r\nOPTIN\r\n$6\r\nNOLOOP\r\n";
 /// The command in front of a read whose keys the server tracks.
 pub(super) const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
 
@@ -43,7 +42,7 @@ pub(crate) enum ReadId {
 pub(super) struct LinkTracking(Mutex<TrackingState>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum TrackingState {
+pub(super) enum TrackingState {
     /// The server was not asked. A process that needs no hints sends no other commands than without tracking.
     #[default]
     Off,
@@ -52,32 +51,22 @@ enum TrackingState {
 }
 
 impl LinkTracking {
+    /// Calls `send` with the present state, and switches tracking on if it is off. Meanwhile, no other read is sent.
+    pub(super) fn begin(&self, send: impl FnOnce(TrackingState)) {
+        let mut state = self.0.lock();
+        send(*state);
+        if *state == TrackingState::Off {
+            *state = TrackingState::On;
+        }
+    }
+
     /// Records that the server has refused to track keys. Returns whether this is news.
     pub(super) fn refuse(&self) -> bool {
         std::mem::replace(&mut *self.0.lock(), TrackingState::Refused) != TrackingState::Refused
     }
-}
-
-impl Link {
-    /// Sends a read, and lets the server track the keys that it reads. The reply is an [event](super::Event::Read) with this ID,
-    /// unless the link ends before.
-    pub(crate) fn read_tracked(&self, bytes: Arc<[u8]>, id: ReadId) {
-        let mut tracking = self.life.tracking.0.lock();
-        if *tracking == TrackingState::Off {
-            *tracking = TrackingState::On;
-            let on = cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP").take();
-            let bytes = on.get_packed_command().into();
-            self.put(Command { bytes, prefix: Prefix::None, recipient: Recipient::Tracking });
-        }
-        let prefix = match *tracking {
-            TrackingState::Refused => Prefix::None,
-            TrackingState::Off | TrackingState::On => Prefix::Caching,
-        };
-        self.put(Command { bytes, prefix, recipient: Recipient::Read(id) });
-    }
 
     /// Returns whether the server has refused to track keys.
-    pub(crate) fn is_tracking_refused(&self) -> bool {
-        *self.life.tracking.0.lock() == TrackingState::Refused
+    pub(super) fn is_refused(&self) -> bool {
+        *self.0.lock() == TrackingState::Refused
     }
 }
