@@ -66,14 +66,17 @@ enum Ability {
     Look,
     /// `BreakError::Unavailable`, with `NotPermitted`.
     Break,
+    /// A line in the log for debugging. A holder learns of a loss at its next renewal, except of a break, which is published.
+    /// Waiters behind a lock of another library poll.
+    HintLoss,
     /// No effect on callers: the server continues to send messages without a subscriber.
     StopListening,
 }
 
 use Ability::{
-    Acquire, Announce, Break, Connect, Extend, ExtendShared, Fence, Identify, Listen, Look,
-    NameHolder, Refuse, RefuseReader, Release, ReleaseLater, Share, StopListening, StopSharing,
-    TellRemaining, WatchClock,
+    Acquire, Announce, Break, Connect, Extend, ExtendShared, Fence, HintLoss, Identify, Listen,
+    Look, NameHolder, Refuse, RefuseReader, Release, ReleaseLater, Share, StopListening,
+    StopSharing, TellRemaining, WatchClock,
 };
 
 /// A rule of the ACL, and the abilities that are missing without it.
@@ -131,6 +134,8 @@ const PLAIN: &[Right] = &[
     ("+subscribe", &[Listen]),
     ("+unsubscribe", &[StopListening]),
     ("+info", &[Identify]),
+    ("+client|tracking", &[HintLoss]),
+    ("+client|caching", &[HintLoss]),
 ];
 
 const REDISSON: &[Right] = &[
@@ -154,6 +159,8 @@ const REDISSON: &[Right] = &[
     ("+subscribe", &[Listen]),
     ("+unsubscribe", &[StopListening]),
     ("+info", &[Identify]),
+    ("+client|tracking", &[HintLoss]),
+    ("+client|caching", &[HintLoss]),
 ];
 
 fn rights(dialect: Dialect) -> &'static [Right] {
@@ -380,6 +387,18 @@ impl Restricted {
             None => drop(lacking.insert(ReleaseLater)),
         }
         self.clear().await;
+
+        if !lacking.contains(&Extend) {
+            let guard = request(&locks).try_acquire().await.unwrap();
+            drop(guard.lost());
+            // The replies to the commands of the hints precede this one.
+            guard.extend(LONG).await.unwrap();
+            if self.logs.count("DEBUG", "does not track keys") > 0 {
+                lacking.insert(HintLoss);
+            }
+            drop(guard);
+            self.clear().await;
+        }
 
         lacking.extend(self.operator_lacks(&locks, &stranger).await);
         if self.dialect == Dialect::Plain {

@@ -186,3 +186,25 @@ async fn a_holder_that_changes_during_the_removal_stays() {
     assert_eq!(status.holders()[0].id().to_string(), "0123456789abcdef");
     drop(guard);
 }
+
+/// The holder would otherwise notice it at its next renewal.
+#[tokio::test]
+async fn a_holder_learns_at_once_of_a_break() {
+    let Some(server) = start().await else { return };
+    let (holder, operator) = (labelled(&server, "shop").await, labelled(&server, "ops").await);
+    for waits_before in [true, false] {
+        let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        let lost = waits_before.then(|| guard.lost());
+        guard.extend(LONG).await.unwrap();
+        let status = operator.status(KEY).await.unwrap();
+        operator.break_lock(KEY, &status.holders()[0]).await.unwrap();
+        tokio::time::timeout(SOON, guard.lost()).await.expect("the holder learns of the break");
+        assert!(!guard.is_valid());
+        drop(lost);
+    }
+    // The hint belongs to the lock that was broken.
+    let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let _lost = guard.lost();
+    guard.extend(LONG).await.unwrap();
+    assert!(guard.is_valid());
+}

@@ -67,6 +67,27 @@ async fn locks_go_on_at_the_promoted_server() {
     assert!(logs.count("WARN", "set min-replicas-to-write") >= 2);
 }
 
+/// The replicas lack the lock, as if the master had failed before they got it. Without a hint, the holder would rely on its
+/// lock until a renewal.
+#[tokio::test]
+async fn a_holder_learns_at_once_that_the_promoted_server_lacks_its_lock() {
+    let _quiet = QUIET.lock().await;
+    let group = FailoverGroup::start().await;
+    let locks = builder(&group.url()).connect().await.unwrap();
+    let master = group.master().await;
+    let guard = locks.lock(KEY).expire(10 * LONG).try_acquire().await.unwrap();
+    let lost = guard.lost();
+    for (_, server) in group.servers.iter().enumerate().filter(|(index, _)| *index != master) {
+        let mut probe = server.probe().await;
+        eventually("the replica has the lock", SOON, async || probe.get(KEY).await).await;
+        probe.command::<()>(["CONFIG", "SET", "replica-read-only", "no"]).await;
+        probe.command::<()>(["DEL", KEY]).await;
+    }
+    group.fail_over().await;
+    tokio::time::timeout(5 * LONG, lost).await.expect("the holder learns of its loss");
+    assert!(!guard.is_valid());
+}
+
 /// The faults of a master.
 #[derive(Debug, Clone, Copy)]
 enum Fault {

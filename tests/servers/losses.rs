@@ -64,7 +64,7 @@ async fn a_loss_without_the_right_to_extend_names_the_command() {
     server.probe().await.command::<()>(["ACL", "SETUSER", "default", "+pexpire"]).await;
     let locks = builder([server.url()]).connect().await.unwrap();
     let warning = loss(&locks, &logs, remove).await;
-    assert!(warning.contains("found=\"extension\"") && warning.contains("not held"), "{warning}");
+    assert!(warning.contains("found=\"hint\"") && warning.contains("not held"), "{warning}");
 }
 
 /// The error of work that was stopped has the votes for the log, and none for clients.

@@ -9,6 +9,7 @@ mod changes_leftovers;
 mod cluster_mode;
 mod connect;
 mod foreign_keys;
+mod hints;
 mod hostile;
 mod hostile_texts;
 mod idle;

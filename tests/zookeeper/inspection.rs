@@ -1,6 +1,6 @@
 //! The label of a holder, a look at a lock, and the removal of its holder.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redlock_core::{BreakError, HolderId, KeyState, LockManager, OwnerLabel, Vote};
 use redlock_tests::{ZookeeperKind, ZookeeperServer, eventually, monotonic_nanos};
@@ -181,4 +181,30 @@ async fn a_mutex_of_curator_and_our_lock_are_named_and_removed() {
         (server.locks_count().await == (0, 0)).then_some(())
     })
     .await;
+}
+
+/// The holder would otherwise notice it at its next renewal.
+#[tokio::test]
+async fn a_holder_learns_at_once_that_its_znode_is_gone() {
+    let Some(server) = start(ZookeeperServer::options()).await else { return };
+    let (holder, operator) = (labelled(&server, "shop").await, labelled(&server, "ops").await);
+    for (is_break, waits_before) in [(true, true), (true, false), (false, true), (false, false)] {
+        let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        let lost = waits_before.then(|| guard.lost());
+        guard.extend(LONG).await.unwrap();
+        if is_break {
+            let status = operator.status(KEY).await.unwrap();
+            operator.break_lock(KEY, &status.holders()[0]).await.unwrap();
+        } else {
+            let path = format!("{}/{}", server.path(KEY), server.queue(KEY).await[0]);
+            server.admin().await.delete(&path).await.unwrap();
+        }
+        let begun = monotonic_nanos();
+        guard.lost().await;
+        // The lease is much longer. A busy machine may need some seconds.
+        let waited = Duration::from_nanos(monotonic_nanos() - begun);
+        assert!(waited < LONG / 4, "break: {is_break}: {waited:?}");
+        assert!(!guard.is_valid());
+        drop(lost);
+    }
 }

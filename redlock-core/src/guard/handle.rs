@@ -113,11 +113,16 @@ impl LockHandle {
     /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum of
     /// nodes no longer has the lock. Never resolves if the lock is released first.
     ///
+    /// From the first call on, the nodes of an exclusive lock [hint](crate::node::LossHints) that it is gone, if they can. The
+    /// loss of a lock that was deleted or broken is then known within a few round trips, and otherwise at its next renewal.
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe. Any number of these futures may wait at once. A future that is created after the
     /// loss resolves at once.
     pub fn lost(&self) -> Lost {
+        let Self { context, held } = self;
+        context.keeper.listen(held, &context.ballot.nodes);
         Lost { future: Some(Box::pin(Arc::clone(&self.held).lost())) }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::hints::Hints;
 use crate::ballot::{Attempt, Ballot};
 use crate::caller_id::CallerId;
 use crate::clock::Moment;
@@ -49,6 +50,8 @@ pub(crate) struct Holding {
     extensions: AtomicU32,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
+    /// The hints of the nodes that the lock is gone, once the holder wants to learn of its loss.
+    hints: OnceLock<Box<Hints>>,
 }
 
 /// Whether a holder has its lock, and how it ended.
@@ -86,6 +89,7 @@ impl Holding {
             index: AtomicUsize::new(0),
             extensions: AtomicU32::new(0),
             due: Mutex::default(),
+            hints: OnceLock::new(),
         })
     }
 
@@ -135,7 +139,11 @@ impl Holding {
             let message = "a lock on which another guard of the same scope relies cannot be shared";
             return Err(InvalidOption::conflict("shared", message).into());
         }
-        Ok(self.attempt.downgrade())
+        let downgrade = self.attempt.downgrade();
+        drop(state);
+        // The key of a shared lock changes with each of its holders.
+        self.end_hints();
+        Ok(downgrade)
     }
 
     /// Returns the number of guards that have joined the lock.
@@ -339,10 +347,32 @@ impl Holding {
         }
         *present = state;
         drop(present);
+        self.end_hints();
         if matches!(state, HoldState::Lost(_)) {
             self.attempt.changed.notify_waiters();
         }
         true
+    }
+
+    /// Begins to listen to the hints of the nodes. Returns `None` after the first call.
+    pub(super) fn begin_hints(&self) -> Option<&Hints> {
+        let mut is_first = false;
+        let hints = self.hints.get_or_init(|| {
+            is_first = true;
+            Box::default()
+        });
+        is_first.then_some(hints)
+    }
+
+    /// Returns the hints of the nodes, if the holder listens to them.
+    pub(super) fn hints(&self) -> Option<&Hints> {
+        self.hints.get().map(|hints| &**hints)
+    }
+
+    fn end_hints(&self) {
+        if let Some(hints) = self.hints() {
+            hints.end();
+        }
     }
 
     /// Returns the index among the holders of the key in this process.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::OptionFuture;
+use futures_util::future::{Either, OptionFuture};
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -19,6 +19,7 @@ use crate::ballot::Ballot;
 use crate::error::{HoldError, LossCause, Votes};
 use crate::jitter::jitter;
 use crate::options::Renewal;
+use crate::validity::MIN_EXPIRE;
 
 /// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -40,6 +41,8 @@ pub(crate) struct LeaseKeeper {
     entries: Mutex<ScheduledLocks>,
     /// Locked by a caller that reads all entries.
     reader: Mutex<()>,
+    /// The locks about which the task has to ask the nodes, because a node has hinted that they are gone.
+    hinted: Mutex<Vec<Arc<Holding>>>,
     /// Wakes the task.
     wake: Notify,
 }
@@ -176,9 +179,13 @@ impl LeaseKeeper {
     /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
     /// the present holder is not valid any more either, and its loss is reported when its holder or the task looks at it.
     pub(crate) fn lose_denied(&self, held: &Holding, votes: &Votes) {
+        self.lose_found("extension", held, votes);
+    }
+
+    fn lose_found(&self, found: &'static str, held: &Holding, votes: &Votes) {
         held.attempt().deny(votes);
         self.remove(held);
-        held.lose("extension", LossCause::NotOnNodes, "a quorum of nodes no longer holds the lock");
+        held.lose(found, LossCause::NotOnNodes, "a quorum of nodes no longer holds the lock");
     }
 
     /// Ends the holding, because an operator breaks the lock, see [`LockManager::break_lock`](crate::LockManager::break_lock).
@@ -186,6 +193,20 @@ impl LeaseKeeper {
         held.attempt().deny(votes);
         self.remove(held);
         held.lose("break", LossCause::NotOnNodes, "an operator has broken the lock");
+    }
+
+    /// Asks the nodes whether they still have a lock, because a node has hinted that it is gone.
+    pub(super) fn look_at(&self, held: Arc<Holding>) {
+        self.hinted.lock().push(held);
+        self.wake.notify_one();
+    }
+
+    /// Returns the lease with which the task renews a lock; `None` if it does not.
+    fn renewed_lease(&self, held: &Holding) -> Option<Duration> {
+        let entries = self.entries.lock();
+        let entry = entries.by_due.get(&held.due()?)?;
+        let renewal = entry.renewal?;
+        renewal.until.is_none_or(|until| Instant::now() < until).then_some(renewal.lease)
     }
 
     /// Records how late the task is with the renewal of a lock that is lost, if it is.
@@ -235,7 +256,7 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
                     // The entry stays in the schedule during the renewal, so that the loss of the lock is noticed in
                     // time while the nodes do not reply.
                     keeper.insert(entry.clone(), next_due);
-                    renewals.push(renew(&keeper, &ballot, entry, lease));
+                    renewals.push(Either::Left(renew(&keeper, &ballot, entry, lease)));
                 }
                 // The holder has extended the lease in the meantime.
                 None if entry.held.is_valid() => keeper.insert(entry, next_due),
@@ -244,6 +265,10 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
                     entry.held.lose("expiry", LossCause::LeaseEnded, RAN_OUT);
                 }
             }
+        }
+        let hinted = std::mem::take(&mut *keeper.hinted.lock());
+        for held in hinted {
+            renewals.push(Either::Right(follow_hints(&keeper, &ballot, held)));
         }
         let timer = OptionFuture::from(keeper.next_due().map(sleep_until));
         tokio::select! {
@@ -269,6 +294,9 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
     }
     match held.extend(ballot, lease).await {
         Ok(since) => {
+            if let Some(hints) = held.hints() {
+                hints.renewed();
+            }
             if !held.record_extension(since, lease) {
                 too_late("the renewal was confirmed after the end of the lease");
             }
@@ -283,6 +311,35 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());
             keeper.insert(entry, due);
+        }
+    }
+}
+
+/// Asks the nodes whether they still have a lock, until no hint has come meanwhile. Their votes decide. A lock that is not
+/// renewed is extended by no more than the rest of its validity, so it ends as before.
+async fn follow_hints(keeper: &LeaseKeeper, ballot: &Ballot, held: Arc<Holding>) {
+    let Some(hints) = held.hints() else { return };
+    loop {
+        hints.begin_look();
+        // The end of the validity is found in the order of the schedule.
+        let lease = keeper.renewed_lease(&held).unwrap_or_else(|| held.remaining());
+        if !held.is_valid() || lease < MIN_EXPIRE {
+            hints.end_look();
+            return;
+        }
+        match held.extend(ballot, lease).await {
+            Ok(since) => drop(held.record_extension(since, lease)),
+            Err(HoldError::Lost(lost)) => {
+                tracing::debug!(key = %lost.key(), votes = %lost.votes, "a node hinted at a loss");
+                return keeper.lose_found("hint", &held, &lost.votes);
+            }
+            // The renewal goes on as without a hint.
+            Err(error) => {
+                tracing::debug!(error = %error.diagnostics(), "a hint at a loss was not decided");
+            }
+        }
+        if hints.end_look() {
+            return;
         }
     }
 }

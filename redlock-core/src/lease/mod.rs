@@ -26,14 +26,19 @@
 //! `a_lock_that_cannot_be_renewed_in_time_is_lost`, `thousands_of_locks_that_are_lost_at_once_share_a_warning`,
 //! `acquisitions_losses_and_extensions_are_counted`, `a_lost_lock_reports_its_loss`.
 
+mod hints;
 mod holding;
 mod keeper;
+mod listen;
 
 pub(crate) use holding::{HoldState, Holding};
 pub(crate) use keeper::LeaseKeeper;
 
 #[cfg(test)]
 mod denial_tests;
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod hint_tests;
 #[cfg(test)]
 mod loss_tests;
 #[cfg(test)]

@@ -25,6 +25,7 @@
 //! | [`turns`](Node::turns) | callers that share a lock get their turn | exclusive callers that never rest can starve them |
 //! | [`fair_order`](Node::fair_order) | callers of all processes wait in order of arrival | `fair` is refused |
 //! | [`key_rules`](Node::key_rules) | the store cannot have some locks because of their names | all names are allowed |
+//! | [`loss_hints`](Node::loss_hints) | a holder learns at once that its lock is gone | it learns it at its next renewal |
 //!
 //! `redlock_core::node_tests!`, with the feature `test-util`, tests the whole contract.
 //!
@@ -267,6 +268,7 @@ pub(crate) mod deferring;
 #[cfg(test)]
 pub(crate) mod fake;
 mod inspection;
+mod loss_hints;
 mod offers;
 mod op;
 mod ordered;
@@ -292,6 +294,7 @@ pub(crate) use delegate;
 pub use inspection::{
     Found, FoundHolder, FoundKind, Inspection, LookFuture, MOST_HOLDERS, Removal, RemovalFuture,
 };
+pub use loss_hints::LossHints;
 pub use offers::{FairOrder, KeyRules, Reconnection, Remote, TURN, Turns};
 pub use op::{Action, Ask, Op, Reply};
 pub use ordered::Ordered;
@@ -395,6 +398,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Returns the node's look at its locks, for operators. The provided method returns `None`: then the node does not answer
     /// [`LockManager::status`](crate::LockManager::status) and [`LockManager::break_lock`](crate::LockManager::break_lock).
     fn inspection(&self) -> Option<&dyn Inspection> {
+        None
+    }
+
+    /// Returns the node's hints that a held lock is gone. The provided method returns `None`: then a holder learns of a loss
+    /// at its next renewal.
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
         None
     }
 

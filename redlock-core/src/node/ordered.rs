@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::{
-    Action, Capabilities, FairOrder, Inspection, KeyRules, Node, NodeReport, NodeSettings, Notify,
-    Op, Remote, ReplyFuture, StatusReceiver, Subscription, Turns,
+    Action, Capabilities, FairOrder, Inspection, KeyRules, LossHints, Node, NodeReport,
+    NodeSettings, Notify, Op, Remote, ReplyFuture, StatusReceiver, Subscription, Turns,
 };
 use crate::lock::{LockSpec, Token};
 
@@ -76,6 +76,7 @@ impl<N: Node> Node for Ordered<N> {
         fn fair_order(&self) -> Option<&dyn FairOrder>;
         // An answer about a holder does not depend on its order among the operations of this process.
         fn inspection(&self) -> Option<&dyn Inspection>;
+        fn loss_hints(&self) -> Option<&dyn LossHints>;
         fn report(&self) -> NodeReport;
         fn key_rules(&self) -> Option<&dyn KeyRules>;
     }

@@ -63,8 +63,8 @@ impl LockManager {
     /// Removes a holder that a [status](Self::status) has shown, and no other, from all nodes. For operators: a process that has
     /// crashed, or that hangs, has a lock that others need before its lease ends.
     ///
-    /// **Two processes may work at the same time afterwards.** No message can stop the former holder. It notices the loss at its
-    /// next renewal, within a third of its lease, and its work may go on until [`Broken::may_work_for`] is over. Only a resource
+    /// **Two processes may work at the same time afterwards.** No message can stop the former holder. It learns of the loss
+    /// at once if it [waits for it](crate::LockHandle::lost), and otherwise at its next renewal, within a third of its lease. Its work may go on until [`Broken::may_work_for`] is over. Only a resource
     /// that compares [fencing tokens](crate::LockRequest::fenced) is safe: the next holder's number is greater.
     ///
     /// * A holder of this manager is lost at once, and its lock is never handed over.
@@ -145,6 +145,9 @@ impl<'a> BreakRequest<'a> {
         };
         if result.is_ok() {
             context.home.counters.broken.increment();
+            for hints in context.ballot.nodes.iter().filter_map(|node| node.loss_hints()) {
+                hints.announce_removal(&spec, holder.id());
+            }
         }
         let votes = breaking.votes();
         let label = holder.label().map(tracing::field::display);

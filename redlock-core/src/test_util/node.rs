@@ -12,9 +12,9 @@ use super::TestClock;
 use crate::error::{NodeError, Vote};
 use crate::lock::HolderId;
 use crate::node::{
-    Capabilities, FairOrder, Inspection, LockSpec, LookFuture, Node, NodeReport, NodeStatus,
-    Notify, Op, ProcessId, QueueFuture, QueueOp, RemovalFuture, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription, Turns, delegate,
+    Capabilities, FairOrder, Inspection, LockSpec, LookFuture, LossHints, Node, NodeReport,
+    NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, RemovalFuture, ReplyFuture,
+    StatusReceiver, StatusSender, Subscription, Turns, delegate,
 };
 use crate::store::memory::MemoryNode;
 
@@ -188,6 +188,7 @@ impl Node for TestNode {
         fn store_id(&self) -> Option<Arc<str>>;
         fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
         fn turns(&self) -> Option<&dyn Turns>;
+        fn loss_hints(&self) -> Option<&dyn LossHints>;
         fn report(&self) -> NodeReport;
     }
 

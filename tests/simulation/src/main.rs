@@ -72,6 +72,7 @@ mod steps;
 mod store;
 mod ticks;
 mod trace;
+mod tracking;
 mod waiting_writers;
 mod worker;
 mod world;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::lua::{self, Script};
 use super::resp::Reply;
+use super::tracking::Tracking;
 
 /// Identifies a connection of a server.
 pub(super) type ConnectionId = u64;
@@ -21,6 +22,7 @@ pub(super) struct Store {
     /// The loaded scripts, by their names on the wire.
     scripts: BTreeMap<&'static [u8], &'static Script>,
     subscribers: BTreeMap<Vec<u8>, BTreeSet<ConnectionId>>,
+    tracking: Tracking,
     run_id: String,
     /// The time of the last start, on the server's clock.
     started: Duration,
@@ -31,7 +33,7 @@ pub(super) struct Store {
     outgoing: Outgoing,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) value: Content,
     /// The last millisecond in which the key exists; `None` for a key without a time to live.
@@ -76,6 +78,7 @@ impl Store {
             keys: BTreeMap::new(),
             scripts: BTreeMap::new(),
             subscribers: BTreeMap::new(),
+            tracking: Tracking::default(),
             run_id,
             started: now,
             now,
@@ -97,12 +100,19 @@ impl Store {
         request: &[Vec<u8>],
     ) -> Outgoing {
         self.now = now;
+        let before = self.tracking.entries(&self.keys);
         self.expire();
+        let expired = self.tracking.changed(&before, &self.keys, None);
+        self.outgoing.extend(expired);
         let words: Vec<&[u8]> = request.iter().map(|word| &word[..]).collect();
+        let before = self.tracking.entries(&self.keys);
         match self.reply(from, &words) {
             Ok(Some(reply)) | Err(reply) => self.outgoing.push((from, reply)),
             Ok(None) => {}
         }
+        let changed = self.tracking.changed(&before, &self.keys, Some(from));
+        self.outgoing.extend(changed);
+        self.tracking.executed(from, &words);
         std::mem::take(&mut self.outgoing)
     }
 
@@ -116,6 +126,7 @@ impl Store {
             subscribers.remove(&connection);
             !subscribers.is_empty()
         });
+        self.tracking.forget(connection);
     }
 
     fn reply(&mut self, from: ConnectionId, words: &[&[u8]]) -> Result<Option<Reply>, Reply> {
@@ -126,6 +137,11 @@ impl Store {
                 Reply::Map(vec![(Reply::bulk("server"), Reply::bulk("redis"))])
             }
             ("CLIENT", [b"SETINFO" | b"SETNAME", ..]) => Reply::Simple("OK"),
+            ("CLIENT", [b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]) => {
+                self.tracking.begin(from);
+                Reply::Simple("OK")
+            }
+            ("CLIENT", [b"CACHING", b"YES"]) => self.tracking.cache_next(from)?,
             ("INFO", [section]) => self.info(section),
             ("SUBSCRIBE", channels) => return Ok(self.subscribe(from, channels)),
             ("UNSUBSCRIBE", channels) => return Ok(self.unsubscribe(from, channels)),

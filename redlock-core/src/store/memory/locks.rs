@@ -293,7 +293,8 @@ impl LockTable {
         let holder = lock.holders_by_end().find(|(_, token)| token.holder_id() == id);
         let Some((end, token)) = holder else { return (Removal::NotHeld, Vec::new()) };
         lock.leave(token);
-        let notified = self.subscribers.of(spec.key(), spec.dialect(), ANY_MODE);
+        let topics = [ANY_MODE, &[Topic::Loss(token)]].concat();
+        let notified = self.subscribers.of(spec.key(), spec.dialect(), &topics);
         (Removal::removed(Some(now.time_until(end))), notified)
     }
 

@@ -13,11 +13,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, Moment, SystemClock};
-use crate::lock::{HolderId, LockSpec};
+use crate::lock::{HolderId, LockSpec, Token};
 use crate::node::{
-    Capabilities, FairOrder, Found, Inspection, LookFuture, Node, NodeReport, NodeStatus, Notify,
-    Op, ProcessId, QueueFuture, QueueOp, QueueReply, Removal, RemovalFuture, Reply, ReplyFuture,
-    StatusReceiver, StatusSender, Subscription, Turns,
+    Capabilities, FairOrder, Found, Inspection, LookFuture, LossHints, Node, NodeReport,
+    NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, QueueReply, Removal, RemovalFuture,
+    Reply, ReplyFuture, StatusReceiver, StatusSender, Subscription, Turns,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use locks::LockTable;
@@ -251,8 +251,23 @@ impl Node for MemoryNode {
         Some(self)
     }
 
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
+        Some(self)
+    }
+
     fn report(&self) -> NodeReport {
         NodeReport::new("memory")
+    }
+}
+
+impl LossHints for MemoryNode {
+    fn watch(&self, spec: &LockSpec, token: Token, notify: Notify) -> Subscription {
+        let keys = spec.keys().iter();
+        let topic = Topic::Loss(token);
+        let watches: Vec<_> = keys
+            .map(|key| self.subscribe_to(&spec.of_key(key), topic, Arc::clone(&notify)))
+            .collect();
+        Subscription::new(move || drop(watches))
     }
 }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use smol_str::SmolStr;
 
 use crate::key::LockKey;
-use crate::lock::{Dialect, LockSpec};
+use crate::lock::{Dialect, LockSpec, Token};
 use crate::node::{Notify, ProcessId, Subscription};
 
 /// The subscribers of all locks. Clones share them.
@@ -28,6 +28,8 @@ pub(super) enum Topic {
     Turn,
     /// A new first ticket in the fair queue, for this process.
     Queue(ProcessId),
+    /// The removal of this holder.
+    Loss(Token),
 }
 
 /// The topics of the subscribers that wait for the lock in any mode.

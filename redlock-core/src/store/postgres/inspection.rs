@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use futures_util::future::OptionFuture;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+
 use super::channels::channel;
 use super::link::RequestContext;
 use super::session::{Answer, SqlValue, Work};
@@ -10,8 +14,10 @@ use super::sql::Statement;
 use super::state::PostgresState;
 use super::url::{PostgresUrl, address};
 use crate::error::{ForeignKind, NodeError};
-use crate::lock::{HolderId, LockSpec};
-use crate::node::{Effect, Finding, Found, FoundHolder, NodeReport, Removal, ServerReport};
+use crate::lock::{HolderId, LockSpec, Token};
+use crate::node::{
+    Effect, Finding, Found, FoundHolder, NodeReport, Notify, Removal, ServerReport, Subscription,
+};
 
 impl PostgresState {
     /// Returns the holder of a lock, also while the gate is closed. The first poll sends the question.
@@ -38,6 +44,39 @@ impl PostgresState {
             Answer { rows: 0, .. } => Removal::NotHeld,
             Answer { rest, .. } => Removal::removed(rest),
         })
+    }
+
+    /// Watches a lock until the returned subscription is dropped. A break notifies the channel of the lock, and nobody else does
+    /// while the lock is held.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        spec: &LockSpec,
+        token: Token,
+        notify: Notify,
+        runtime: &Handle,
+    ) -> Subscription {
+        let changed = Arc::new(tokio::sync::Notify::new());
+        let on_changed = Arc::clone(&changed);
+        let mut subscription = self
+            .channels
+            .subscribe(channel(spec.name()), Arc::new(move || on_changed.notify_one()));
+        let (ready, state, spec) = (subscription.take_ready(), Arc::clone(self), spec.clone());
+        let watch = async move {
+            OptionFuture::from(ready).await;
+            loop {
+                // A break before the subscription was not notified.
+                let found = Arc::clone(&state).look(spec.clone()).await;
+                let holds = |found: &Found| {
+                    found.holders.iter().any(|holder| holder.id == token.holder_id())
+                };
+                if found.is_ok_and(|found| !holds(&found)) {
+                    notify();
+                }
+                changed.notified().await;
+            }
+        };
+        let task = AbortOnDropHandle::new(runtime.spawn(watch));
+        Subscription::new(move || drop((task, subscription)))
     }
 
     /// Describes the node and the servers behind its connections.

@@ -48,11 +48,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
-use crate::lock::{HolderId, LockSpec};
+use crate::lock::{HolderId, LockSpec, Token};
 use crate::node::{
-    Capabilities, Fencing, Inspection, LookFuture, Node, NodeReport, NodeSettings, NodeStatus,
-    Notify, Op, Reconnection, Remote, RemovalFuture, ReplyFuture, Silence, StatusReceiver,
-    StatusSender, Subscription,
+    Capabilities, Fencing, Inspection, LookFuture, LossHints, Node, NodeReport, NodeSettings,
+    NodeStatus, Notify, Op, Reconnection, Remote, RemovalFuture, ReplyFuture, Silence,
+    StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 
@@ -62,13 +62,19 @@ use state::PostgresState;
 pub(crate) use url::PostgresUrl;
 use url::address;
 
+struct StartedNode {
+    state: Arc<PostgresState>,
+    /// They end when the node is dropped.
+    _tasks: Vec<AbortOnDropHandle<()>>,
+    runtime: Handle,
+}
+
 /// A node over a PostgreSQL server, or over a primary server with its standbys.
 struct PostgresNode {
     name: Arc<str>,
     url: PostgresUrl,
     status: StatusSender,
-    /// The state, and the tasks, which end when the node is dropped.
-    started: OnceLock<(Arc<PostgresState>, Vec<AbortOnDropHandle<()>>)>,
+    started: OnceLock<StartedNode>,
 }
 
 impl StoreUrl for PostgresUrl {
@@ -108,7 +114,7 @@ impl PostgresNode {
     }
 
     fn state(&self) -> Option<&Arc<PostgresState>> {
-        self.started.get().map(|(state, _)| state)
+        self.started.get().map(|started| &started.state)
     }
 
     fn started(&self) -> Result<&Arc<PostgresState>, NodeError> {
@@ -134,7 +140,9 @@ impl Node for PostgresNode {
     fn start(&self, runtime: &Handle, settings: &NodeSettings) {
         self.started.get_or_init(|| {
             let (name, status) = (Arc::clone(&self.name), self.status.clone());
-            PostgresState::start(name, self.url.clone(), settings.clone(), status, runtime)
+            let (state, tasks) =
+                PostgresState::start(name, self.url.clone(), settings.clone(), status, runtime);
+            StartedNode { state, _tasks: tasks, runtime: runtime.clone() }
         });
     }
 
@@ -164,6 +172,10 @@ impl Node for PostgresNode {
         Some(self)
     }
 
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
+        Some(self)
+    }
+
     fn report(&self) -> NodeReport {
         let without_connection = || inspection::report(&self.url);
         self.state().map_or_else(without_connection, |shared| shared.report())
@@ -182,6 +194,17 @@ impl Inspection for PostgresNode {
         match self.started() {
             Ok(shared) => Box::pin(Arc::clone(shared).remove(spec.clone(), holder)),
             Err(reason) => Box::pin(ready(Err(reason))),
+        }
+    }
+}
+
+impl LossHints for PostgresNode {
+    fn watch(&self, spec: &LockSpec, token: Token, notify: Notify) -> Subscription {
+        match self.started.get() {
+            Some(StartedNode { state, runtime, .. }) if !self.url.has_pooler => {
+                state.watch(spec, token, notify, runtime)
+            }
+            _ => Subscription::new(|| {}),
         }
     }
 }

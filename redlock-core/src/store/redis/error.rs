@@ -61,6 +61,11 @@ pub(super) fn is_only_for_others(error: &RedisError) -> bool {
     is_reply(error) && error.detail().is_some_and(|detail| detail.contains("SUBSCRIBE"))
 }
 
+/// Returns whether the value at the key is of another type than the command needs.
+pub(super) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+}
+
 /// Returns whether the message shows that the user lacks a permission.
 pub(super) fn is_denied(message: &str) -> bool {
     message.contains("NOPERM") || is_denied_in_script(message)

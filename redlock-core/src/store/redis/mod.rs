@@ -6,6 +6,7 @@
 //! * [`inspection`]: a look at a lock, and the removal of a holder.
 //! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.
 //! * [`channel`], [`subscriptions`]: the channels on which releases are published.
+//! * [`watches`]: the watches of holders, which are notified when their lock is gone.
 //! * [`map`]: which server owns which slot.
 //! * [`server`]: one server with its connection.
 //! * [`link`]: one connection, which pairs commands and replies.
@@ -40,6 +41,7 @@ mod state;
 mod subscription_tests;
 mod subscriptions;
 mod url;
+mod watches;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -52,10 +54,10 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::access::TlsOptions;
 use crate::error::{InvalidOption, NodeError, Vote};
 use crate::key::LockKey;
-use crate::lock::{HolderId, LockSpec};
+use crate::lock::{HolderId, LockSpec, Token};
 use crate::log_limit::LogLimit;
 use crate::node::{
-    Action, Capabilities, FairOrder, Inspection, KeyRules, LookFuture, Node, NodeReport,
+    Action, Capabilities, FairOrder, Inspection, KeyRules, LookFuture, LossHints, Node, NodeReport,
     NodeSettings, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reconnection, Remote,
     RemovalFuture, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription, Turns,
 };
@@ -255,6 +257,10 @@ impl Node for RedisNode {
         Some(self)
     }
 
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
+        Some(self)
+    }
+
     fn report(&self) -> NodeReport {
         let mut report = NodeReport::new("redis");
         if let Ok(shared) = self.started() {
@@ -282,6 +288,22 @@ impl Inspection for RedisNode {
                 Box::pin(Arc::clone(shared).inspect(question, inspection::removal))
             }
             Err(reason) => Box::pin(std::future::ready(Err(reason))),
+        }
+    }
+}
+
+impl LossHints for RedisNode {
+    fn watch(&self, spec: &LockSpec, token: Token, notify: Notify) -> Subscription {
+        match self.started() {
+            Ok(state) => state.watches.watch(spec, token, notify),
+            Err(_) => Subscription::new(|| {}),
+        }
+    }
+
+    /// The holder's process may lack the rights by which the server tracks keys, so that it listens on a channel.
+    fn announce_removal(&self, spec: &LockSpec, holder: HolderId) {
+        if let Ok(state) = self.started() {
+            state.watches.announce_removal(spec.name(), holder);
         }
     }
 }

@@ -26,9 +26,11 @@ use super::script::Script;
 use super::server::Server;
 use super::server::connection::Connection;
 use super::state::RedisState;
+use super::watches::Watches;
 use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;
+use crate::lock::Dialect;
 use crate::node::{Action, NodeStatus, Op, QueueAction, QueueOp, QueueReply, Reply, ReplyFuture};
 
 /// The most redirects without a pause. While a slot moves, a server may answer `MOVED` and the next one `ASK`. Servers that
@@ -195,16 +197,18 @@ impl RedisState {
                 (Action::Acquire { lease, .. }, None) => {
                     match (reply::acquired(&sent.reply), begun) {
                         (Some(vote), _) => vote.into(),
-                        (None, Some(begun)) => {
+                        (None, begun) if begun.is_some() || self.is_foreign(&op) => {
+                            let begun = begun.unwrap_or_else(Instant::now);
                             let limit = self.map.settings.node.node_timeout;
                             let until = begun + operation::look_up_time(*lease, limit);
                             Box::pin(self.look_up(&sent, &op, until)).await
                         }
-                        (None, None) => Vote::held(None).into(),
+                        (None, _) => Vote::held(None).into(),
                     }
                 }
                 (action, _) => reply::of_script(&sent.reply, action),
             };
+            self.record_refusal(&op, &reply, &sent.target.connection);
             if let Some(pending) = pending {
                 if sent.is_repeated
                     && is_acquisition
@@ -223,6 +227,25 @@ impl RedisState {
             }
             sent.counted(&op.action, reply)
         }))
+    }
+
+    /// Returns whether an acquisition waits behind a holder that publishes no release. The waiter then needs the look-up, by
+    /// which it finds out whether the next holder does.
+    fn is_foreign(&self, op: &Op) -> bool {
+        self.subscriptions.is_foreign(op.spec.name())
+    }
+
+    /// Records whether the holder that has refused a waiter publishes its release. Other holders of Redisson locks do.
+    fn record_refusal(&self, op: &Op, reply: &Reply, connection: &Connection) {
+        let is_plain = op.spec.dialect() == Dialect::Plain;
+        if let Action::Acquire { ask, .. } = op.action
+            && let Vote::Held { holder: Some(_), label, .. } = &reply.vote
+            && ask.waits
+            && is_plain
+        {
+            let name = op.spec.key_at(reply.refused_key.unwrap_or_default()).name();
+            self.subscriptions.refused(name, label.is_some(), connection);
+        }
     }
 
     /// Executes a release. Its first poll sends the release to each server that may still execute an operation of the
@@ -315,7 +338,13 @@ impl RedisState {
         loop {
             let not_counted = target.server.gate.check_extensions().err();
             let packed = command.encode(&target.connection);
-            let reply = target.connection.link.send_packed(packed, target.is_asking).await;
+            let reply = target.connection.link.send_packed(packed, target.is_asking);
+            if let Repeatable::Op(op, _) = command
+                && !target.is_asking
+            {
+                self.watches.read_behind(op, &target.connection);
+            }
+            let reply = reply.await;
             let mut sent = Sent { target, is_repeated: repetition.is_some(), not_counted, reply };
             if sent.reply.is_ok() {
                 return Ok(sent);

@@ -10,6 +10,7 @@ use super::pending::PendingSends;
 use super::server::{Observer, ServerSettings};
 use super::subscriptions::Subscriptions;
 use super::url::RedisUrl;
+use super::watches::Watches;
 use crate::node::StatusSender;
 
 /// The state that a node, its operations and its tasks share.
@@ -17,6 +18,7 @@ pub(super) struct RedisState {
     pub(super) map: Arc<Map>,
     pub(super) pending: PendingSends,
     pub(super) subscriptions: Arc<Subscriptions>,
+    pub(super) watches: Arc<Watches>,
 }
 
 impl RedisState {
@@ -30,7 +32,8 @@ impl RedisState {
             let observer: Weak<dyn Observer> = Weak::<Self>::clone(weak_self);
             let map = Arc::new(Map::new(url, settings, status, observer, runtime));
             let subscriptions = Arc::new(Subscriptions::new(&map));
-            Self { pending: PendingSends::new(map.is_cluster()), map, subscriptions }
+            let watches = Arc::new(Watches::new(&map, &subscriptions));
+            Self { pending: PendingSends::new(map.is_cluster()), map, subscriptions, watches }
         })
     }
 }
@@ -44,9 +47,11 @@ impl Observer for RedisState {
         self.map.publish_status();
         self.pending.forget_ended();
         self.subscriptions.follow();
+        self.watches.follow();
     }
 
     fn received(&self, event: Event) {
+        self.watches.handle(&event);
         self.subscriptions.handle(event);
     }
 }

@@ -235,6 +235,11 @@ impl ZookeeperLocks {
         );
     }
 
+    /// Returns the znode of a lock that this node has granted.
+    pub(super) fn znode_of(&self, token: Token) -> Option<Znode> {
+        self.granted.lock().get(&token).map(|lock| lock.znode.clone())
+    }
+
     /// Returns the vote for a lock that another znode holds.
     async fn held(&self, folder: &str, holder: &str, lookup: bool) -> Vote {
         if !lookup {

@@ -15,6 +15,7 @@
 //! * [`path`]: the paths of locks, and the names of their znodes.
 //! * [`locks`]: the locks of a node; from an operation to its requests, and from their replies to the vote.
 //! * [`places`]: the places of this process in the queues of the locks that it waits for.
+//! * [`watches`]: the watches of holders, which are notified when their znode is gone.
 //! * [`znodes`]: makes, lists and removes znodes.
 //! * [`inspection`]: a look at a lock, and the removal of its holder.
 //! * [`session`]: keeps the session with the ensemble.
@@ -43,6 +44,7 @@ mod session;
 #[cfg(test)]
 mod session_tests;
 mod url;
+mod watches;
 mod znodes;
 
 use std::fmt;
@@ -55,11 +57,11 @@ use tokio::runtime::Handle;
 
 use crate::access::TlsOptions;
 use crate::error::{NodeError, Vote};
-use crate::lock::{HolderId, LockSpec};
+use crate::lock::{HolderId, LockSpec, Token};
 use crate::node::{
-    Capabilities, Fencing, Inspection, LookFuture, Node, NodeReport, NodeSettings, NodeStatus,
-    Notify, Op, Ordered, Reconnection, Remote, RemovalFuture, ReplyFuture, ServerReport, Silence,
-    StatusReceiver, StatusSender, Subscription,
+    Capabilities, Fencing, Inspection, LookFuture, LossHints, Node, NodeReport, NodeSettings,
+    NodeStatus, Notify, Op, Ordered, Reconnection, Remote, RemovalFuture, ReplyFuture,
+    ServerReport, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::store::kit::description::{NodeOptions, StoreUrl};
 use crate::store::kit::url::HostPort;
@@ -178,6 +180,10 @@ impl Node for ZookeeperNode {
         Some(self)
     }
 
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
+        Some(self)
+    }
+
     fn report(&self) -> NodeReport {
         let link = self.started().and_then(|locks| locks.znodes.session.link());
         let mut report = NodeReport::new("zookeeper");
@@ -199,6 +205,15 @@ impl Inspection for ZookeeperNode {
         match self.started() {
             Ok(locks) => Box::pin(Arc::clone(&locks.znodes).remove_holder(spec.clone(), holder)),
             Err(reason) => Box::pin(ready(Err(reason))),
+        }
+    }
+}
+
+impl LossHints for ZookeeperNode {
+    fn watch(&self, _: &LockSpec, token: Token, notify: Notify) -> Subscription {
+        match self.started() {
+            Ok(locks) => locks.watch(token, notify),
+            Err(_) => Subscription::new(|| {}),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Only a frame that is no push is a reply, and replies come in the order of the commands. A push is a confirmation if the
 //! oldest command without a reply asks for this change of this channel. Every other push is handed on: a server of a
-//! cluster sends `sunsubscribe` unasked when a slot moves. Any other frame ends the link, because it would shift the
+//! cluster sends `sunsubscribe` unasked when a slot moves, and a server that tracks keys says that one has changed. Any other frame ends the link, because it would shift the
 //! replies, and a refusal could become a grant.
 //!
 //! The driver reads while it writes. A server may take no commands before its replies are read.
@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 
 use super::socket::ByteStream;
+use super::tracking::{self, ReadId};
 use super::traffic::{Metered, Traffic};
 use super::{Event, Life, RUNTIME_ENDED, ended};
 use crate::store::redis::error::server_message;
@@ -50,9 +51,18 @@ const LONGEST_TURN: usize = 1024;
 /// A command that a caller has sent.
 pub(super) struct Command {
     pub(super) bytes: Arc<[u8]>,
-    /// Whether `ASKING` precedes the command.
-    pub(super) asking: bool,
+    pub(super) prefix: Prefix,
     pub(super) recipient: Recipient,
+}
+
+/// A command that precedes another one. No other command comes between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prefix {
+    None,
+    /// The command concerns a slot of a cluster that is moving to the server.
+    Asking,
+    /// The server tracks the keys that the command reads.
+    Caching,
 }
 
 /// The recipient of the reply to a command.
@@ -67,13 +77,17 @@ pub(super) enum Recipient {
     /// The reply to a subscription that tests the server, see [`Link::takes_subscriptions`](super::Link::takes_subscriptions).
     /// It may be an array, and the caller learns whether it is none.
     Tested(oneshot::Sender<bool>, Arc<str>),
+    /// The reply to a command by which the server tracks keys.
+    Tracking,
+    /// The value at a key, which the server tracks from now on.
+    Read(ReadId),
 }
 
 impl Recipient {
     /// Returns whether this push is the reply.
     fn is_confirmed_by(&self, kind: &PushKind, data: &[Value]) -> bool {
         let (expected, channel) = match self {
-            Self::Nobody | Self::Reply(_) => return false,
+            Self::Nobody | Self::Reply(_) | Self::Tracking | Self::Read(_) => return false,
             Self::Subscribed(_, channel) | Self::Tested(_, channel) => {
                 (PushKind::Subscribe, channel)
             }
@@ -92,7 +106,7 @@ impl Recipient {
         };
         let is = |word, channel| is_text(array.first(), word) && is_text(array.get(1), channel);
         match self {
-            Self::Nobody | Self::Reply(_) => false,
+            Self::Nobody | Self::Reply(_) | Self::Tracking | Self::Read(_) => false,
             Self::Subscribed(..) => true,
             Self::Unsubscribed(channel) => !is("unsubscribe", channel),
             Self::Tested(_, channel) => !is("subscribe", channel),
@@ -181,7 +195,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         let mut socket = BufReader::with_capacity(READ_BUFFER, socket.take(MAX_FRAME));
         #[expect(clippy::default_trait_access, reason = "the type has no public name")]
         let mut decoder = Default::default();
-        let mut left_of_turn = LONGEST_TURN;
+        let (mut left_of_turn, mut has_invalidated) = (LONGEST_TURN, false);
         loop {
             let frame = match parse_redis_value_async(&mut decoder, &mut socket).await {
                 Ok(frame) => frame,
@@ -193,6 +207,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
                 Err(error) => return broken(error),
             };
             socket.get_mut().set_limit(MAX_FRAME);
+            has_invalidated |= matches!(&frame, Value::Push { kind: PushKind::Invalidate, .. });
             let in_flight = match self.pair(frame) {
                 Ok(in_flight) => in_flight,
                 Err(error) => return error,
@@ -201,6 +216,11 @@ impl<P: Fn(Event) + Sync> Driver<P> {
                 left_of_turn = left_of_turn.min(in_flight.div_ceil(SLICES));
             }
             left_of_turn -= 1;
+            // A release sends an invalidation and a message. Both together are one event.
+            if has_invalidated && (socket.buffer().is_empty() || left_of_turn == 0) {
+                has_invalidated = false;
+                (self.on_event)(Event::AllRead);
+            }
             if left_of_turn == 0 {
                 left_of_turn = LONGEST_TURN;
                 self.flight.lock().has_yielded = true;
@@ -236,6 +256,14 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             }
             Some(Recipient::Tested(caller, _)) => {
                 let _ = caller.send(!matches!(frame, Value::Array(_)));
+            }
+            Some(Recipient::Tracking) => {
+                let refused = frame.extract_error().err();
+                let refused = refused.filter(|_| self.life.tracking.refuse());
+                event = refused.map(Event::TrackingRefused);
+            }
+            Some(Recipient::Read(id)) => {
+                event = Some(Event::Read { id, reply: frame.extract_error() });
             }
             Some(Recipient::Subscribed(id, channel)) => {
                 let result = frame.extract_error().map(drop);
@@ -297,14 +325,19 @@ impl<P: Fn(Event) + Sync> Driver<P> {
 
     /// Adds a command to a batch, unless its caller is gone.
     fn take(&self, command: Command, batch: &mut Vec<u8>) {
-        let Command { bytes, asking, recipient } = command;
+        let Command { bytes, prefix, recipient } = command;
         if matches!(&recipient, Recipient::Reply(caller) if caller.is_closed()) {
             return;
         }
         let mut flight = self.flight.lock();
-        if asking {
-            batch.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n");
-            flight.waiting.push_back(Recipient::Nobody);
+        let before = match prefix {
+            Prefix::None => None,
+            Prefix::Asking => Some((&b"*1\r\n$6\r\nASKING\r\n"[..], Recipient::Nobody)),
+            Prefix::Caching => Some((tracking::CACHING, Recipient::Tracking)),
+        };
+        if let Some((bytes, recipient)) = before {
+            batch.extend_from_slice(bytes);
+            flight.waiting.push_back(recipient);
             flight.unwritten += 1;
         }
         batch.extend_from_slice(&bytes);

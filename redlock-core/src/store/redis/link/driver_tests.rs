@@ -49,6 +49,7 @@ fn link_with_events(capacity: usize) -> (Link, DuplexStream, Arc<Mutex<Seen>>) {
                 assert!(*channel == *format!("c{id}") || *channel == *"hot", "{channel}: {id}");
                 assert!(seen.subscribed.insert(id, result).is_none(), "{id} is confirmed twice");
             }
+            Event::TrackingRefused(_) | Event::Read { .. } | Event::AllRead => {}
         }
     };
     (Link::start(Socket::played(client), true, on_event), server, seen)

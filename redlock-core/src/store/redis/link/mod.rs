@@ -12,6 +12,7 @@ pub(crate) mod socket;
 mod socket_tests;
 #[cfg(feature = "tls")]
 mod tls;
+pub(crate) mod tracking;
 pub(crate) mod traffic;
 
 use std::fmt;
@@ -23,8 +24,9 @@ use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value, cmd};
 use futures_util::future::AbortHandle;
 use tokio::sync::{SetOnce, mpsc, oneshot};
 
-use driver::{Command, Driver, Inbox, Recipient};
+use driver::{Command, Driver, Inbox, Prefix, Recipient};
 use socket::Socket;
+use tracking::{LinkTracking, ReadId, TrackingState};
 use traffic::Traffic;
 
 use super::error::{Secrets, is_only_for_others, is_read_only, server_message};
@@ -56,6 +58,8 @@ struct Life {
     driver: AbortHandle,
     /// The passwords that were sent over the link.
     secrets: Secrets,
+    /// Whether the server tracks keys for the link.
+    tracking: LinkTracking,
 }
 
 impl Life {
@@ -78,6 +82,12 @@ pub(crate) enum Event {
     Push(PushKind, Vec<Value>),
     /// The reply to the subscription to a channel with this ID.
     Subscribed { id: u64, channel: Arc<str>, result: Result<(), RedisError> },
+    /// The server does not track keys. Comes once.
+    TrackingRefused(RedisError),
+    /// The reply to a [read](Link::read_tracked).
+    Read { id: ReadId, reply: Result<Value, RedisError> },
+    /// All bytes that have arrived were read, and some of them said that keys have changed.
+    AllRead,
 }
 
 impl Link {
@@ -90,8 +100,8 @@ impl Link {
         let (sender, commands) = mpsc::unbounded_channel();
         let traffic = Arc::new(Traffic::of(socket.descriptor));
         let (driver, end) = AbortHandle::new_pair();
-        let (error, secrets) = Default::default();
-        let life = Arc::new(Life { error, driver, secrets });
+        let (error, secrets, tracking) = Default::default();
+        let life = Arc::new(Life { error, driver, secrets, tracking });
         let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
         let inbox = Inbox { life: Arc::clone(&life), commands };
         tokio::spawn(driver.run(socket.stream, inbox, end));
@@ -110,6 +120,12 @@ impl Link {
         self.send_packed(command.get_packed_command().into(), false)
     }
 
+    /// Sends a command whose reply nobody needs.
+    pub(crate) fn send_and_forget(&self, command: &Cmd) {
+        let bytes = command.get_packed_command().into();
+        self.put(Command { bytes, prefix: Prefix::None, recipient: Recipient::Nobody });
+    }
+
     /// [Sends](Self::send) a command in its encoded form. With `asking`, which is set for a server of a cluster to which the
     /// slot of the keys is moving, `ASKING` is sent in front of it, and no other command comes between them.
     pub(crate) fn send_packed(
@@ -118,7 +134,8 @@ impl Link {
         asking: bool,
     ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
         let (sender, reply) = oneshot::channel();
-        self.put(Command { bytes, asking, recipient: Recipient::Reply(sender) });
+        let prefix = if asking { Prefix::Asking } else { Prefix::None };
+        self.put(Command { bytes, prefix, recipient: Recipient::Reply(sender) });
         async move {
             // A command that is sent at the moment of the end may stay in the channel.
             if let Some(error) = self.life.error.get() {
@@ -146,6 +163,25 @@ impl Link {
     pub(crate) fn subscribe(&self, channel: &Arc<str>, id: u64) {
         let recipient = Recipient::Subscribed(id, Arc::clone(channel));
         self.change_subscription("SUBSCRIBE", channel, recipient);
+    }
+
+    /// Sends a read, and lets the server track the keys that it reads. The reply is an [event](Event::Read) with this ID,
+    /// unless the link ends before.
+    pub(crate) fn read_tracked(&self, bytes: Arc<[u8]>, id: ReadId) {
+        self.life.tracking.begin(|tracking| {
+            if tracking == TrackingState::Off {
+                let (bytes, recipient) = (tracking::ON.into(), Recipient::Tracking);
+                self.put(Command { bytes, prefix: Prefix::None, recipient });
+            }
+            let is_refused = tracking == TrackingState::Refused;
+            let prefix = if is_refused { Prefix::None } else { Prefix::Caching };
+            self.put(Command { bytes, prefix, recipient: Recipient::Read(id) });
+        });
+    }
+
+    /// Returns whether the server has refused to track keys.
+    pub(crate) fn is_tracking_refused(&self) -> bool {
+        self.life.tracking.is_refused()
     }
 
     /// Unsubscribes from a channel.
@@ -177,7 +213,7 @@ impl Link {
 
     fn change_subscription(&self, name: &str, channel: &str, recipient: Recipient) {
         let bytes = cmd(name).arg(channel).get_packed_command().into();
-        self.put(Command { bytes, asking: false, recipient });
+        self.put(Command { bytes, prefix: Prefix::None, recipient });
     }
 
     fn put(&self, command: Command) {

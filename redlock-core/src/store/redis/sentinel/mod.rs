@@ -93,6 +93,8 @@ impl SentinelGroup {
         let on_event = move |event| match event {
             Event::Push(..) => notify.notify_one(),
             Event::Subscribed { result, .. } => drop(sender.send(result)),
+            // Nothing is tracked.
+            Event::TrackingRefused(_) | Event::Read { .. } | Event::AllRead => {}
         };
         let link = sentinel.open(limit, false, on_event).await?;
         link.subscribe(&CHANNEL.into(), 0);

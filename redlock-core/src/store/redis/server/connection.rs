@@ -42,6 +42,12 @@ impl Connection {
         self.link.end(&format!("no reply for {limit:?}"));
     }
 
+    /// Returns whether the server may track keys for the connection, as far as it is known. A server with RESP2's rules has no
+    /// messages beside the replies.
+    pub(in crate::store::redis) fn tracks(&self) -> bool {
+        self.takes_subscriptions && !self.link.is_tracking_refused()
+    }
+
     /// Returns the SHA-1 sum by which the server knows a script.
     pub(in crate::store::redis) fn sha(&self, script: Script) -> &str {
         self.shas.of(script)

@@ -4,6 +4,8 @@
 //! owner of the slot of its lock: the scripts of that server count the subscribers, and only those of its own
 //! clients. When the owner or its connection changes, the subscriptions follow.
 
+mod foreign;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +19,7 @@ use tokio::time::sleep;
 
 use super::error::{node_error, server_message};
 use super::link::Event;
+use super::link::tracking::ReadId;
 use super::map::Map;
 use super::server::connection::Connection;
 use crate::error::NodeError;
@@ -37,7 +40,11 @@ const FOR_WRITERS: &[u8] = b"w";
 /// commands.
 pub(super) struct Subscriptions {
     map: Arc<Map>,
+    /// The channel on which breaks are published.
+    broken: Arc<str>,
     channels: Mutex<BTreeMap<Arc<str>, Channel>>,
+    /// The channels of tracked keys that have changed, until all arrived bytes are read.
+    invalidated: Mutex<Vec<Arc<str>>>,
     last_id: AtomicU64,
     /// Whether the postponed subscriptions will be tried again.
     is_retry_planned: AtomicBool,
@@ -52,6 +59,8 @@ struct Channel {
     /// Tells the replies to several subscriptions of this channel apart. 0 without a connection.
     id: u64,
     state: watch::Sender<SubscriptionState>,
+    /// Whether the holder of the plain lock publishes no release, as far as a refusal has shown.
+    is_foreign: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +102,9 @@ impl Channel {
         if connection.takes_subscriptions {
             connection.link.subscribe(name, id);
         }
+        if self.is_foreign {
+            self.track(name, connection);
+        }
         self.unsubscribe(name);
         self.set(id, Arc::downgrade(connection));
         if !connection.takes_subscriptions {
@@ -119,8 +131,14 @@ impl Channel {
 
 impl Subscriptions {
     pub(super) fn new(map: &Arc<Map>) -> Self {
-        let (channels, last_id, is_retry_planned) = Default::default();
-        Self { map: Arc::clone(map), channels, last_id, is_retry_planned }
+        let (channels, invalidated, last_id, is_retry_planned) = Default::default();
+        let broken = format!("{}redlock:broken", map.settings.locks.prefix).into();
+        Self { map: Arc::clone(map), broken, channels, invalidated, last_id, is_retry_planned }
+    }
+
+    /// Returns the channel on which breaks are published.
+    pub(super) fn broken(&self) -> &Arc<str> {
+        &self.broken
     }
 
     /// Subscribes to a channel, for a shared or an exclusive lock, until the returned subscription is dropped.
@@ -139,6 +157,7 @@ impl Subscriptions {
             connection: Weak::new(),
             id: 0,
             state: watch::Sender::new(SubscriptionState::Pending),
+            is_foreign: false,
         });
         channel.subscribers.push(Subscriber { id, is_shared, notify });
         // Looked up while the mutex is held, so that no change of the connection is missed.
@@ -197,13 +216,28 @@ impl Subscriptions {
         match event {
             Event::Push(PushKind::Message, data) => {
                 if let [Value::BulkString(channel), Value::BulkString(message), ..] = &data[..] {
-                    self.notify_subscribers(&String::from_utf8_lossy(channel), message);
+                    let channel = String::from_utf8_lossy(channel);
+                    // The release is published, so the change of the key is no event of its own.
+                    self.invalidated.lock().retain(|changed| **changed != *channel);
+                    self.notify_subscribers(&channel, message);
                 }
             }
+            Event::Push(PushKind::Invalidate, data) => {
+                self.invalidated(match data.first() {
+                    Some(Value::Array(names)) => Some(names),
+                    _ => None,
+                });
+            }
+            Event::AllRead => self.notify_invalidated(),
+            Event::Read { id: ReadId::Waiter(name), reply } => self.read(&name, &reply),
+            // The holders handle these events.
+            Event::Read { id: ReadId::Holder { .. }, .. } | Event::TrackingRefused(_) => {}
             // A server of a cluster sends `sunsubscribe` unasked when a slot moves.
             Event::Push(..) => {}
             Event::Subscribed { id, channel, result } => {
-                if let Err(error) = &result {
+                if let Err(error) = result.as_ref()
+                    && channel != self.broken
+                {
                     let (node, error) = (&self.map.settings.voter, server_message(error));
                     log_limited!(
                         self.map.settings.log_limit, "subscriptions", node, warn, %node, %channel, %error,
@@ -249,42 +283,4 @@ impl Subscriptions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::redis::played_node::{node, settings};
-
-    /// An abandoned attempt leaves nothing behind. While a node is down, no task cleans up after
-    /// its waiters.
-    #[test]
-    fn waiters_that_give_up_while_the_node_is_down_leave_nothing_behind() {
-        let channels = &node("redis://localhost").prepare(&settings(None)).subscriptions;
-        let listen = |name: &str| channels.subscribe(&name.into(), 0, false, Arc::new(|| {}));
-        let stays = listen("lock:0");
-        for number in 0..1000 {
-            drop(listen(&format!("lock:{number}")));
-        }
-        let names = || channels.channels.lock().keys().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(names(), ["lock:0"]);
-        drop(stays);
-        assert!(names().is_empty());
-    }
-
-    /// A waiter that is notified for nothing asks all nodes.
-    #[test]
-    fn a_release_for_one_kind_of_waiters_notifies_only_that_kind() {
-        let channels = &node("redis://localhost").prepare(&settings(None)).subscriptions;
-        let notified = Arc::new(Mutex::new(Vec::new()));
-        let listen = |is_shared| {
-            let notified = Arc::clone(&notified);
-            let notify = Arc::new(move || notified.lock().push(is_shared));
-            channels.subscribe(&"lock".into(), 0, is_shared, notify)
-        };
-        let (_reader, _writer) = (listen(true), listen(false));
-        for (message, expected) in
-            [(FOR_READERS, &[true][..]), (FOR_WRITERS, &[false]), (b"1", &[true, false])]
-        {
-            channels.notify_subscribers("lock", message);
-            assert_eq!(std::mem::take(&mut *notified.lock()), expected, "{message:?}");
-        }
-    }
-}
+mod tests;
