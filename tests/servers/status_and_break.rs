@@ -165,25 +165,46 @@ async fn a_break_is_logged_with_the_label_and_without_the_token() {
     }
 }
 
-/// Returns the commands that a server has executed for a grant, a refusal and a release of each kind of lock, and how often it
-/// has read from its clients.
-async fn costs(servers: &Servers, probe: &mut Probe, label: &str) -> BTreeMap<String, u64> {
+/// What a server has got for a grant, a refusal, an extension and a release of each kind of lock.
+#[derive(Debug, PartialEq, Eq)]
+struct Costs {
+    /// How often it has executed each command.
+    commands: BTreeMap<String, u64>,
+    /// How often it has read from its clients for each step. They send nothing before the reply to the step before, so these
+    /// are round trips.
+    reads: BTreeMap<String, [u64; 4]>,
+}
+
+const ROUNDS: usize = 10;
+
+async fn costs(servers: &Servers, probe: &mut Probe, label: &str) -> Costs {
     let (locks, stranger) = (labelled(servers, label).await, labelled(servers, label).await);
     // The first lock of a connection may cost more.
     Kind::Plain.acquire(&locks).await.unwrap().release().await.unwrap();
-    let mut costs = BTreeMap::new();
+    let mut costs = Costs { commands: BTreeMap::new(), reads: BTreeMap::new() };
     for kind in ALL {
         probe.reset_calls().await;
-        for _ in 0..10 {
+        let mut least = [u64::MAX; 4];
+        for _ in 0..ROUNDS {
+            let mut reads = vec![probe.reads().await];
             let guard = kind.acquire(&locks).await.unwrap();
+            reads.push(probe.reads().await);
             assert!(kind.acquire(&stranger).await.unwrap_err().is_contended());
+            reads.push(probe.reads().await);
             guard.extend(LONG * 2).await.unwrap();
+            reads.push(probe.reads().await);
             guard.release().await.unwrap();
+            reads.push(probe.reads().await);
+            // Background work of the connections only adds reads.
+            for (least, reads) in least.iter_mut().zip(reads.windows(2)) {
+                *least = (*least).min(reads[1] - reads[0] - 1);
+            }
         }
+        costs.reads.insert(format!("{kind:?}"), least);
         for (command, calls) in probe.calls().await {
             // Background work of the connections.
             if !["info", "time", "ping", "command"].contains(&command.as_str()) {
-                costs.insert(format!("{kind:?} {command}"), calls);
+                costs.commands.insert(format!("{kind:?} {command}"), calls);
             }
         }
     }
@@ -191,12 +212,14 @@ async fn costs(servers: &Servers, probe: &mut Probe, label: &str) -> BTreeMap<St
 }
 
 #[tokio::test]
-async fn a_label_costs_no_command() {
+async fn a_label_costs_no_command_and_no_round_trip() {
     let (servers, _) = start(1).await;
     let mut probe = servers[0].probe().await;
     let without = costs(&servers, &mut probe, "off").await;
-    assert_eq!(without["Plain set"], 20, "{without:?}");
-    assert_eq!(without["Plain evalsha"], 30, "{without:?}");
+    assert_eq!(without.commands["Plain set"], 2 * ROUNDS as u64, "{without:?}");
+    assert_eq!(without.commands["Plain evalsha"], 3 * ROUNDS as u64, "{without:?}");
+    // A refusal is a `SET` and a script.
+    assert_eq!(without.reads["Plain"], [1, 2, 1, 1], "{without:?}");
     for label in ["shop-7f9c:4121", &"#@/%".repeat(16)] {
         assert_eq!(costs(&servers, &mut probe, label).await, without);
     }
