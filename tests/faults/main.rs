@@ -4,6 +4,7 @@
 
 mod back_at_once;
 mod breaks;
+mod broken_holders;
 mod endless_cases;
 mod killed_and_frozen;
 mod network;

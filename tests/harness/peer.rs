@@ -1,7 +1,7 @@
 //! Processes that use the locks of other libraries.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -45,6 +45,15 @@ impl Peer {
     /// Returns the id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits until the program has ended by itself. Blocks the thread.
+    ///
+    /// # Panics
+    ///
+    /// If the program cannot be waited for.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the program's exit status")
     }
 
     /// Sends an order without waiting for its answer.

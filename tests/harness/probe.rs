@@ -107,6 +107,18 @@ impl Probe {
         self.command::<()>(["CONFIG", "RESETSTAT"]).await;
     }
 
+    /// Returns how often the server has read requests from its clients, this question included. A client that sends several
+    /// commands at once is read once.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not count its reads.
+    pub async fn reads(&mut self) -> u64 {
+        let info: String = self.command(["INFO", "stats"]).await;
+        let count = |line: &str| line.strip_prefix("total_reads_processed:")?.parse().ok();
+        info.lines().find_map(count).expect("the number of reads")
+    }
+
     /// Closes every connection but this one.
     pub async fn disconnect_others(&mut self) {
         for kind in ["normal", "pubsub"] {

@@ -103,7 +103,11 @@ async fn finish(processes: Vec<Waiters>) -> Vec<Held> {
 
 /// Waits until so many tickets are in the queue of a server.
 pub(super) async fn tickets(server: &RedisServer, count: usize) {
-    let mut probe = server.probe().await;
+    tickets_at(&mut server.probe().await, count).await;
+}
+
+/// Waits until so many tickets are in the queue of a server with one fair lock.
+pub(super) async fn tickets_at(probe: &mut Probe, count: usize) {
     eventually("the callers have arrived", SOON, async || {
         let keys = probe.keys().await;
         let queue = keys.iter().find(|key| key.contains(":fair:"))?;

@@ -9,6 +9,7 @@ mod fencing;
 mod holding;
 mod keeping;
 mod labels;
+mod operators;
 mod runtime;
 mod sets_of_many_processes;
 mod several_keys;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redlock_core::node::FoundKind;
-use redlock_core::{BreakError, Dialect, ForeignKind, KeyState, LockManager, LockStatus};
+use redlock_core::{BreakError, Dialect, ForeignKind, KeyState, LockManager, LockStatus, Vote};
 use redlock_tests::{Logs, Probe, Servers, find_secret};
 
 use super::kind::{ALL, Kind};
@@ -98,41 +98,76 @@ async fn no_part_of_the_value_of_another_library_is_shown() {
         format!("{TOKEN}@{SECRET}/1234567890\n"),
         TOKEN.to_owned(),
     ];
-    for value in &values {
-        for command in [
-            &["SET", KEY, value, "PX", "300000"][..],
-            &[
-                "EVAL",
-                "local till = (redis.call('TIME')[1] + 300) * 1000
-               redis.call('ZADD', KEYS[1], 0, 'shared', till, 'r:' .. ARGV[1])
-               redis.call('PEXPIREAT', KEYS[1], till)",
-                "1",
-                KEY,
-                value,
-            ],
-        ] {
-            probe.command::<redis::Value>(command).await;
-            let refused = locks.lock(KEY).try_acquire().await.unwrap_err();
-            assert_eq!(refused.holder(), None);
-            let seen = status(&locks, Dialect::Plain).await;
-            let [holder] = seen.holders() else { panic!("{} bytes: {seen:?}", value.len()) };
-            assert_eq!((holder.label(), holder.since()), (None, None));
-            let broken = locks.break_lock(KEY, holder).await.unwrap();
-            let again = locks.break_lock(KEY, holder).await.unwrap_err();
-            assert!(matches!(again, BreakError::NotHeld { .. }), "{again:?}");
-            assert_eq!(probe.keys().await, [""; 0]);
-            let text = format!(
-                "{refused:?}{refused}{}{seen:?}{broken:?}{}{again:?}{again}",
-                refused.diagnostics(),
-                broken.votes(),
-            );
-            for text in std::iter::once(text).chain(logs.lines()) {
-                assert!(!text.contains(SECRET), "{text}");
-                assert_eq!(find_secret(&text), None, "{} bytes", value.len());
-            }
+    // An entry of this library begins with `r:` or `p:`.
+    let labelled = format!("{TOKEN}@{SECRET}/1234567890");
+    let entries = values.iter().map(|value| format!("r:{value}"));
+    let entries = entries.chain(["x:", "rp", "r", ""].map(|begin| format!("{begin}{labelled}")));
+    let exclusive = values.iter().map(|value| (value.clone(), false));
+    let all: Vec<_> = exclusive.chain(entries.map(|entry| (entry, true))).collect();
+    for (value, is_shared) in &all {
+        if *is_shared {
+            let till = "redis.call('TIME')[1] * 1000 + 300000";
+            share(&mut probe, till, value).await;
+        } else {
+            probe.command::<()>(["SET", KEY, value, "PX", "300000"]).await;
+        }
+        let refused = locks.lock(KEY).try_acquire().await.unwrap_err();
+        assert_eq!(refused.holder(), None);
+        let seen = status(&locks, Dialect::Plain).await;
+        let [holder] = seen.holders() else { panic!("{} bytes: {seen:?}", value.len()) };
+        assert_eq!((holder.label(), holder.since()), (None, None));
+        let broken = locks.break_lock(KEY, holder).await.unwrap();
+        let again = locks.break_lock(KEY, holder).await.unwrap_err();
+        assert!(matches!(again, BreakError::NotHeld { .. }), "{again:?}");
+        assert_eq!(probe.keys().await, [""; 0]);
+        let text = format!(
+            "{refused:?}{refused}{}{seen:?}{broken:?}{}{again:?}{again}",
+            refused.diagnostics(),
+            broken.votes(),
+        );
+        for text in std::iter::once(text).chain(logs.lines()) {
+            assert!(!text.contains(SECRET), "{text}");
+            assert_eq!(find_secret(&text), None, "{} bytes", value.len());
         }
     }
-    assert_eq!(logs.count("WARN", "an operator breaks a lock"), 4 * values.len());
+    assert_eq!(logs.count("WARN", "an operator breaks a lock"), 2 * all.len());
+}
+
+/// Writes a shared lock with one entry, whose end is this expression, for five minutes.
+async fn share(probe: &mut Probe, till: &str, entry: &str) {
+    let script = format!(
+        "redis.call('ZADD', KEYS[1], 0, 'shared', {till}, ARGV[1]) \
+         return redis.call('PEXPIRE', KEYS[1], 300000)"
+    );
+    probe.command::<u64>(["EVAL", &script, "1", KEY, entry]).await;
+}
+
+/// Another program may write any score. Each answer names the state, and none is unexpected.
+#[tokio::test]
+async fn an_entry_without_an_end_is_foreign() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let foreign = |vote: Option<&Vote>| {
+        vote == Some(&Vote::Foreign { found: ForeignKind::TimeToLiveTooLong })
+    };
+    for till in ["'inf'", "'1e300'", "'9e15'"] {
+        share(&mut probe, till, &format!("p:{TOKEN}")).await;
+        for request in [locks.lock(KEY), locks.lock(KEY).shared(true), locks.lock(KEY).permits(1)] {
+            let refused = request.expire(LONG).try_acquire().await.unwrap_err();
+            let mut votes = refused.votes().unwrap().iter();
+            assert!(votes.all(|(_, vote)| foreign(vote)), "{till}: {}", refused.diagnostics());
+        }
+        let seen = status(&locks, Dialect::Plain).await;
+        assert_eq!((seen.state(), seen.holders().len()), (KeyState::Foreign, 0), "{till}");
+        probe.command::<()>(["DEL", KEY]).await;
+
+        // Beside another reader, the key lives as long as both.
+        share(&mut probe, till, &format!("r:{TOKEN}")).await;
+        let guard = locks.lock(KEY).shared(true).expire(LONG).try_acquire().await.unwrap();
+        guard.extend(LONG * 2).await.unwrap();
+        guard.release().await.unwrap();
+        probe.command::<()>(["DEL", KEY]).await;
+    }
 }
 
 /// Each call is a line, with the label, the key and the votes. The texts of locks with labels stay secret.
@@ -165,25 +200,46 @@ async fn a_break_is_logged_with_the_label_and_without_the_token() {
     }
 }
 
-/// Returns the commands that a server has executed for a grant, a refusal and a release of each kind of lock, and how often it
-/// has read from its clients.
-async fn costs(servers: &Servers, probe: &mut Probe, label: &str) -> BTreeMap<String, u64> {
+/// What a server has got for a grant, a refusal, an extension and a release of each kind of lock.
+#[derive(Debug, PartialEq, Eq)]
+struct Costs {
+    /// How often it has executed each command.
+    commands: BTreeMap<String, u64>,
+    /// How often it has read from its clients for each step. They send nothing before the reply to the step before, so these
+    /// are round trips.
+    reads: BTreeMap<String, [u64; 4]>,
+}
+
+const ROUNDS: usize = 10;
+
+async fn costs(servers: &Servers, probe: &mut Probe, label: &str) -> Costs {
     let (locks, stranger) = (labelled(servers, label).await, labelled(servers, label).await);
     // The first lock of a connection may cost more.
     Kind::Plain.acquire(&locks).await.unwrap().release().await.unwrap();
-    let mut costs = BTreeMap::new();
+    let mut costs = Costs { commands: BTreeMap::new(), reads: BTreeMap::new() };
     for kind in ALL {
         probe.reset_calls().await;
-        for _ in 0..10 {
+        let mut least = [u64::MAX; 4];
+        for _ in 0..ROUNDS {
+            let mut reads = vec![probe.reads().await];
             let guard = kind.acquire(&locks).await.unwrap();
+            reads.push(probe.reads().await);
             assert!(kind.acquire(&stranger).await.unwrap_err().is_contended());
+            reads.push(probe.reads().await);
             guard.extend(LONG * 2).await.unwrap();
+            reads.push(probe.reads().await);
             guard.release().await.unwrap();
+            reads.push(probe.reads().await);
+            // Background work of the connections only adds reads.
+            for (least, reads) in least.iter_mut().zip(reads.windows(2)) {
+                *least = (*least).min(reads[1] - reads[0] - 1);
+            }
         }
+        costs.reads.insert(format!("{kind:?}"), least);
         for (command, calls) in probe.calls().await {
             // Background work of the connections.
             if !["info", "time", "ping", "command"].contains(&command.as_str()) {
-                costs.insert(format!("{kind:?} {command}"), calls);
+                costs.commands.insert(format!("{kind:?} {command}"), calls);
             }
         }
     }
@@ -191,12 +247,14 @@ async fn costs(servers: &Servers, probe: &mut Probe, label: &str) -> BTreeMap<St
 }
 
 #[tokio::test]
-async fn a_label_costs_no_command() {
+async fn a_label_costs_no_command_and_no_round_trip() {
     let (servers, _) = start(1).await;
     let mut probe = servers[0].probe().await;
     let without = costs(&servers, &mut probe, "off").await;
-    assert_eq!(without["Plain set"], 20, "{without:?}");
-    assert_eq!(without["Plain evalsha"], 30, "{without:?}");
+    assert_eq!(without.commands["Plain set"], 2 * ROUNDS as u64, "{without:?}");
+    assert_eq!(without.commands["Plain evalsha"], 3 * ROUNDS as u64, "{without:?}");
+    // A refusal is a `SET` and a script.
+    assert_eq!(without.reads["Plain"], [1, 2, 1, 1], "{without:?}");
     for label in ["shop-7f9c:4121", &"#@/%".repeat(16)] {
         assert_eq!(costs(&servers, &mut probe, label).await, without);
     }

@@ -113,7 +113,7 @@ impl LeaseKeeper {
 
     /// Calls `f` with each lock. The schedule stays locked only while a few locks are copied, so that it never waits for `f`. A
     /// lock that is renewed meanwhile may come twice.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Holding>)) {
+    pub(crate) fn for_each(&self, mut f: impl FnMut(Arc<Holding>)) {
         const COPIED: usize = 256;
         let _reader = self.reader.lock();
         self.entries.lock().moved = Some(Vec::new());
@@ -128,12 +128,12 @@ impl LeaseKeeper {
                 if some.is_empty() {
                     let moved = entries.moved.take();
                     drop(entries);
-                    return moved.iter().flatten().for_each(f);
+                    return moved.into_iter().flatten().for_each(f);
                 }
                 some
             };
-            for (due, held) in &some {
-                after = Some(*due);
+            for (due, held) in some {
+                after = Some(due);
                 f(held);
             }
         }
@@ -388,7 +388,7 @@ mod tests {
             if let Some(entry) = last.take() {
                 keeper.insert(entry, now + Duration::from_secs(1));
             }
-            seen.insert(Arc::as_ptr(held).addr());
+            seen.insert(Arc::as_ptr(&held).addr());
         });
         assert_eq!(seen.len(), 600);
         assert!(keeper.entries.lock().moved.is_none());

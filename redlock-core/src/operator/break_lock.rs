@@ -227,9 +227,12 @@ impl<'a> Breaking<'a> {
             }
         }
         self.rounds += 1;
-        self.lose_own();
+        let is_over = held < quorum(self.votes.len());
+        if self.has_removed || is_over {
+            self.lose_own();
+        }
         let key = self.spec.key().clone();
-        if held < quorum(self.votes.len()) {
+        if is_over {
             let (votes, may_work_for) = (self.votes(), self.may_work_for);
             let broken = Broken { votes, may_work_for };
             return Some(self.has_removed.then_some(broken).ok_or(BreakError::NotHeld { key }));
@@ -247,11 +250,9 @@ impl<'a> Breaking<'a> {
         failed > 0 && failed < quorum(self.votes.len())
     }
 
-    /// Ends the holder at once if it is one of this manager. Its other keys, and the nodes that have not answered, are released.
+    /// Ends the holder at once if it is one of this manager, also if another operator was faster. Its other keys, and the nodes
+    /// that have not answered, are released.
     fn lose_own(&self) {
-        if !self.has_removed {
-            return;
-        }
         let Context { queues, keeper, ballot, .. } = self.context;
         for held in queues.holders_with_id(self.spec, self.holder) {
             keeper.lose_broken(&held, &self.votes());

@@ -185,6 +185,27 @@ async fn two_operators_can_break_one_holder_at_once() {
     tokio::time::timeout(LEASE / 2, guard.lost()).await.unwrap();
 }
 
+/// Otherwise it would go on until its next renewal.
+#[tokio::test]
+async fn a_holder_of_this_process_is_lost_at_once_if_another_operator_was_faster() {
+    for nodes in [1, 5] {
+        let test = TestLocks::new(nodes);
+        let (shop, ops) = (process(&test, "shop").await, process(&test, "ops").await);
+        let guard = shop.lock("a").expire(LEASE).renew(true).try_acquire().await.unwrap();
+        let seen = shop.status("a").await.unwrap();
+        let holder = &seen.holders()[0];
+        ops.break_lock("a", holder).await.unwrap();
+        let next = ops.lock("a").expire(LEASE).try_acquire().await.unwrap();
+        assert!(guard.is_valid());
+        let late = shop.break_lock("a", holder).await;
+        assert!(matches!(late, Err(BreakError::NotHeld { .. })), "{late:?}");
+        assert!(!guard.is_valid() && next.is_valid());
+        drop(guard);
+        shop.shutdown().await;
+        assert!(test.nodes().iter().all(|node| node.len() == 1));
+    }
+}
+
 #[tokio::test]
 async fn a_broken_holder_that_renews_has_no_quorum_afterwards() {
     const SHORT: Duration = Duration::from_millis(300);

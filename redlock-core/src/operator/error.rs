@@ -43,7 +43,7 @@ pub enum StatusError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum BreakError {
-    /// The holder does not have this lock, or has it no longer. Nothing was changed.
+    /// The holder does not have this lock, or has it no longer. Nothing was changed on the nodes.
     #[error("the holder does not have the lock, or no longer")]
     #[non_exhaustive]
     NotHeld {

@@ -1,10 +1,8 @@
 //! The snapshot of a manager: its locks, its waiters and its nodes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use ahash::RandomState;
 
 use crate::clock::Moment;
 use crate::context::Context;
@@ -175,15 +173,17 @@ impl LockManager {
         let Context { home, ballot, keeper, queues, owner, started, .. } = &**context;
         let taken = UNIX_EPOCH + ballot.clock.unix_time();
         let (now, has_quorum) = (ballot.clock.now(), ballot.has_quorum());
-        let mut seen = HashSet::<usize, RandomState>::default();
-        let mut held = Vec::new();
-        keeper.for_each(|holding| {
-            // A lock that is renewed meanwhile comes twice.
-            if seen.insert(Arc::as_ptr(holding).addr()) {
-                held.extend(HeldSnapshot::of(holding, now, taken, has_quorum));
-            }
+        // Short keys stand in the list itself, so that sorting looks at nothing else.
+        let mut holdings = Vec::new();
+        keeper.for_each(|held| holdings.push((held.attempt().key().clone(), held)));
+        holdings.sort_unstable_by(|(key, held), (other_key, other)| {
+            key.cmp(other_key).then_with(|| Arc::as_ptr(held).cmp(&Arc::as_ptr(other)))
         });
-        held.sort_unstable_by(|one, other| one.keys.cmp(&other.keys));
+        // A lock that is renewed meanwhile comes twice.
+        holdings.dedup_by(|(_, held), (_, other)| Arc::ptr_eq(held, other));
+        let mut held = Vec::with_capacity(holdings.len());
+        let shown = |holding| HeldSnapshot::of(holding, now, taken, has_quorum);
+        held.extend(holdings.iter().filter_map(|(_, holding)| shown(holding)));
         let nodes = ballot.nodes.iter().map(|node| NodeSnapshot {
             name: node.name().to_string(),
             status: node.status().get(),

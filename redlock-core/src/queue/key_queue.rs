@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::hand_over::{Fairness, hand_over};
 use super::release_signal::ReleaseSignal;
 use super::waiter::{Waiter, WaiterState};
+use super::waiting_keys::Listed;
 use crate::error::Votes;
 use crate::lease::Holding;
 use crate::lock::{Mode, OwnerLabel};
@@ -25,15 +26,29 @@ pub(super) struct KeyQueue {
     waiting: Option<Box<Waiting>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     waiters: VecDeque<Arc<Waiter>>,
+    /// The entry of the key among those for which callers wait.
+    _listed: Listed,
     /// Present from the first waiter that subscribes until there are no waiters, or until an outage ends.
     signal: Option<Arc<ReleaseSignal>>,
     /// The label of the holder that the nodes have last named to a waiter.
     holder: Option<OwnerLabel>,
     /// The outage in which the waiters are, until a quorum of nodes answers again.
     outage: Option<Outage>,
+}
+
+impl Waiting {
+    fn new(listed: Listed) -> Box<Self> {
+        Box::new(Self {
+            waiters: VecDeque::new(),
+            _listed: listed,
+            signal: None,
+            holder: None,
+            outage: None,
+        })
+    }
 }
 
 /// A period in which no quorum of nodes answers. The callers of one key share it, so that the grace period is
@@ -130,7 +145,9 @@ impl KeyQueue {
         self.waiting.as_ref().is_none_or(|waiting| waiting.waiters.is_empty())
     }
 
-    pub(super) fn waiters(&self) -> impl ExactSizeIterator<Item = &Arc<Waiter>> {
+    pub(super) fn waiters(
+        &self,
+    ) -> impl ExactSizeIterator<Item = &Arc<Waiter>> + DoubleEndedIterator {
         const NONE: &VecDeque<Arc<Waiter>> = &VecDeque::new();
         self.waiting.as_ref().map_or(NONE, |waiting| &waiting.waiters).iter()
     }
@@ -167,22 +184,21 @@ impl KeyQueue {
     }
 
     /// Adds a waiter behind the waiters that have waited for longer. Only a caller that has waited in another queue
-    /// overtakes others, but not the first waiter while it asks the nodes.
-    pub(super) fn insert(&mut self, waiter: &Arc<Waiter>) {
+    /// overtakes others, but not the first waiter while it asks the nodes. `list` makes the entry of the key.
+    pub(super) fn insert(&mut self, waiter: &Arc<Waiter>, list: impl FnOnce() -> Listed) {
         let since = waiter.options.since;
         let is_before = |other: &Arc<Waiter>| other.options.since <= since || other.is_asking();
-        let waiters = &mut self.waiting.get_or_insert_default().waiters;
-        let index = waiters.iter().rposition(is_before).map_or(0, |before| before + 1);
-        self.insert_at(index, waiter);
+        let before = self.waiters().rposition(is_before);
+        self.insert_at(before.map_or(0, |before| before + 1), waiter, list);
     }
 
     /// Returns a waiter to the head of the queue after the lock that was handed over to it turned out to be lost.
-    pub(super) fn insert_first(&mut self, waiter: &Arc<Waiter>) {
-        self.insert_at(0, waiter);
+    pub(super) fn insert_first(&mut self, waiter: &Arc<Waiter>, list: impl FnOnce() -> Listed) {
+        self.insert_at(0, waiter, list);
     }
 
-    fn insert_at(&mut self, index: usize, waiter: &Arc<Waiter>) {
-        let waiters = &mut self.waiting.get_or_insert_default().waiters;
+    fn insert_at(&mut self, index: usize, waiter: &Arc<Waiter>, list: impl FnOnce() -> Listed) {
+        let waiters = &mut self.waiting.get_or_insert_with(|| Waiting::new(list())).waiters;
         if index == 0
             && let Some(displaced) = waiters.front()
             && displaced.may_take()

@@ -28,6 +28,7 @@ mod release_signal;
 mod sleep;
 mod wait;
 mod waiter;
+mod waiting_keys;
 
 pub(crate) use fair::{FairQueues, FairWait};
 pub(crate) use hand_over::needs_extension;

@@ -110,7 +110,7 @@ impl<'a> Place<'a> {
         if !is_first && !is_held && (in_outage || !self.queues.ballot.has_quorum()) {
             return Ok(());
         }
-        queue.insert(&self.waiter);
+        queue.insert(&self.waiter, || self.queues.list(&self.waiter.spec, key));
         drop(by_key);
         self.at = Some(key);
         if is_held || !is_first {
@@ -134,7 +134,7 @@ impl<'a> Place<'a> {
         let mut by_key = self.queues.lock(&self.waiter.spec);
         let queue = by_key.entry(queue_key).or_default();
         self.check_room(queue, key)?;
-        queue.insert(&self.waiter);
+        queue.insert(&self.waiter, || self.queues.list(&self.waiter.spec, key));
         let is_first = queue.is_first(&self.waiter);
         drop(by_key);
         if !is_first {
@@ -153,7 +153,8 @@ impl<'a> Place<'a> {
         let Some(key) = self.at else { return };
         let mut by_key = self.queues.lock(&self.waiter.spec);
         let queue_key = self.waiter.spec.key_at(key).clone();
-        by_key.entry(queue_key).or_default().insert_first(&self.waiter);
+        let queue = by_key.entry(queue_key).or_default();
+        queue.insert_first(&self.waiter, || self.queues.list(&self.waiter.spec, key));
     }
 
     /// Records that the caller has the lock.

@@ -1,8 +1,8 @@
 //! All wait queues of a manager.
 
 use std::array;
+use std::collections::HashMap;
 use std::collections::hash_map::{Entry, OccupiedEntry};
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::key_queue::KeyQueue;
 use super::waiter::{Waiter, WaiterState};
+use super::waiting_keys::{Listed, WaitingKeys};
 use crate::ballot::Ballot;
 use crate::caller_id::CallerId;
 use crate::error::{LockError, Votes};
@@ -34,6 +35,7 @@ pub(crate) struct Queues {
     /// default hasher, and has random keys too: callers choose the keys of locks, and must not be able to
     /// choose colliding ones.
     by_key: ByDialect<Mutex<QueuesByKey>>,
+    waiting_keys: ByDialect<Arc<WaitingKeys>>,
     pub(super) home: Arc<Home>,
     pub(super) ballot: Ballot,
     pub(super) max_waiters: usize,
@@ -103,8 +105,8 @@ impl Queues {
     ) -> Self {
         let state = hash_state();
         let by_key = array::from_fn(|_| Mutex::new(HashMap::with_hasher(state.clone())));
-        let closed = CancellationToken::new();
-        Self { by_key, home, ballot, max_waiters, outage_grace, closed, log_limit }
+        let (waiting_keys, closed) = (ByDialect::default(), CancellationToken::new());
+        Self { by_key, waiting_keys, home, ballot, max_waiters, outage_grace, closed, log_limit }
     }
 
     /// Locks the queues of the dialect of `spec`.
@@ -182,26 +184,29 @@ impl Queues {
         (queue.waiters().len(), first.map(|since| since.elapsed()))
     }
 
+    /// Adds a key of a lock to those for which callers wait.
+    pub(super) fn list(&self, spec: &LockSpec, key: usize) -> Listed {
+        self.waiting_keys[spec.dialect().index()].list(spec.key_at(key))
+    }
+
     /// Returns the keys for which callers of this process wait. The queues stay locked only while a few keys are copied.
     pub(crate) fn waiting_keys(&self) -> Vec<WaitingKey> {
         const COPIED: usize = 256;
-        let mut waiting = Vec::new();
-        for by_key in &self.by_key {
-            let mut seen = HashSet::<LockKey, RandomState>::default();
-            loop {
-                let some: Vec<_> = {
-                    let by_key = by_key.lock();
-                    let new = by_key.iter().filter(|(key, _)| !seen.contains(*key));
-                    new.filter_map(|(key, queue)| WaitingKey::of(key, queue)).take(COPIED).collect()
-                };
-                if some.is_empty() {
-                    break;
-                }
-                seen.extend(some.iter().map(|one| one.key.clone()));
-                waiting.extend(some);
+        let mut all = Vec::new();
+        for (by_key, keys) in self.by_key.iter().zip(&self.waiting_keys) {
+            let mut waiting = Vec::new();
+            for from in (0..).step_by(COPIED) {
+                let Some(part) = keys.part(from, COPIED) else { break };
+                let by_key = by_key.lock();
+                let part = part.iter().filter_map(|key| WaitingKey::of(key, by_key.get(key)?));
+                waiting.extend(part);
             }
+            // A key that is left and entered again meanwhile may come twice.
+            waiting.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+            waiting.dedup_by(|one, other| one.key == other.key);
+            all.append(&mut waiting);
         }
-        waiting
+        all
     }
 
     /// Notifies all waiters after a drain or a shutdown has begun.

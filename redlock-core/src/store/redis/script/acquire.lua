@@ -14,7 +14,7 @@ for index = 1, count do
     if last == 0 then
       if redis.call('ZSCORE', key, mark) then marked[#marked + 1] = key end
     elseif not refused then
-      refused = {index - 1, last - now(), 1, label(string.sub(latest, 3))}
+      refused = {index - 1, last - now(), 1, label(owner(latest))}
       marked[#marked + 1] = key
     end
   elseif value == ARGV[1] then

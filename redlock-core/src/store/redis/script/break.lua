@@ -15,8 +15,8 @@ else
   if redis.call('ZRANGE', key, most, most)[1] then return {-5} end
   local members, found = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES'), nil
   for index = 1, #members, 2 do
-    local till = tonumber(members[index + 1])
-    if till > 0 and id(string.sub(members[index], 3)) == ARGV[1] then
+    local till = ends(members[index + 1])
+    if till > 0 and id(owner(members[index])) == ARGV[1] then
       found, left = members[index], till - now()
     end
   end

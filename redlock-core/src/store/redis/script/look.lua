@@ -12,12 +12,10 @@ if value ~= -4 then return {value} end
 if redis.call('ZRANGE', key, most, most)[1] then return {-5} end
 local members, writers, holders = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES'), 0, {}
 for index = 1, #members, 2 do
-  local member, till = members[index], tonumber(members[index + 1])
+  local member, till = members[index], ends(members[index + 1])
   if till > 0 then
-    local owner = string.sub(member, 3)
-    local name, since = described(owner)
-    -- A greater number is no whole number of a reply.
-    for _, item in ipairs({id(owner), name, since, math.min(till - now(), 1e15)}) do holders[#holders + 1] = item end
+    local name, since = described(owner(member))
+    for _, item in ipairs({id(owner(member)), name, since, till - now()}) do holders[#holders + 1] = item end
   elseif string.sub(member, 1, 2) == 'w:' then
     writers = writers + 1
   end

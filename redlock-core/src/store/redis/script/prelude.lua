@@ -16,6 +16,9 @@ local function label(owner)
   return string.match(owner, '^@([!-~]+)/%d%d%d%d%d%d%d%d%d%d$', 33) or ''
 end
 
+-- Returns the owner of an entry of a shared lock. An entry of any other form is of another library, and has no label.
+local function owner(entry) return string.match(entry, '^[rp]:(.*)') or ':' .. entry end
+
 -- Returns the public id of an owner.
 local function id(owner) return string.sub(redis.sha1hex(owner), 1, 16) end
 
@@ -34,10 +37,13 @@ local function now()
   return clock
 end
 
+-- Returns a score as a number. A greater one, such as `inf`, is no whole number of a reply.
+local function ends(score) return math.min(tonumber(score), 1e15) end
+
 -- Returns a member and its score. A missing one has the score 0.
 local function member(key, index)
   local pair = redis.call('ZRANGE', key, index, index, 'WITHSCORES')
-  return pair[1], tonumber(pair[2] or 0)
+  return pair[1], ends(pair[2] or 0)
 end
 
 -- The key lives as long as its last entry. Returns an error as a table.

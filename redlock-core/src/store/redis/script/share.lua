@@ -9,7 +9,7 @@ if value and not till then
   local mark = mark_end(key)
   if mark > 0 and not redis.call('ZSCORE', key, 't') then return {0, mark - now()} end
   local latest, holder = member(key, '-1')
-  local name = label(string.sub(latest, 3))
+  local name = label(owner(latest))
   -- Readers and holders of permits exclude each other.
   if holder > 0 and string.sub(latest, 1, 1) ~= ARGV[2] then return {0, holder - now(), '', name} end
   if tonumber(ARGV[4]) > 0 then

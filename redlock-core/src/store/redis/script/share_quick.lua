@@ -30,7 +30,7 @@ if is_free or left >= 0 then
     local last = till
     if tonumber(ARGV[3]) < left then
       local holder = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]
-      if tonumber(holder) > now + ARGV[3] then last = holder end
+      if tonumber(holder) > now + ARGV[3] then last = string.format('%.0f', math.min(holder, 1e15)) end
     end
     -- The first write needs no memory: see `set`.
     local expired = redis.pcall('PEXPIREAT', key, last)
