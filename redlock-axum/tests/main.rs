@@ -7,6 +7,7 @@ mod bodies;
 mod front_ends;
 mod hold_until;
 mod layer;
+mod lock_order;
 mod names;
 mod policies;
 #[cfg(feature = "test-util")]

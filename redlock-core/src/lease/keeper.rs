@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::holding::{Due, HoldState, Holding, RAN_OUT};
+use super::holding::{BREAK, Due, HoldState, Holding, RAN_OUT};
 use crate::ballot::Ballot;
 use crate::error::{HoldError, LossCause, Votes};
 use crate::jitter::jitter;
@@ -185,7 +185,7 @@ impl LeaseKeeper {
     pub(crate) fn lose_broken(&self, held: &Holding, votes: &Votes) {
         held.attempt().deny(votes);
         self.remove(held);
-        held.lose("break", LossCause::NotOnNodes, "an operator has broken the lock");
+        held.lose(BREAK, LossCause::NotOnNodes, "an operator has broken the lock");
     }
 
     /// Records how late the task is with the renewal of a lock that is lost, if it is.

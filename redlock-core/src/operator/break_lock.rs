@@ -9,7 +9,7 @@ use super::{BreakError, Holder, ask_all, check_open, spec, unsupported};
 use crate::context::Context;
 use crate::error::{NodeError, Vote, Votes};
 use crate::key::LockKey;
-use crate::lock::{HolderId, LockSpec};
+use crate::lock::{HolderId, LockName, LockSpec};
 use crate::manager::LockManager;
 use crate::node::Removal;
 use crate::quorum::quorum;
@@ -117,6 +117,7 @@ impl LockManager {
         };
         if result.is_ok() {
             context.home.counters.broken.increment();
+            context.telemetry.named(breaking.name.clone()).metrics.broken();
         }
         let votes = breaking.votes();
         let label = holder.label().map(tracing::field::display);
@@ -138,12 +139,23 @@ struct Breaking<'a> {
     has_removed: bool,
     may_work_for: Option<Duration>,
     votes: Vec<Option<Vote>>,
+    /// The name of the lock, if the holder is one of this manager.
+    name: LockName,
 }
 
 impl<'a> Breaking<'a> {
     fn new(context: &'a Context, spec: &'a LockSpec, holder: HolderId) -> Self {
         let votes = vec![None; context.ballot.nodes.len()];
-        Self { context, spec, holder, rounds: 0, has_removed: false, may_work_for: None, votes }
+        Self {
+            context,
+            spec,
+            holder,
+            rounds: 0,
+            has_removed: false,
+            may_work_for: None,
+            votes,
+            name: LockName::OTHER,
+        }
     }
 
     /// Records a round. Returns the result once it is known: the holder stood on fewer nodes than a quorum needs, where nodes
@@ -200,12 +212,13 @@ impl<'a> Breaking<'a> {
     }
 
     /// Ends the holder at once if it is one of this manager. Its other keys, and the nodes that have not answered, are released.
-    fn lose_own(&self) {
+    fn lose_own(&mut self) {
         if !self.has_removed {
             return;
         }
         let Context { queues, keeper, ballot, .. } = self.context;
         for held in queues.holders_with_id(self.spec, self.holder) {
+            self.name = held.lock_name().clone();
             keeper.lose_broken(&held, &self.votes());
             ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
         }
