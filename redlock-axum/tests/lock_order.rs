@@ -17,6 +17,12 @@ fn policy(key: &str) -> LockPolicy {
     LockPolicy::new(key).wait_time(MINUTE)
 }
 
+/// Returns a route under the locks of two layers, the outer one first.
+fn under(locks: &LockManager, route: &str, [outer, inner]: [LockPolicy; 2]) -> Router<LockManager> {
+    let router = Router::new().route(route, on_post(|| async {}));
+    router.route_layer(layer(locks, inner)).route_layer(layer(locks, outer))
+}
+
 /// Returns the only warning.
 fn warning(logs: &Logs) -> String {
     assert_eq!(logs.count("WARN", CIRCLE), 1, "{:?}", logs.lines());
@@ -63,20 +69,8 @@ async fn two_functions_are_named() {
 async fn two_routes_are_named() {
     let logs = Logs::collect().expect_lock_order();
     let (locks, _node) = memory().await;
-    // The last layer is the outermost.
-    let routes = Router::new()
-        .route(
-            "/first/{id}",
-            on_post(|| async {})
-                .layer(layer(&locks, policy("b:{id}")))
-                .layer(layer(&locks, policy("a:{id}"))),
-        )
-        .route(
-            "/second/{id}",
-            on_post(|| async {})
-                .layer(layer(&locks, policy("a:{id}")))
-                .layer(layer(&locks, policy("b:{id}"))),
-        );
+    let routes = under(&locks, "/first/{id}", ["a:{id}", "b:{id}"].map(policy));
+    let routes = routes.merge(under(&locks, "/second/{id}", ["b:{id}", "a:{id}"].map(policy)));
     let app = app(routes, &locks);
     for _ in 0..2 {
         assert_eq!(post(&app, "/first/1").await, 200);
@@ -126,9 +120,8 @@ async fn a_circle_through_a_layer_and_the_attribute_is_found() {
 async fn handlers_that_do_not_wait_are_no_warning() {
     let logs = Logs::collect();
     let (locks, _node) = memory().await;
-    let routes = Router::new()
-        .route("/ab", on_post(|| async {}).layer(layer(&locks, "b")).layer(layer(&locks, "a")))
-        .route("/ba", on_post(|| async {}).layer(layer(&locks, "a")).layer(layer(&locks, "b")));
+    let routes = under(&locks, "/ab", ["a", "b"].map(LockPolicy::new));
+    let routes = routes.merge(under(&locks, "/ba", ["b", "a"].map(LockPolicy::new)));
     let app = app(routes, &locks);
     for path in ["/ab", "/ba"] {
         assert_eq!(post(&app, path).await, 200);

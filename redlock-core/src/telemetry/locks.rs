@@ -231,6 +231,7 @@ mod silent {
     #[derive(Debug, Clone, Default)]
     pub(crate) struct LockMetrics;
 
+    #[allow(clippy::unused_self, reason = "as with the feature")]
     impl LockMetrics {
         pub(crate) fn waits(&self) {}
         pub(crate) fn waits_no_longer(&self) {}
@@ -240,6 +241,7 @@ mod silent {
     #[derive(Debug, Default)]
     pub(crate) struct LockTable;
 
+    #[allow(clippy::unused_self, reason = "as with the feature")]
     impl LockTable {
         pub(crate) fn of(&self, _: &LockName) -> LockMetrics {
             LockMetrics

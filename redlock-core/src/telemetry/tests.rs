@@ -1,4 +1,5 @@
 //! The metrics that a recorder gets.
+#![allow(clippy::float_cmp, reason = "the gauges have whole numbers")]
 
 use std::sync::Arc;
 use std::time::Duration;
