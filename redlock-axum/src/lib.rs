@@ -222,6 +222,9 @@ pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use options::{BodyMode, HoldUntil};
+#[cfg(feature = "metrics")]
+#[doc(inline)]
+pub use redlock_core::METRIC_BUCKETS;
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use redlock_core::TlsOptions;

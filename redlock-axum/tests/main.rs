@@ -8,6 +8,7 @@ mod commit_under_lock;
 mod front_ends;
 mod hold_until;
 mod layer;
+mod lock_order;
 mod names;
 mod policies;
 #[cfg(feature = "test-util")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 use tokio_util::sync::DropGuard;
 
 use crate::ballot::Ballot;
@@ -14,10 +15,14 @@ use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::limits::Limits;
 use crate::lock::LockOwner;
+use crate::lock_order::LockOrder;
 use crate::log_limit::LogLimit;
 use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
-use crate::telemetry;
+use crate::telemetry::{self, Telemetry};
+
+/// The time between two reports of what no event reports: whether a quorum would grant, and whether a recorder is new.
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
 
 /// The state that a manager, its requests and its guards share. No public API.
 pub struct Context {
@@ -34,6 +39,9 @@ pub struct Context {
     /// The options of requests that set none.
     pub(crate) defaults: Defaults,
     pub(crate) limits: Limits,
+    pub(crate) telemetry: Arc<Telemetry>,
+    /// The order in which requests take locks, unless it is not watched.
+    pub(crate) order: Option<LockOrder>,
     /// Limits how often similar events are logged.
     pub(crate) log_limit: Arc<LogLimit>,
     pub(crate) connect_timeout: Duration,
@@ -44,8 +52,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Reports the status of each node to the metrics, until the manager and its last guard have been dropped.
-    fn report_statuses(&self, runtime: &Handle) {
+    /// Reports the nodes to the metrics, until the manager and its last guard have been dropped.
+    fn report_nodes(&self, runtime: &Handle) {
         if cfg!(not(feature = "metrics")) {
             return;
         }
@@ -61,13 +69,28 @@ impl Context {
             };
             runtime.spawn(self.home.gone.clone().run_until_cancelled_owned(report));
         }
+        // A quarantine begins and ends without a change of a status.
+        let (ballot, telemetry) = (self.ballot.clone(), Arc::clone(&self.telemetry));
+        let report = async move {
+            loop {
+                if telemetry.look_for_recorder() {
+                    let nodes = ballot.nodes.iter().zip(&*ballot.statuses);
+                    nodes.for_each(|(node, status)| {
+                        telemetry::node_up(node.name(), status.get().is_up());
+                    });
+                }
+                telemetry::quorum(ballot.is_granting());
+                sleep(REPORT_PERIOD).await;
+            }
+        };
+        runtime.spawn(self.home.gone.clone().run_until_cancelled_owned(report));
     }
 
     /// Starts the background work in the runtime of this thread, unless it runs already.
     pub(crate) fn enter(self: &Arc<Self>) {
         self.home.enter(|runtime| {
             self.keeper.start(runtime, &self.ballot, self.home.gone.clone());
-            self.report_statuses(runtime);
+            self.report_nodes(runtime);
             let context = Arc::downgrade(self);
             move || {
                 let Some(context) = context.upgrade() else { return };

@@ -12,8 +12,10 @@ macro_rules! outcomes {
         pub(crate) enum Outcome { $($outcome),+ }
 
         impl Outcome {
+            /// The number of outcomes.
+            pub(crate) const COUNT: usize = [$($name),+].len();
             /// The names, each at the index of its outcome.
-            const NAMES: [&'static str; [$($name),+].len()] = [$($name),+];
+            const NAMES: [&'static str; Self::COUNT] = [$($name),+];
         }
     };
 }
@@ -58,7 +60,7 @@ impl Total {
 /// The counters of a manager.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    acquisitions: [Total; Outcome::NAMES.len()],
+    acquisitions: [Total; Outcome::COUNT],
     pub(crate) lost: Total,
     pub(crate) extended: Total,
     pub(crate) not_extended: Total,

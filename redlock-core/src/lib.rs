@@ -98,17 +98,37 @@
 //!
 //! | name | kind | labels |
 //! |---|---|---|
-//! | `redlock_acquire_seconds` | histogram: the duration of acquisitions, including the time of waiting, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `split`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `draining`, `shut_down`, `runtime_ended`, `dropped` |
+//! | `redlock_acquire_seconds` | histogram: the duration of acquisitions, including the time of waiting, also [through an outage](LockManagerBuilder::outage_grace) | `lock`; `outcome`: `acquired`, `contended`, `split`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `lost`, `foreign_key`, `invalid`, `draining`, `shut_down`, `runtime_ended`, `dropped` |
+//! | `redlock_hold_seconds` | histogram: how long each holder had its lock | `lock`; `end`: `released`, `lost`, `broken` by an operator. A lock that its release finds gone is `released` |
+//! | `redlock_held` | gauge: locks that this process holds | `lock` |
+//! | `redlock_waiting` | gauge: callers of this process that wait for another holder | `lock` |
+//! | `redlock_broken_total` | counter: holders that [`break_lock`](LockManager::break_lock) of this process has removed | `lock`: `other` for holders of other processes |
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, or that their release found gone, including losses by a shutdown | |
+//! | `redlock_lock_order_total` | counter: circles in the [order in which requests take locks](LockManagerBuilder::lock_order) | |
 //! | `redlock_extensions_total` | counter: extensions of leases, including renewals | `outcome`: `extended`, `unavailable`, `lost` |
+//! | `redlock_quorum` | gauge: 1 if a quorum of nodes would grant a lock now, otherwise 0, also while a [`restart_guard`](LockManagerBuilder::restart_guard) keeps too many of them from it; updated each second | |
 //! | `redlock_node_up` | gauge: 1 if the node accepts operations, otherwise 0; updated while the manager lives | `node`: its name, which is host and port of a Redis or Valkey server; also host and port of each master of a Redis Cluster |
 //! | `redlock_conductor_changes_total` | counter: changes of the node that keeps the order of [fair](LockRequest::fair) waiters | |
 //! | `redlock_promotions_total` | counter: promotions of another server of a Sentinel group or of a PostgreSQL database that the manager noticed | `node`: its name |
 //! | `redlock_authentications_total` | counter: attempts to renew the credentials of a connection before they [expire](LockManagerBuilder::credentials) | `node`: its name; `outcome`: `renewed`, `failed` |
 //! | `redlock_clock_steps_total` | counter: steps of a node's wall clock that the manager noticed | `node`: host and port; `direction`: `forward`, `back` |
 //!
-//! Install the recorder before the manager connects. No label contains a key. The [`tracing`] events
-//! name the key of the lock that they report.
+//! `lock` is the [name](LockRequest::named) of the lock, and never its key. A process has at most 200 names in its metrics: each
+//! further one counts as `other`, and a warning says so. A counter is 0 before its first event: from the start of the manager,
+//! or from the first use of the name. `METRIC_BUCKETS` are boundaries for the histograms.
+//!
+//! Install the recorder before the manager is created. A manager notices a later one and logs a warning; the metrics lack what
+//! happened before. The [`tracing`] events name the key of the lock that they report.
+//!
+//! # Spans
+//!
+//! Spans of [`tracing`] with the target `redlock_core` and the level `DEBUG`. Their parent is the span of the caller, and their
+//! fields have neither a key nor the name of a node. The library never enters them, so no event is inside of them.
+//!
+//! | span | fields |
+//! |---|---|
+//! | `redlock.acquire`: an acquisition | `lock`: the name; `outcome`, as in the metrics; `waited_ms`: its duration; `granted`, `nodes`: how many nodes granted it, of how many; `holder`: the [label](LockManagerBuilder::owner_label) of the holder for which it waited, or that refused it; `otel.kind`: `client`; `error.type`: the outcome of an acquisition that failed |
+//! | `redlock.hold`: a held lock | `lock`; `end`, as in the metrics; `renewals`: how often its lease was extended; `number`: its fencing number |
 //!
 //! # Servers
 //!
@@ -142,6 +162,7 @@ mod key;
 mod lease;
 mod limits;
 mod lock;
+mod lock_order;
 mod log_limit;
 mod manager;
 pub mod node;
@@ -187,6 +208,8 @@ pub use request::scope::{Scoped, scope};
 pub use store::memory::MemoryNode;
 #[cfg(feature = "postgres")]
 pub use store::postgres::postgres_schema;
+#[cfg(feature = "metrics")]
+pub use telemetry::METRIC_BUCKETS;
 
 /// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]
@@ -196,13 +219,14 @@ pub mod __private {
     pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::{KeyBuilder, KeyValue, PlaceholderKind};
     pub use crate::lock::{Keys, LockName};
+    pub use crate::lock_order::Place;
     pub use crate::log_limit::LogLimit;
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};
     pub use crate::options::{TimeText, assert_valid, check_name, is_same, read_time};
     pub use crate::request::acquisition::Acquisition;
     pub use crate::request::detached::{delay_shutdown, detach};
-    pub use crate::request::scope::{is_in_scope, stay};
+    pub use crate::request::scope::{has_lock, is_in_scope, stay};
     pub use tokio_util::task::task_tracker::TaskTrackerToken as ShutdownDelay;
 }
 

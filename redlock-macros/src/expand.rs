@@ -336,8 +336,11 @@ impl<'a> Expansion<'a> {
         };
         let unit = arguments.time_unit.as_ref().map_or(1000, |unit| unit.milliseconds);
         let options = arguments.options.iter().map(|argument| argument.code(private));
-        let name = self.lock_name();
-        let made = quote!(#private::options(#private::Form::#form, #unit, #name, &[#(#options),*]));
+        let (name, function) = (self.lock_name(), self.function_name());
+        let function = quote!(::core::concat!(::core::module_path!(), "::", #function));
+        let made = quote!(
+            #private::options(#private::Form::#form, #unit, #name, #function, &[#(#options),*])
+        );
         if arguments.options.is_empty() && arguments.time_unit.is_none() {
             return (TokenStream::new(), made);
         }
@@ -372,12 +375,15 @@ impl<'a> Expansion<'a> {
         (statements, name.into_token_stream())
     }
 
+    fn function_name(&self) -> String {
+        self.function.signature.ident.unraw().to_string()
+    }
+
     /// Returns the default name of the lock: the template of the key or, for another key, the name of the function; up to
     /// the greatest length of a name.
     fn lock_name(&self) -> String {
         const LONGEST: usize = 100;
-        let function = || self.function.signature.ident.unraw().to_string();
-        let mut name = self.key.template().unwrap_or_else(function);
+        let mut name = self.key.template().unwrap_or_else(|| self.function_name());
         let end = (0..=LONGEST.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
         name.truncate(end.unwrap_or_default());
         name

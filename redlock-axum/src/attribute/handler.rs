@@ -168,7 +168,7 @@ mod tests {
             let value = value.take()?;
             Some(async move { value.to_string() })
         };
-        let options = options(Form::Handler, 1000, "a", &[]);
+        let options = options(Form::Handler, 1000, "a", "f", &[]);
         let key = LockKey::new("a");
         let refuse = IntoResponse::into_response;
         let response =

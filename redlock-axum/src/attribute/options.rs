@@ -12,7 +12,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use redlock_core::__private::{self as core, LockName, TimeText, is_same, read_time};
+use redlock_core::__private::{self as core, LockName, Place, TimeText, is_same, read_time};
 use redlock_core::{Dialect, LockOptions, LockRequest, OnLost, WaitTime};
 
 use super::argument::ArgumentValue;
@@ -25,6 +25,8 @@ pub struct Options {
     pub(crate) http: HttpOptions,
     /// The name of the lock. It is valid if the program compiles.
     name: &'static str,
+    /// The path of the function, for warnings.
+    function: &'static str,
     /// Whether a whole number has `time_unit`.
     has_unit: bool,
     /// The first option whose value cannot be used, and the reason.
@@ -46,17 +48,19 @@ pub enum Form {
 }
 
 /// Returns the options with these names and values. Whole numbers of times have a unit of `unit` milliseconds. `name` is the
-/// default name of the lock.
+/// default name of the lock, and `function` the path of the function.
 pub const fn options(
     form: Form,
     unit: u64,
     name: &'static str,
+    function: &'static str,
     values: &[(&'static str, ArgumentValue)],
 ) -> Options {
     let mut options = Options {
         lock: LockOptions::new(),
         http: HttpOptions::new(),
         name,
+        function,
         has_unit: false,
         mistake: None,
     };
@@ -138,9 +142,10 @@ macro_rules! set_http_option {
 }
 
 impl Options {
-    /// Sets the options and the name of a request.
+    /// Sets the options, the name and the place of a request.
     pub(super) fn apply_to(self, request: LockRequest) -> LockRequest {
-        request.options(self.lock).with_name(LockName::checked(self.name))
+        let request = request.options(self.lock).with_name(LockName::checked(self.name));
+        request.with_place(Place::Function(self.function))
     }
 
     const fn set(
@@ -376,7 +381,7 @@ mod tests {
         }
         assert_eq!(mistake(Form::Handler, "expire", ArgumentValue::Number(u64::MAX)), "");
         let seconds =
-            options(Form::Handler, 1000, "a", &[("expire", ArgumentValue::Number(u64::MAX))]);
+            options(Form::Handler, 1000, "a", "f", &[("expire", ArgumentValue::Number(u64::MAX))]);
         assert_eq!(seconds.mistake, Some(("expire", "this time is too long")));
     }
 
@@ -400,7 +405,7 @@ mod tests {
     #[test]
     fn a_mistake_is_the_only_error() {
         let values = [("expire", ArgumentValue::Number(1)), ("fast", ArgumentValue::Flag(true))];
-        let options = options(Form::Handler, 1, "a", &values);
+        let options = options(Form::Handler, 1, "a", "f", &values);
         assert_valid(&options, "expire");
         assert_valid(&options, "time_unit");
         assert!(std::panic::catch_unwind(|| assert_valid(&options, "fast")).is_err());

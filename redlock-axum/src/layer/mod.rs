@@ -13,8 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
+use http::Method;
 use http::request::Parts;
-use redlock_core::__private::{Acquisition, LockName, check_name};
+use redlock_core::__private::{Acquisition, LockName, Place, check_name, has_lock};
 use redlock_core::{InvalidOption, LockManager};
 use tower_layer::Layer;
 
@@ -319,7 +320,13 @@ impl LockLayer {
         let Some(checked) = self.table.select(parts)? else { return Ok(None) };
         let (origin, body) = (checked.origin(parts), checked.policy.body);
         match checked.request(&self.locks, self.name.as_ref(), parts) {
-            Ok((acquisition, lock)) => Ok(Some(Matched { acquisition, lock, origin, body })),
+            Ok((mut acquisition, lock)) => {
+                // Only the order of two locks needs the place of the second one.
+                if has_lock() {
+                    acquisition = acquisition.with_place(place(&origin, &parts.method));
+                }
+                Ok(Some(Matched { acquisition, lock, origin, body }))
+            }
             Err(refusal) => Err(refusal.at(origin)),
         }
     }
@@ -331,6 +338,15 @@ impl LockLayer {
             Some(on_reject) => rejection.respond_by(|rejection| on_reject(rejection)),
         }
     }
+}
+
+/// Returns where a layer requests a lock, for warnings.
+fn place(origin: &LockOrigin, method: &Method) -> Place {
+    let text = match (&origin.route, &origin.lock) {
+        (Some(route), _) => format!("the route {method} {}", route.as_str()),
+        (None, key) => format!("the layer of {}", key.as_deref().unwrap_or_default()),
+    };
+    Place::Layer(text.into())
 }
 
 impl<S> Layer<S> for LockLayer {

@@ -24,6 +24,8 @@ pub(crate) struct Grant {
     pub(crate) validity: Duration,
     /// The holder's fencing token, if the attempt is fenced.
     pub(crate) token: Option<FencingToken>,
+    /// The number of nodes that had granted the lock when it was decided.
+    pub(crate) granted: usize,
 }
 
 impl Ballot {
@@ -82,7 +84,8 @@ impl Ballot {
         // The clean-up also waits for late grants, which are kept: the holder's release covers those nodes, too.
         cleanup.disarmed = true;
         *attempt.lease() = Lease::new(since, granted, expire);
-        Ok(Grant { begun: cleanup.round.begun, validity, token })
+        let granted = cleanup.round.tally.granted();
+        Ok(Grant { begun: cleanup.round.begun, validity, token, granted })
     }
 
     /// Writes a number to a majority of the nodes that hold the lock, while validity is left. Every later

@@ -120,7 +120,7 @@ impl Ballot {
                 Err(lost @ HoldError::Lost(_)) => ("lost", Err(lost)),
                 Err(error) => ("unavailable", Err(error)),
             };
-            telemetry::extension(outcome);
+            telemetry::extension(outcome, 1);
             let Counters { extended: confirmed, not_extended, .. } = &*self.home.counters;
             if extended.is_ok() { confirmed } else { not_extended }.increment();
             return extended;

@@ -45,6 +45,11 @@ impl Tally {
         quorum(self.replies.len())
     }
 
+    /// Returns the number of nodes that have granted the lock.
+    pub(crate) fn granted(&self) -> usize {
+        self.granted
+    }
+
     /// Returns the number of nodes that prevents a quorum. Once this many nodes have not granted, waiting for
     /// the rest is pointless.
     fn blocking(&self) -> usize {

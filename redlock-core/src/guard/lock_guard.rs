@@ -46,6 +46,7 @@ impl LockGuard {
         now: Instant,
         remaining: Duration,
     ) -> Self {
+        held.begin();
         context.keeper.add(&held, renewal, now, remaining);
         Self { handle: LockHandle { context, held }, released: false }
     }

@@ -12,9 +12,9 @@ use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
 use crate::caller_id::CallerId;
 use crate::clock::fake::RuntimeClock;
-use crate::lock::LockName;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode};
+use crate::telemetry::Named;
 use crate::{HoldError, LockManager, LockManagerBuilder, LockRequest, Votes};
 
 /// Slow enough that a hand-over takes place between an operation and its reply.
@@ -151,7 +151,7 @@ fn a_denied_lock_is_not_handed_over() {
         let held = Holding::new(
             &attempt,
             CallerId::default(),
-            &LockName::OTHER,
+            &Named::default(),
             &Arc::default(),
             &Arc::default(),
         );
@@ -159,7 +159,7 @@ fn a_denied_lock_is_not_handed_over() {
         if denied {
             held.attempt().deny(&Votes::default());
         }
-        assert_eq!(held.for_next_holder(CallerId::default(), &LockName::OTHER).is_none(), denied);
+        assert_eq!(held.for_next_holder(CallerId::default(), &Named::default()).is_none(), denied);
     }
 }
 

@@ -16,12 +16,15 @@ use crate::error::{HoldError, InvalidOption, LossCause, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::lock::LockName;
 use crate::log_limit::LogLimit;
+use crate::log_limited;
 use crate::node::Op;
 use crate::options::MinHold;
-use crate::{log_limited, telemetry};
+use crate::telemetry::{self, Hold, HoldEnd, Named};
 
 /// The reason of a loss that was found when the lease was over.
 pub(super) const RAN_OUT: &str = "the lease ran out before the lock was released";
+/// The event that finds the loss of a lock that an operator breaks.
+pub(super) const BREAK: &str = "break";
 
 /// The position of a lock in the keeper's schedule: a time, and a number that makes the position unique.
 pub(super) type Due = (Instant, u64);
@@ -34,12 +37,14 @@ pub(crate) struct Holding {
     /// The caller that has acquired the lock.
     caller: CallerId,
     /// The name of the lock, as its caller has given it.
-    name: LockName,
+    name: Named,
     /// Limits how often losses are logged as warnings.
     log_limit: Arc<LogLimit>,
     counters: Arc<Counters>,
-    /// Locked before the lease of the attempt.
+    /// Locked before the lease of the attempt, and before `hold`.
     state: Mutex<HoldState>,
+    /// What is recorded about the hold, from the first guard to the end.
+    hold: Mutex<Option<Hold>>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
     /// The number of guards that have joined the lock.
@@ -73,7 +78,7 @@ impl Holding {
     pub(crate) fn new(
         attempt: &Arc<Attempt>,
         caller: CallerId,
-        name: &LockName,
+        name: &Named,
         log_limit: &Arc<LogLimit>,
         counters: &Arc<Counters>,
     ) -> Arc<Self> {
@@ -84,6 +89,7 @@ impl Holding {
             log_limit: Arc::clone(log_limit),
             counters: Arc::clone(counters),
             state: Mutex::new(HoldState::Held),
+            hold: Mutex::default(),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             index: AtomicUsize::new(0),
@@ -95,7 +101,7 @@ impl Holding {
 
     /// Returns the same lock for the next holder in this process. Returns `None` if the lock is lost. The former
     /// holder must have ended its own holding before.
-    pub(crate) fn for_next_holder(&self, caller: CallerId, name: &LockName) -> Option<Arc<Self>> {
+    pub(crate) fn for_next_holder(&self, caller: CallerId, name: &Named) -> Option<Arc<Self>> {
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
         let mut state = self.state.lock();
@@ -105,6 +111,16 @@ impl Holding {
         *state = HoldState::HandedOver;
         self.attempt.lease().hand_overs += 1;
         Some(Self::new(&self.attempt, caller, name, &self.log_limit, &self.counters))
+    }
+
+    /// Records that the holder gets its guard: metrics count the lock from now on, until its end.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        // Under the lock of the state, so that an end that comes first is not missed.
+        let state = self.state.lock();
+        if *state == HoldState::Held {
+            *self.hold.lock() = Some(Hold::begin(&self.name));
+        }
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -188,6 +204,10 @@ impl Holding {
 
     pub(crate) fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    pub(crate) fn lock_name(&self) -> &LockName {
+        &self.name.name
     }
 
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {
@@ -286,7 +306,7 @@ impl Holding {
             before_loss();
             self.lose("release", LossCause::LeaseEnded, RAN_OUT);
         } else {
-            self.end(HoldState::Released);
+            self.end(HoldState::Released, Some(HoldEnd::Released));
         }
         now
     }
@@ -294,7 +314,8 @@ impl Holding {
     /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent). `found` is the event
     /// by which the loss was found.
     pub(crate) fn lose(&self, found: &'static str, cause: LossCause, reason: &'static str) {
-        if self.end(HoldState::Lost(cause)) {
+        let end = if found == BREAK { HoldEnd::Broken } else { HoldEnd::Lost };
+        if self.end(HoldState::Lost(cause), Some(end)) {
             if self.lease_remaining().is_zero() {
                 self.attempt.abandon();
             }
@@ -312,7 +333,7 @@ impl Holding {
     }
 
     fn report_loss(&self, found: &'static str, reason: &'static str) {
-        telemetry::lost();
+        telemetry::lost(1);
         self.counters.lost.increment();
         let (key, unconfirmed) = (self.attempt.key(), self.attempt.last_extension.unconfirmed());
         let unconfirmed = unconfirmed.unwrap_or_default();
@@ -336,11 +357,12 @@ impl Holding {
     /// Ends the holding of a lock that was handed over, but could not be taken.
     pub(crate) fn discard(&self) {
         self.attempt.abandon();
-        self.end(HoldState::Lost(LossCause::LeaseEnded));
+        self.end(HoldState::Lost(LossCause::LeaseEnded), None);
     }
 
-    /// Ends the holding. Returns whether this call ended it.
-    fn end(&self, state: HoldState) -> bool {
+    /// Ends the holding. Returns whether this call ended it. Metrics do not have the duration of a hold without an `end`: its
+    /// holder never had the lock.
+    fn end(&self, state: HoldState, end: Option<HoldEnd>) -> bool {
         let mut present = self.state.lock();
         if *present != HoldState::Held {
             return false;
@@ -348,6 +370,10 @@ impl Holding {
         *present = state;
         drop(present);
         self.end_hints();
+        let hold = self.hold.lock().take();
+        if let Some((hold, end)) = hold.zip(end) {
+            hold.end(end, self.extensions(), self.token().map(FencingToken::number));
+        }
         if matches!(state, HoldState::Lost(_)) {
             self.attempt.changed.notify_waiters();
         }

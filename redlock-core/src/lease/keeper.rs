@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::holding::{Due, HoldState, Holding, RAN_OUT};
+use super::holding::{BREAK, Due, HoldState, Holding, RAN_OUT};
 use crate::ballot::Ballot;
 use crate::error::{HoldError, LossCause, Votes};
 use crate::jitter::jitter;
@@ -192,7 +192,7 @@ impl LeaseKeeper {
     pub(crate) fn lose_broken(&self, held: &Holding, votes: &Votes) {
         held.attempt().deny(votes);
         self.remove(held);
-        held.lose("break", LossCause::NotOnNodes, "an operator has broken the lock");
+        held.lose(BREAK, LossCause::NotOnNodes, "an operator has broken the lock");
     }
 
     /// Asks the nodes whether they still have a lock, because a node has hinted that it is gone.

@@ -12,9 +12,9 @@ use crate::ballot::Lease;
 use crate::ballot::attempt::tests::attempt;
 use crate::caller_id::CallerId;
 use crate::clock::fake::{FakeClock, RuntimeClock};
-use crate::lock::LockName;
 use crate::node::Node;
 use crate::node::fake::{FakeMode, FakeNode, Operation};
+use crate::telemetry::Named;
 use crate::{
     HoldError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError, Votes,
 };
@@ -453,7 +453,7 @@ fn keeper_of_a_lock() -> (LeaseKeeper, Arc<Holding>) {
     let held = Holding::new(
         &attempt,
         CallerId::default(),
-        &LockName::OTHER,
+        &Named::default(),
         &Arc::default(),
         &Arc::default(),
     );

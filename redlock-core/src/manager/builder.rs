@@ -41,6 +41,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
 /// | [`failover_margin`](Self::failover_margin) | Sentinel: `min-replicas-max-lag` of the servers, and 2 s; cluster: `cluster-node-timeout`, and 1 s | 0 to 60 s, only with `restart_guard` |
 /// | [`cluster_refresh`](Self::cluster_refresh) | 5 s | 100 ms to 60 s |
+/// | [`lock_order`](Self::lock_order) | true | |
 /// | [`credentials`](Self::credentials) | those of the URLs | |
 #[cfg_attr(
     feature = "tls",
@@ -349,6 +350,24 @@ impl LockManagerBuilder {
     /// accepts connections but does not answer.
     pub fn cluster_refresh(mut self, cluster_refresh: Duration) -> Self {
         self.config.cluster_refresh = Some(cluster_refresh);
+        self
+    }
+
+    /// Sets whether the manager warns of requests that take locks in different orders. Defaults to true.
+    ///
+    /// A request that holds the lock A and waits for B, and another one that holds B and waits for A, wait for each other until
+    /// a `wait_time` ends. The manager remembers in which order the requests of a [`scope`](crate::scope()), such as a
+    /// web request, have waited for locks, by their [names](crate::LockRequest::named). If the orders close a circle, also
+    /// through further locks, it logs one warning with the place of each step: a route, a function or a line of code. So the
+    /// warning comes before the first deadlock. The metric `redlock_lock_order_total` counts the circles.
+    ///
+    /// A request that waits for a second lock of one name while it holds the first is a circle too:
+    /// [`lock_all`](crate::LockManager::lock_all) takes several keys at once.
+    ///
+    /// Not watched are requests that do not wait, locks that are only shared by readers, locks without a name, and names after
+    /// the first 200. A request with one lock costs nothing.
+    pub fn lock_order(mut self, lock_order: bool) -> Self {
+        self.config.lock_order = Some(lock_order);
         self
     }
 }

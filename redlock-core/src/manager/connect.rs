@@ -22,12 +22,13 @@ use crate::home::Home;
 use crate::lease::LeaseKeeper;
 use crate::limits::Limits;
 use crate::lock::{LockOwner, OwnerLabel};
+use crate::lock_order::LockOrder;
 use crate::log_limit::LogLimit;
 use crate::node::{Node, NodeSettings, NodeStatus, Remote, StatusReceiver};
 use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
-use crate::telemetry;
+use crate::telemetry::Telemetry;
 
 const MAX_WAITERS: usize = 1000;
 const BODY_BUFFERS: usize = 64 << 20;
@@ -127,11 +128,11 @@ impl LockManagerBuilder {
             body_buffers,
             outage_grace,
             restart_guard,
+            lock_order,
             ..
         } = self.config;
         let max_waiters = max_waiters.unwrap_or(MAX_WAITERS);
         let outage_grace = outage_grace.unwrap_or(OUTAGE_GRACE);
-        telemetry::describe();
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let home = Arc::<Home>::default();
         let (started, end_on_drop) = (clock.unix_time(), home.gone.clone().drop_guard());
@@ -146,6 +147,8 @@ impl LockManagerBuilder {
         let fair = FairQueues::new(Arc::clone(&queues), Arc::clone(&log_limit));
         let prefix = prefix.unwrap_or_default().into();
         let limits = Limits::new(&ballot.nodes, &prefix, restart_guard);
+        let servers = ballot.nodes.iter().filter(|node| node.remote().is_some());
+        let telemetry = Arc::new(Telemetry::new(servers.map(|node| Arc::clone(node.name()))));
         let context = Arc::new(Context {
             keeper: Arc::new(LeaseKeeper::default()),
             queues,
@@ -157,6 +160,8 @@ impl LockManagerBuilder {
             started,
             defaults: Defaults { expire, dialect: dialect.unwrap_or_default() },
             limits,
+            telemetry,
+            order: lock_order.unwrap_or(true).then(LockOrder::new),
             log_limit,
             connect_timeout,
             body_buffers: BufferSpace::new(body_buffers.unwrap_or(BODY_BUFFERS)),

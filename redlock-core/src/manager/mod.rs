@@ -94,6 +94,7 @@ impl LockManager {
     /// An invalid key is reported by the acquisition, as
     /// [`LockError::InvalidKey`](crate::LockError::InvalidKey). See
     /// [`LockKey::new`](crate::LockKey::new).
+    #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
         LockRequest::new(&self.context, LockKey::new(key).map(Keys::from))
     }
@@ -140,6 +141,7 @@ impl LockManager {
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn lock_all(&self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> LockRequest {
         LockRequest::new(&self.context, Keys::collect(keys.into_iter().map(LockKey::new)))
     }
@@ -148,6 +150,7 @@ impl LockManager {
     /// See [`LeadRequest::run`].
     ///
     /// `name` is the key of the leader's lock: a text, or a [`LockKey`](crate::LockKey).
+    #[track_caller]
     pub fn lead(&self, name: impl AsRef<str>) -> LeadRequest {
         LeadRequest::new(self.lock(name))
     }

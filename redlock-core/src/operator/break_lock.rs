@@ -12,7 +12,7 @@ use super::{BreakError, Holder, ask_all, check_open, spec, unsupported};
 use crate::context::Context;
 use crate::error::{InvalidOption, NodeError, Vote, Votes, legible};
 use crate::key::{KeyError, LockKey};
-use crate::lock::{HolderId, LockSpec};
+use crate::lock::{HolderId, LockName, LockSpec};
 use crate::manager::LockManager;
 use crate::node::Removal;
 use crate::quorum::quorum;
@@ -148,6 +148,7 @@ impl<'a> BreakRequest<'a> {
             for hints in context.ballot.nodes.iter().filter_map(|node| node.loss_hints()) {
                 hints.announce_removal(&spec, holder.id());
             }
+            context.telemetry.named(breaking.name.clone()).metrics.broken();
         }
         let votes = breaking.votes();
         let label = holder.label().map(tracing::field::display);
@@ -186,12 +187,23 @@ struct Breaking<'a> {
     has_removed: bool,
     may_work_for: Option<Duration>,
     votes: Vec<Option<Vote>>,
+    /// The name of the lock, if the holder is one of this manager.
+    name: LockName,
 }
 
 impl<'a> Breaking<'a> {
     fn new(context: &'a Context, spec: &'a LockSpec, holder: HolderId) -> Self {
         let votes = vec![None; context.ballot.nodes.len()];
-        Self { context, spec, holder, rounds: 0, has_removed: false, may_work_for: None, votes }
+        Self {
+            context,
+            spec,
+            holder,
+            rounds: 0,
+            has_removed: false,
+            may_work_for: None,
+            votes,
+            name: LockName::OTHER,
+        }
     }
 
     /// Records a round. Returns the result once it is known: the holder stood on fewer nodes than a quorum needs, where nodes
@@ -252,9 +264,10 @@ impl<'a> Breaking<'a> {
 
     /// Ends the holder at once if it is one of this manager, also if another operator was faster. Its other keys, and the nodes
     /// that have not answered, are released.
-    fn lose_own(&self) {
+    fn lose_own(&mut self) {
         let Context { queues, keeper, ballot, .. } = self.context;
         for held in queues.holders_with_id(self.spec, self.holder) {
+            self.name = held.lock_name().clone();
             keeper.lose_broken(&held, &self.votes());
             ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
         }

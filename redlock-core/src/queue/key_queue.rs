@@ -215,6 +215,8 @@ impl KeyQueue {
             waiter.set(WaiterState::Called);
         }
         waiters.insert(index, Arc::clone(waiter));
+        // Here and in `remove_at`, so that the gauge has the callers that a snapshot has.
+        waiter.options.name.metrics.waits();
     }
 
     /// Removes a waiter, and calls the waiter that is next then.
@@ -228,7 +230,9 @@ impl KeyQueue {
 
     fn remove_at(&mut self, index: usize) {
         let Some(waiting) = &mut self.waiting else { return };
-        waiting.waiters.remove(index);
+        if let Some(waiter) = waiting.waiters.remove(index) {
+            waiter.options.name.metrics.waits_no_longer();
+        }
         match index.checked_sub(1) {
             None => {
                 waiting.waiters.front().map(|first| first.call());

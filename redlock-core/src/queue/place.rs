@@ -157,6 +157,15 @@ impl<'a> Place<'a> {
         queue.insert_first(&self.waiter, || self.queues.list(&self.waiter.spec, key));
     }
 
+    /// Returns the label of the holder for which the caller waits, as far as this process knows.
+    pub(crate) fn holder(&self) -> Option<OwnerLabel> {
+        let in_queue = self.with_queue(|queue| {
+            let own = queue.holders().last().and_then(|held| held.attempt().token().label());
+            own.or_else(|| queue.named_holder().cloned())
+        });
+        in_queue.flatten().or_else(|| self.last_holder.clone())
+    }
+
     /// Records that the caller has the lock.
     pub(crate) fn acquired(&mut self) {
         self.end_outage();

@@ -111,7 +111,8 @@ use tokio::time::Instant;
 use super::fair::Tickets;
 use crate::caller_id::CallerId;
 use crate::lease::Holding;
-use crate::lock::{LockName, LockSpec, Mode};
+use crate::lock::{LockSpec, Mode};
+use crate::telemetry::Named;
 
 /// The requirements of one waiter.
 #[derive(Debug, Clone)]
@@ -126,7 +127,7 @@ pub(crate) struct WaiterOptions {
     pub(crate) is_endless: bool,
     pub(crate) caller: CallerId,
     /// The name of the lock, which the caller has given to it.
-    pub(crate) name: LockName,
+    pub(crate) name: Named,
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.
     pub(crate) since: Instant,
     /// The fair queue in which the caller waits, if any.

@@ -25,17 +25,21 @@ use crate::guard::LockGuard;
 use crate::key::KeyError;
 use crate::lease::Holding;
 use crate::lock::{Keys, LockName, LockSpec, Mode};
+use crate::lock_order::{Ordered, Place as Origin};
 use crate::node::Ask;
 use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime, check_name};
 use crate::queue::{FairWait, Place, Step, WaiterOptions};
-use crate::telemetry::AcquisitionTimer;
+use crate::telemetry::{AcquisitionTimer, Named, Trace};
 
 /// One acquisition of a lock, with checked options. No public API.
 pub struct Acquisition {
     pub(super) context: Arc<Context>,
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
-    pub(super) name: LockName,
+    pub(super) name: Named,
+    pub(super) place: Origin,
+    /// The span of the acquisition, once it has begun.
+    pub(super) trace: Trace,
 }
 
 impl Acquisition {
@@ -68,9 +72,11 @@ impl Acquisition {
     ///
     /// As [`LockRequest::acquire`].
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
-    pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> {
+    pub fn acquire(mut self) -> impl Future<Output = Result<LockGuard, LockError>> {
         async move {
-            let mut timer = AcquisitionTimer::start(&self.context.home.counters);
+            self.trace = Trace::of_acquisition(self.name.as_str());
+            let Self { context, name, trace, .. } = &self;
+            let mut timer = AcquisitionTimer::start(&context.home.counters, name, trace);
             let result = match self.options.min_hold {
                 None => self.run().await,
                 Some(min_hold) => self.run_and_keep(min_hold).await,
@@ -136,6 +142,9 @@ impl Acquisition {
 
     /// Waits for the lock, and once more if a server is back at the end of the waiting time.
     async fn try_until(&self, wait_time: WaitTime) -> Result<LockGuard, LockError> {
+        if wait_time != WaitTime::UpTo(Duration::ZERO) {
+            self.record_order();
+        }
         let deadline = match wait_time {
             // A deadline that the clock cannot represent is no deadline.
             WaitTime::UpTo(wait_time) => Instant::now().checked_add(wait_time),
@@ -153,13 +162,29 @@ impl Acquisition {
         }
     }
 
+    /// Records that the caller waits for the lock while its scope holds others.
+    fn record_order(&self) {
+        let Some(order) = &self.context.order else { return };
+        let wanted = Ordered { name: self.name.as_str(), mode: self.spec.mode() };
+        scope::for_each(&self.context.queues, |held| {
+            let held = Ordered { name: held.name(), mode: held.attempt().spec().mode() };
+            order.record(held, wanted, &self.place);
+        });
+    }
+
+    /// Sets where the lock is requested, for front ends that know it late.
+    #[must_use]
+    pub fn with_place(mut self, place: Origin) -> Self {
+        self.place = place;
+        self
+    }
+
     /// Returns the error with which [`acquire`](Self::acquire) would fail now, without asking the nodes and without waiting:
     /// the manager drains or is closed, the caller's scope holds the lock, or, if the caller would not wait, this process holds it.
     pub fn refusal_at_once(&self) -> Option<LockError> {
         let refusal = self.look().err();
-        if refusal.is_some() {
-            let counters = &self.context.home.counters;
-            AcquisitionTimer::start(counters).set_outcome(refusal.as_ref());
+        if let Some(error) = &refusal {
+            AcquisitionTimer::refuse(&self.context.home.counters, &self.name, error);
         }
         refusal
     }
@@ -222,6 +247,7 @@ impl Acquisition {
                 Step::Ask => self.ask_nodes(&mut place.ask).await.map(Some),
                 Step::Take(held) => self.take(held).await.inspect_err(|_| place.rejoin()),
                 Step::Sleep(pause) => {
+                    self.trace_holder(&place);
                     place.sleep(Some(pause), deadline).await?;
                     continue;
                 }
@@ -237,9 +263,19 @@ impl Acquisition {
                         return Ok(guard);
                     }
                     let pause = place.refused(refused, deadline)?;
+                    self.trace_holder(&place);
                     place.sleep(pause, deadline).await?;
                 }
             }
+        }
+    }
+
+    /// Records the holder for which the caller waits, if a subscriber wants to know it.
+    fn trace_holder(&self, place: &Place<'_>) {
+        if self.trace.is_wanted()
+            && let Some(holder) = place.holder()
+        {
+            self.trace.record_text("holder", holder);
         }
     }
 
@@ -250,7 +286,7 @@ impl Acquisition {
 
     /// Joins the queue of this process.
     fn enter_queue(&self) -> Result<Place<'_>, LockError> {
-        let Self { context, spec, options, name } = self;
+        let Self { context, spec, options, name, .. } = self;
         let fair = options.fair.then(|| FairWait::new(&context.fair, spec));
         let waiter = WaiterOptions {
             expire: options.expire,
@@ -300,6 +336,8 @@ impl Acquisition {
                 Err(refused) => return Err(refused),
             };
             let guard = self.make_guard(&attempt, &grant)?;
+            self.trace.record("granted", grant.granted);
+            self.trace.record("nodes", ballot.nodes.len());
             if ballot.nodes.len() == 1 {
                 // The grant has removed all marks. Of several nodes, a minority may have refused the lock.
                 ask.mark = None;

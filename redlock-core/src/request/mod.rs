@@ -14,6 +14,8 @@ mod mark_tests;
 #[cfg(test)]
 mod name_tests;
 #[cfg(test)]
+mod order_tests;
+#[cfg(test)]
 #[cfg(feature = "test-util")]
 mod reader_tests;
 mod repetition;
@@ -23,6 +25,7 @@ pub(crate) mod scope;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +34,9 @@ use crate::error::{LockError, RunError};
 use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
 use crate::lock::{Keys, LockName};
+use crate::lock_order::Place;
 use crate::options::{LockOptions, OnLost, WaitTime};
-use crate::telemetry::AcquisitionTimer;
+use crate::telemetry::{AcquisitionTimer, Trace};
 use acquisition::Acquisition;
 
 /// The waiting time of [`LockRequest::acquire`]: no limit, but not [through outages](WaitTime::Forever).
@@ -71,14 +75,17 @@ pub struct LockRequest {
     keys: Result<Keys, KeyError>,
     options: LockOptions,
     name: LockName,
+    place: Place,
 }
 
 impl LockRequest {
     /// Returns a request with the default options. No public API.
     #[doc(hidden)]
+    #[track_caller]
     pub fn new(context: &Arc<Context>, keys: Result<Keys, KeyError>) -> Self {
-        let context = Arc::clone(context);
-        Self { context, keys, options: LockOptions::new(), name: LockName::OTHER }
+        let (context, options) = (Arc::clone(context), LockOptions::new());
+        let place = Place::Code(Location::caller());
+        Self { context, keys, options, name: LockName::OTHER, place }
     }
 
     /// Sets all options at once. Replaces all options that were set before.
@@ -106,6 +113,13 @@ impl LockRequest {
         self
     }
 
+    /// Sets where the lock is requested, for front ends. No public API.
+    #[doc(hidden)]
+    pub fn with_place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+
     /// Checks the key and the options without acquiring the lock, for example when a service starts. Sends nothing to the
     /// nodes.
     ///
@@ -115,7 +129,7 @@ impl LockRequest {
     /// an option that is out of its range, conflicts with another option, or is not supported by the manager or one of its
     /// nodes.
     pub fn check(&self) -> Result<(), LockError> {
-        let Self { context, keys, options, name } = self;
+        let Self { context, keys, options, name, .. } = self;
         Acquisition::check(context, name, keys.clone(), options).map(drop)
     }
 
@@ -128,11 +142,16 @@ impl LockRequest {
     /// Checks the key and the options. No public API.
     #[doc(hidden)]
     pub fn prepare(self) -> Result<Acquisition, LockError> {
-        let Self { context, keys, options, name } = self;
-        match Acquisition::check(&context, &name, keys, &options) {
-            Ok((spec, options)) => Ok(Acquisition { context, spec, options, name }),
+        let Self { context, keys, options, name, place } = self;
+        let checked = Acquisition::check(&context, &name, keys, &options);
+        let name = context.telemetry.named(name);
+        match checked {
+            Ok((spec, options)) => {
+                let trace = Trace::default();
+                Ok(Acquisition { context, spec, options, name, place, trace })
+            }
             Err(error) => {
-                AcquisitionTimer::start(&context.home.counters).set_outcome(Some(&error));
+                AcquisitionTimer::refuse(&context.home.counters, &name, &error);
                 Err(error)
             }
         }

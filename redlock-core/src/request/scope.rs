@@ -149,6 +149,28 @@ pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Holding>
     SCOPE.try_with(find).ok().flatten()
 }
 
+/// Calls `f` with each lock of a manager that the current scope holds.
+pub(super) fn for_each(queues: &Arc<Queues>, mut f: impl FnMut(&Holding)) {
+    let _ = SCOPE.try_with(|scope| {
+        let of_manager: SmallVec<[Arc<Holding>; 1]> = {
+            let all = scope.held.lock();
+            let own = all.iter().filter(|(manager, _)| *manager == id(queues));
+            own.filter_map(|(_, held)| held.upgrade()).collect()
+        };
+        of_manager.iter().filter(|held| held.state() == HoldState::Held).for_each(|held| f(held));
+    });
+}
+
+/// Returns whether the current scope has acquired a lock that has not ended. No public API.
+#[doc(hidden)]
+pub fn has_lock() -> bool {
+    let has_lock = |scope: &Arc<Scope>| {
+        let all = scope.held.lock();
+        all.iter().any(|(_, held)| held.strong_count() > 0)
+    };
+    SCOPE.try_with(has_lock).unwrap_or_default()
+}
+
 /// Records that the current scope, if there is one, holds a lock.
 pub(crate) fn record(queues: &Arc<Queues>, held: &Arc<Holding>) {
     let _ = SCOPE.try_with(|scope| {

@@ -1,6 +1,6 @@
 //! Collecting log lines, and searching them for secrets.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::sync::Once;
@@ -14,7 +14,13 @@ use crate::secrets::find_secret;
 thread_local! {
     /// The log output of this thread since [`Logs::collect`]; `None` while no test collects.
     static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    /// Whether the test of this thread expects a warning of the order of locks.
+    static EXPECTS_ORDER: Cell<bool> = const { Cell::new(false) };
 }
+
+/// The warnings of the order of locks.
+const ORDER: [&str; 2] =
+    ["requests take locks in different orders", "a request waits for a second lock of a name"];
 
 static BEGUN: Once = Once::new();
 /// Whether warnings and errors are printed.
@@ -27,7 +33,8 @@ pub fn do_not_watch() {
 }
 
 /// Starts to search every log line of this process for passwords and tokens, at every level and from
-/// every library. A secret aborts the process, because a panic could get lost in a background task.
+/// every library. A secret aborts the process, because a panic could get lost in a background task. So does a warning of the
+/// order of locks that no test [expects](Logs::expect_lock_order).
 ///
 /// # Panics
 ///
@@ -69,6 +76,13 @@ impl Logs {
         Self { _of_thread: PhantomData }
     }
 
+    /// Expects warnings of the order of locks in this thread, as long as it collects.
+    #[must_use]
+    pub fn expect_lock_order(self) -> Self {
+        EXPECTS_ORDER.set(true);
+        self
+    }
+
     /// Returns the lines collected so far.
     pub fn lines(&self) -> Vec<String> {
         let logged = LOGGED.with_borrow(|logged| logged.clone().unwrap_or_default());
@@ -87,6 +101,7 @@ impl Logs {
 impl Drop for Logs {
     fn drop(&mut self) {
         LOGGED.set(None);
+        EXPECTS_ORDER.set(false);
     }
 }
 
@@ -112,6 +127,10 @@ impl Write for Watch {
             std::process::abort();
         }
         let is_warning = ["WARN", "ERROR"].iter().any(|level| line.trim_start().starts_with(level));
+        if is_warning && ORDER.iter().any(|text| line.contains(text)) && !EXPECTS_ORDER.get() {
+            let _ = writeln!(io::stderr(), "a warning that no test expects: {line}");
+            std::process::abort();
+        }
         if is_warning && PRINTS.load(Ordering::SeqCst) {
             io::stderr().write_all(bytes)?;
         }

@@ -15,6 +15,7 @@ use super::{LockManagerConfig, NodeUrl};
 enum Value {
     Text(Option<String>),
     Number(Option<i64>),
+    Flag(Option<bool>),
     Texts(Option<Vec<String>>),
     Other(IgnoredAny),
 }
@@ -57,6 +58,7 @@ impl<'de> Visitor<'de> for ConfigVisitor {
                 Value::Text(None) => continue,
                 Value::Text(Some(text)) => text,
                 Value::Number(Some(number)) if name != "urls" => number.to_string(),
+                Value::Flag(Some(flag)) if name == "lock_order" => flag.to_string(),
                 Value::Texts(Some(urls)) if name == "urls" => {
                     config.urls = urls.into_iter().map(NodeUrl::from).collect();
                     continue;

@@ -40,6 +40,7 @@ use settings::SETTINGS;
 /// | [`restart_guard`](Self::restart_guard) | a time from 10 ms to 7 days, at least `expire` | none |
 /// | [`failover_margin`](Self::failover_margin) | a time from 0 to 60 s, only with `restart_guard` | Sentinel: `min-replicas-max-lag` of the servers, and 2 s; cluster: `cluster-node-timeout`, and 1 s |
 /// | [`cluster_refresh`](Self::cluster_refresh) | a time from 100 ms to 60 s | 5 s |
+/// | [`lock_order`](Self::lock_order) | `true` or `false` | `true` |
 /// | [`tls_ca`](Self::tls_ca) | the path of a file with certificates | the system's root certificates |
 /// | [`tls_cert`](Self::tls_cert), [`tls_key`](Self::tls_key) | the paths of the client's certificate and key | no client certificate |
 ///
@@ -145,6 +146,9 @@ pub struct LockManagerConfig {
     /// [`LockManagerBuilder::cluster_refresh`](crate::LockManagerBuilder::cluster_refresh). From 100 ms to 60 s.
     /// Defaults to 5 s.
     pub cluster_refresh: Option<Duration>,
+    /// Whether the manager warns of requests that take locks in different orders, see
+    /// [`LockManagerBuilder::lock_order`](crate::LockManagerBuilder::lock_order). Defaults to true.
+    pub lock_order: Option<bool>,
     /// The file with the certificates of the authorities that `rediss://` URLs trust (PEM, feature `tls`). Defaults to
     /// the root certificates of the system. A URL can name another file by its parameter `tls_ca`.
     pub tls_ca: Option<PathBuf>,
@@ -180,6 +184,7 @@ impl LockManagerConfig {
     /// | `LOCKS_RESTART_GUARD` | `1m` |
     /// | `LOCKS_FAILOVER_MARGIN` | `12s` |
     /// | `LOCKS_CLUSTER_REFRESH` | `5s` |
+    /// | `LOCKS_LOCK_ORDER` | `false` |
     /// | `LOCKS_TLS_CA` | `/etc/redis/ca.pem` |
     /// | `LOCKS_TLS_CERT`, `LOCKS_TLS_KEY` | `/etc/redis/client.pem`, `/etc/redis/client.key` |
     ///

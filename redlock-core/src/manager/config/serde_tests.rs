@@ -34,6 +34,7 @@ fn all() -> LockManagerConfig {
         restart_guard: Some(90 * SECOND),
         failover_margin: Some(12 * SECOND),
         cluster_refresh: Some(3 * SECOND),
+        lock_order: Some(false),
         tls_ca: Some("/ca.pem".into()),
         tls_cert: Some("/cert.pem".into()),
         tls_key: Some("/key.pem".into()),
@@ -69,6 +70,7 @@ outage_grace = "0s"
 restart_guard = "90s"
 failover_margin = "12s"
 cluster_refresh = "3s"
+lock_order = false
 tls_ca = "/ca.pem"
 tls_cert = "/cert.pem"
 tls_key = "/key.pem"
@@ -111,6 +113,7 @@ fn a_written_configuration_is_read_back_unchanged() {
         [node_timeout, connect_timeout] in [times(1..=60_000), times(1..=60_000)],
         [outage_grace, failover_margin] in [times(0..=60_000), times(0..=60_000)],
         cluster_refresh in times(100..=60_000),
+        lock_order in proptest::option::of(proptest::bool::ANY),
         owner_label in proptest::option::of("[!-~]{1,64}"),
         [tls_ca, tls_cert, tls_key] in [(); 3].map(|()| proptest::option::of("[a-z/.]{1,9}")),
         [max_waiters, body_buffers] in [(); 2].map(|()| {
@@ -120,7 +123,7 @@ fn a_written_configuration_is_read_back_unchanged() {
         let config = LockManagerConfig {
             urls: urls.into_iter().map(NodeUrl::from).collect(), prefix, owner_label, dialect, expire, node_timeout, connect_timeout, max_waiters,
             body_buffers,
-            outage_grace, restart_guard, failover_margin, cluster_refresh,
+            outage_grace, restart_guard, failover_margin, cluster_refresh, lock_order,
             tls_ca: tls_ca.map(Into::into), tls_cert: tls_cert.map(Into::into),
             tls_key: tls_key.map(Into::into),
         };

@@ -76,6 +76,7 @@ settings! {
     restart_guard: TIME_FORM, read_time, write_time;
     failover_margin: TIME_FORM, read_time, write_time;
     cluster_refresh: TIME_FORM, read_time, write_time;
+    lock_order: "true or false", read, identity;
     tls_ca: "the path of a file", read, identity;
     tls_cert: "the path of a file", read, identity;
     tls_key: "the path of a file", read, identity;

@@ -38,6 +38,7 @@ fn every_setting_is_read_from_its_variable() {
         ("LOCKS_RESTART_GUARD", "1m 30s"),
         ("LOCKS_FAILOVER_MARGIN", "12s"),
         ("LOCKS_CLUSTER_REFRESH", "3"),
+        ("LOCKS_LOCK_ORDER", " false "),
         ("LOCKS_TLS_CA", "/ca.pem"),
         ("LOCKS_TLS_CERT", " /cert.pem\n"),
         ("LOCKS_TLS_KEY", "/key.pem"),
@@ -59,6 +60,7 @@ fn every_setting_is_read_from_its_variable() {
         restart_guard: Some(90 * SECOND),
         failover_margin: Some(12 * SECOND),
         cluster_refresh: Some(3 * SECOND),
+        lock_order: Some(false),
         tls_ca: Some("/ca.pem".into()),
         tls_cert: Some("/cert.pem".into()),
         tls_key: Some("/key.pem".into()),
@@ -95,8 +97,8 @@ fn an_unknown_variable_is_an_error_with_the_known_ones() {
         "the environment variable LOCKS_EXPIRES is unknown; known are \
          LOCKS_URLS, LOCKS_PREFIX, LOCKS_OWNER_LABEL, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
          LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_BODY_BUFFERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
-         LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH, LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the \
-         service has settings with this prefix, give its locks a longer one"
+         LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH, LOCKS_LOCK_ORDER, LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if \
+         the service has settings with this prefix, give its locks a longer one"
     );
     let unknown = message("LOCKS_TTL", "");
     assert!(
@@ -173,6 +175,7 @@ fn a_wrong_value_is_an_error_with_the_variable_the_value_and_the_allowed_values(
             "99ms",
             "cluster_refresh is 99ms, but must be from 100 ms to 60 s".to_owned(),
         ),
+        ("LOCK_ORDER", "off", "lock_order is \"off\", but must be true or false".to_owned()),
         ("MAX_WAITERS", "0", "max_waiters is 0, but must be at least 1".to_owned()),
         ("BODY_BUFFERS", "0", "body_buffers is 0, but must be at least 1".to_owned()),
         (
@@ -232,7 +235,7 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
         format!("{config:?}"),
         "LockManagerConfig { urls: [10.0.0.1:7000/2, /run/redis.sock, memory:, (invalid), (invalid)], prefix: None, owner_label: None, dialect: None, expire: Some(30s), \
          node_timeout: None, connect_timeout: None, max_waiters: None, body_buffers: None, outage_grace: None, \
-         restart_guard: None, failover_margin: None, cluster_refresh: None, tls_ca: None, tls_cert: None, tls_key: None }"
+         restart_guard: None, failover_margin: None, cluster_refresh: None, lock_order: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
     assert!(!format!("{config:#?}").contains("s3cret"));
     config.urls = vec!["redis+sentinel://:s3cret@h/shop?sentinel_password=s3cret".into()];
@@ -258,6 +261,7 @@ fn the_builder_has_every_setting() {
         restart_guard: Some(16 * SECOND),
         failover_margin: Some(17 * SECOND),
         cluster_refresh: Some(17 * SECOND),
+        lock_order: Some(false),
         tls_ca: Some("/ca.pem".into()),
         tls_cert: Some("/cert.pem".into()),
         tls_key: Some("/key.pem".into()),
@@ -267,7 +271,7 @@ fn the_builder_has_every_setting() {
         "LockManagerBuilder { nodes: [Url(memory:), Url(a:6379)], config: LockManagerConfig { urls: [], \
          prefix: Some(\"shop:\"), owner_label: Some(\"shop-7f9c\"), dialect: Some(Redisson), expire: Some(11s), node_timeout: Some(12s), \
          connect_timeout: Some(13s), max_waiters: Some(14), body_buffers: Some(18), outage_grace: Some(15s), restart_guard: Some(16s), \
-         failover_margin: Some(17s), cluster_refresh: Some(17s), tls_ca: None, tls_cert: None, tls_key: None }, \
+         failover_margin: Some(17s), cluster_refresh: Some(17s), lock_order: Some(false), tls_ca: None, tls_cert: None, tls_key: None }, \
          tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), \
          insecure: None }), clock: SystemClock, .. }"
     );

@@ -135,7 +135,7 @@ impl FairQueues {
         if before == index {
             return;
         }
-        telemetry::conductor_changed();
+        telemetry::conductor_changed(1);
         let [before, now] = [before, index].map(|index| self.queues.ballot.nodes[index].name());
         if let Some(suppressed) = self.log_limit.admit("conductor", before) {
             tracing::warn!(

@@ -33,7 +33,7 @@ impl ClockStep {
                 )
             }
         };
-        telemetry::clock_stepped(server, direction);
+        telemetry::clock_stepped(server, direction, 1);
         log_limited!(
             log_limit, direction, server, warn, node = %server, ?by,
             "a node's wall clock was stepped {direction}, or does not keep time; {effect}"

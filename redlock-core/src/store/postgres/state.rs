@@ -240,7 +240,7 @@ impl PostgresState {
                  two callers may hold a lock; stop the former one, and wait for the longest lease, before the URL leads to another"
             );
         } else if was_replaced {
-            telemetry::promoted(&self.name);
+            telemetry::promoted(&self.name, 1);
             tracing::warn!(
                 node = %self.name, timeline,
                 "another server has taken over; without a synchronous standby, it may lack the last locks"

@@ -294,7 +294,7 @@ impl Link {
             sleep(pause).await;
             match self.authenticate(login, limit).await {
                 Ok(expires_in) => {
-                    telemetry::authenticated_again(node, "renewed");
+                    telemetry::authenticated_again(node, "renewed", 1);
                     tracing::debug!(%node, ?expires_in, "the credentials of a connection were renewed");
                     let Some(life) = expires_in else {
                         return std::future::pending().await;
@@ -302,7 +302,7 @@ impl Link {
                     (pause, pause_after_failure) = (before_end(life), FIRST_PAUSE);
                 }
                 Err(error) => {
-                    telemetry::authenticated_again(node, "failed");
+                    telemetry::authenticated_again(node, "failed", 1);
                     tracing::warn!(%node, %error, "cannot renew the credentials of a connection");
                     pause = pause_after_failure.mul_f64(jitter(0.75..1.25));
                     pause_after_failure = (pause_after_failure * 2).min(LONGEST_PAUSE);

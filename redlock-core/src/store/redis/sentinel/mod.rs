@@ -151,7 +151,7 @@ impl SentinelGroup {
         }
         let Some(old) = &before.master else { return };
         if has_promoted {
-            telemetry::promoted(node);
+            telemetry::promoted(node, 1);
             let remedy = match self.settings.node.restart_guard {
                 Some(_) => "it grants no locks until they have ended",
                 None => "set restart_guard",

@@ -161,7 +161,7 @@ impl Inner {
             }
             Role::Member(promotions) => {
                 if promotions.record(identity) {
-                    telemetry::promoted(node);
+                    telemetry::promoted(node, 1);
                     if self.settings.node.restart_guard.is_none() {
                         log_limited!(
                             limit, "promotion", server, warn, %node, %server,

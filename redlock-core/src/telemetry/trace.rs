@@ -1,0 +1,54 @@
+//! The spans of acquisitions and of held locks. Their parent is the span of the caller. Neither is entered, so no event of
+//! another request gets into it.
+
+use std::fmt::Display;
+
+use tracing::field::{Empty, Value, display};
+use tracing::{Span, debug_span};
+
+/// A span that costs nothing if no subscriber wants it.
+#[derive(Debug, Default)]
+pub(crate) struct Trace(Option<Box<Span>>);
+
+impl Trace {
+    /// Begins the span of an acquisition.
+    #[inline]
+    pub(crate) fn of_acquisition(name: &str) -> Self {
+        Self::of(debug_span!(
+            target: "redlock_core", "redlock.acquire",
+            lock = name, otel.kind = "client", outcome = Empty, waited_ms = Empty, granted = Empty, nodes = Empty,
+            holder = Empty, error.type = Empty,
+        ))
+    }
+
+    /// Begins the span of a held lock.
+    #[inline]
+    pub(super) fn of_hold(name: &str) -> Self {
+        Self::of(debug_span!(
+            target: "redlock_core", "redlock.hold",
+            lock = name, end = Empty, renewals = Empty, number = Empty,
+        ))
+    }
+
+    #[inline]
+    fn of(span: Span) -> Self {
+        Self((!span.is_disabled()).then(|| Box::new(span)))
+    }
+
+    /// Returns whether a subscriber wants the span.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, field: &'static str, value: impl Value) {
+        if let Some(span) = &self.0 {
+            span.record(field, value);
+        }
+    }
+
+    pub(crate) fn record_text(&self, field: &'static str, value: impl Display) {
+        self.record(field, display(value));
+    }
+}
