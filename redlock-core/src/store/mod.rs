@@ -6,7 +6,7 @@
 //! # Adding a store
 //!
 //! * A folder here, a row in the table, and `StoreUrl` of `kit/description.rs` for its URL.
-//! * A feature in both manifests, both `lib.rs` and `.ci/run`, and a metric in `telemetry.rs`.
+//! * A feature in both manifests, both `lib.rs` and `.ci/run`, and a metric in `telemetry/mod.rs`.
 //! * Tests: `tests/harness/nodes.rs`, `tests/locks`, `tests/http/leftovers`, `tests/tools.sh`.
 
 pub(crate) mod kit;
