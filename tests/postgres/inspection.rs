@@ -113,52 +113,6 @@ async fn a_row_of_another_program_is_foreign() {
     assert!(!format!("{status:?}").contains("secret"));
 }
 
-#[tokio::test]
-async fn an_operator_removes_the_holder_that_a_status_has_shown() {
-    let Some(server) = start().await else { return };
-    let (holder, operator) = (labelled(&server, LABEL).await, labelled(&server, "operator").await);
-    let waiter = labelled(&server, "waiter").await;
-    let guard = holder.lock(KEY).fenced(true).expire(LONG).try_acquire().await.unwrap();
-    let number = guard.fencing_token().unwrap().number();
-    let waiting = tokio::spawn(waiter.lock(KEY).fenced(true).wait_time(LONG).acquire());
-    eventually("the waiter waits", SOON, async || {
-        (waiter.status(KEY).await.unwrap().local_waiters() == 1).then_some(())
-    })
-    .await;
-    let status = operator.status(KEY).await.unwrap();
-    let broken = operator.break_lock(KEY, &status.holders()[0]).await.unwrap();
-    let rest = broken.may_work_for().unwrap();
-    assert!(rest > LONG / 2 && rest < LONG * 2, "{rest:?}");
-    let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
-    assert!(next.fencing_token().unwrap().number() > number);
-    assert!(guard.extend(LONG).await.is_err());
-    assert!(guard.release().await.is_err());
-    // The release of the former holder has left the next one alone.
-    next.extend(LONG).await.unwrap();
-    assert_eq!(refused_by(&operator).await.as_deref(), Some("waiter"));
-    next.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_holder_that_has_changed_since_the_status_stays() {
-    let Some(server) = start().await else { return };
-    let (first, second) = (labelled(&server, LABEL).await, labelled(&server, "second").await);
-    let guard = first.lock(KEY).try_acquire().await.unwrap();
-    let shown = second.status(KEY).await.unwrap();
-    guard.release().await.unwrap();
-    let is_not_held = async || {
-        let broken = second.break_lock(KEY, &shown.holders()[0]).await;
-        assert!(matches!(broken, Err(BreakError::NotHeld { .. })), "{broken:?}");
-    };
-    is_not_held().await;
-    for next in [&second, &first] {
-        let guard = next.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-        is_not_held().await;
-        guard.extend(LONG).await.unwrap();
-        guard.release().await.unwrap();
-    }
-}
-
 /// The removal waits for the row, and then compares the holder that has it by then.
 #[tokio::test]
 async fn a_holder_that_changes_during_the_removal_stays() {

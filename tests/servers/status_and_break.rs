@@ -147,15 +147,15 @@ async fn share(probe: &mut Probe, till: &str, entry: &str) {
 async fn an_entry_without_an_end_is_foreign() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
-    let foreign = |vote: Option<&Vote>| {
-        vote == Some(&Vote::Foreign { found: ForeignKind::TimeToLiveTooLong })
+    let is_foreign = |vote: Option<&Vote>| {
+        matches!(vote, Some(Vote::Foreign { found: ForeignKind::TimeToLiveTooLong, .. }))
     };
     for till in ["'inf'", "'1e300'", "'9e15'"] {
         share(&mut probe, till, &format!("p:{TOKEN}")).await;
         for request in [locks.lock(KEY), locks.lock(KEY).shared(true), locks.lock(KEY).permits(1)] {
             let refused = request.expire(LONG).try_acquire().await.unwrap_err();
             let mut votes = refused.votes().unwrap().iter();
-            assert!(votes.all(|(_, vote)| foreign(vote)), "{till}: {}", refused.diagnostics());
+            assert!(votes.all(|(_, vote)| is_foreign(vote)), "{till}: {}", refused.diagnostics());
         }
         let seen = status(&locks, Dialect::Plain).await;
         assert_eq!((seen.state(), seen.holders().len()), (KeyState::Foreign, 0), "{till}");

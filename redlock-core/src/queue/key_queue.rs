@@ -40,14 +40,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(listed: Listed) -> Box<Self> {
-        Box::new(Self {
-            waiters: VecDeque::new(),
-            _listed: listed,
-            signal: None,
-            holder: None,
-            outage: None,
-        })
+    fn new(listed: Listed) -> Self {
+        let waiters = VecDeque::new();
+        Self { waiters, _listed: listed, signal: None, holder: None, outage: None }
     }
 }
 
@@ -198,7 +193,8 @@ impl KeyQueue {
     }
 
     fn insert_at(&mut self, index: usize, waiter: &Arc<Waiter>, list: impl FnOnce() -> Listed) {
-        let waiters = &mut self.waiting.get_or_insert_with(|| Waiting::new(list())).waiters;
+        let waiters =
+            &mut self.waiting.get_or_insert_with(|| Box::new(Waiting::new(list()))).waiters;
         if index == 0
             && let Some(displaced) = waiters.front()
             && displaced.may_take()

@@ -6,6 +6,9 @@ use parking_lot::Mutex;
 
 use crate::key::LockKey;
 
+/// So many slots stay when nobody waits.
+const FEW: usize = 64;
+
 /// The keys for which callers of this process wait, so that a reader of all of them does not look at the queues of held locks.
 #[derive(Debug, Default)]
 pub(super) struct WaitingKeys(Mutex<Slots>);
@@ -50,8 +53,8 @@ impl Drop for Listed {
         let mut slots = self.keys.0.lock();
         slots.keys[self.slot] = None;
         slots.free.push(self.slot);
-        // The memory of a flood of keys does not stay.
-        if slots.free.len() == slots.keys.len() {
+        // The memory of a flood of keys does not stay. A few slots do, so that a caller that waits alone allocates nothing.
+        if slots.keys.len() > FEW && slots.free.len() == slots.keys.len() {
             *slots = Slots::default();
         }
     }
