@@ -1,6 +1,6 @@
 //! Breaks of holders in every state, at every moment.
 
-use std::future::poll_fn;
+use std::future::{IntoFuture, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -146,7 +146,7 @@ async fn a_break_that_is_dropped_at_any_poll_can_be_repeated() {
         let guard = shop.lock("a").expire(LEASE).renew(true).try_acquire().await.unwrap();
         let seen = ops.status("a").await.unwrap();
         let ended = {
-            let mut future = pin!(ops.break_lock("a", &seen.holders()[0]));
+            let mut future = pin!(ops.break_lock("a", &seen.holders()[0]).into_future());
             let mut left = polls;
             poll_fn(|cx| match future.as_mut().poll(cx) {
                 Poll::Ready(result) => Poll::Ready(Some(result)),

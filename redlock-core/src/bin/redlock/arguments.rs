@@ -26,7 +26,7 @@ Exit status: 2 is an error. Each command's help has the others.";
 /// The options of all commands.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The URL of a node, such as redis://10.0.0.1; once for each node. Replaces the URLs of the settings
+    /// The URL of a node, such as `redis://10.0.0.1`; once for each node. Replaces the URLs of the settings
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Vec<String>,
     /// A TOML file with the settings of the manager, at its top or in its table [locks]

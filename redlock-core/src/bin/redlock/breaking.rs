@@ -17,7 +17,8 @@ pub(crate) async fn run(
     arguments: &BreakArguments,
 ) -> Result<ExitCode, Failure> {
     let BreakArguments { key, holder: id, reason, yes, json } = arguments;
-    if !yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !yes && !can_ask {
         return Err(Failure::new(
             "without a terminal, nothing asks whether to break the lock; give --yes",
         ));

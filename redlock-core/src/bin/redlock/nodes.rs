@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use redlock_core::node::{Effect, NodeStatus, ServerReport};
-use redlock_core::{ConnectError, LockManager, LockManagerConfig, NodeSnapshot, Vote, Votes};
+use redlock_core::{
+    ConnectError, LockManager, LockManagerConfig, LockStatus, NodeSnapshot, Vote, Votes,
+};
 use serde_json::{Value, json};
 
 use crate::arguments::NodesArguments;
@@ -46,7 +48,7 @@ impl Check {
     async fn of(locks: &LockManager) -> Self {
         let status = locks.status(KEY).await;
         let took = |name: &str| {
-            let nodes = status.as_ref().map(|status| status.nodes()).unwrap_or_default();
+            let nodes = status.as_ref().map(LockStatus::nodes).unwrap_or_default();
             nodes.iter().find(|node| node.name() == name)?.took()
         };
         let nodes = locks.snapshot().nodes;
@@ -60,7 +62,7 @@ impl Check {
                 json!(round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)));
             all.push(json);
         }
-        check.end(all)
+        check.end(&all)
     }
 
     fn without_quorum(votes: &Votes) -> Self {
@@ -79,7 +81,7 @@ impl Check {
             all.push(json!({"name": name, "status": status, "reason": reason}));
         }
         check.find(Effect::Guarantee, "no quorum of nodes is up: no lock is granted".to_owned());
-        check.end(all)
+        check.end(&all)
     }
 
     fn new(nodes: usize) -> Self {
@@ -148,8 +150,8 @@ impl Check {
         }
     }
 
-    fn end(mut self, nodes: Vec<Value>) -> Self {
-        if self.nodes % 2 == 0 {
+    fn end(mut self, nodes: &[Value]) -> Self {
+        if self.nodes.is_multiple_of(2) {
             let text = format!(
                 "{} nodes survive no more losses than {}; use an odd number",
                 self.nodes,

@@ -59,7 +59,7 @@ impl Table {
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.0.push(cells.to_vec());
+        self.0.push(Vec::from(cells));
     }
 }
 

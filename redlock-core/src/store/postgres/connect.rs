@@ -74,7 +74,8 @@ pub(super) async fn connect(
         let now = Instant::now();
         let share = deadline.saturating_duration_since(now) / u32::try_from(rest).unwrap_or(1);
         let former = former.map(|backend| (backend, now + share * 3 / 4));
-        let attempt = open(url, &config, host, port, former, share / 4, &*settings.clock);
+        // Boxed, because the futures that connect again later would be as large all the time.
+        let attempt = Box::pin(open(url, &config, host, port, former, share / 4, &*settings.clock));
         let time = ConnectTime::begin(limit);
         let connected = timeout_at(now + share, attempt).await.unwrap_or_else(|_| Err(time.late()));
         let checked =

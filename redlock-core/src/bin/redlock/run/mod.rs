@@ -22,7 +22,7 @@ use crate::failure::{Failure, complain};
 use child::Child;
 use watcher::Watcher;
 
-/// The exit status without the lock: EX_TEMPFAIL, a failure that passes.
+/// The exit status without the lock: `EX_TEMPFAIL`, a failure that passes.
 const NOT_HAD: u8 = 75;
 /// What is added to the number of a signal in an exit status.
 const BY_SIGNAL: u8 = 128;
