@@ -21,7 +21,7 @@ use crate::options::Defaults;
 use crate::queue::{FairQueues, Queues};
 use crate::telemetry::{self, Telemetry};
 
-/// The time between two reports of what no event reports: whether a quorum would grant, and whether a recorder is new.
+/// The time between two reports of what no event reports: whether a quorum would grant.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 
 /// The state that a manager, its requests and its guards share. No public API.
@@ -72,13 +72,14 @@ impl Context {
         // A quarantine begins and ends without a change of a status.
         let (ballot, telemetry) = (self.ballot.clone(), Arc::clone(&self.telemetry));
         let report = async move {
+            // Without a recorder, an idle process has no timer.
+            telemetry.recorder_installed().await;
             loop {
-                if telemetry.look_for_recorder() {
-                    let nodes = ballot.nodes.iter().zip(&*ballot.statuses);
-                    nodes.for_each(|(node, status)| {
-                        telemetry::node_up(node.name(), status.get().is_up());
-                    });
-                }
+                // Again, because the recorder may be new.
+                let nodes = ballot.nodes.iter().zip(&*ballot.statuses);
+                nodes.for_each(|(node, status)| {
+                    telemetry::node_up(node.name(), status.get().is_up());
+                });
                 telemetry::quorum(ballot.is_granting());
                 sleep(REPORT_PERIOD).await;
             }

@@ -204,6 +204,10 @@ mod recording {
             metrics
         }
 
+        pub(in crate::telemetry) fn has_recorder(&self) -> bool {
+            self.has_recorder.load(Ordering::Relaxed)
+        }
+
         /// Returns whether the first recorder was installed since the last call. Makes all handles anew then. A lock keeps the
         /// handles with which it began, so that it is subtracted from a gauge only if it was added to it.
         pub(in crate::telemetry) fn has_new_recorder(&self) -> bool {
@@ -245,6 +249,10 @@ mod silent {
     impl LockTable {
         pub(crate) fn of(&self, _: &LockName) -> LockMetrics {
             LockMetrics
+        }
+
+        pub(in crate::telemetry) fn has_recorder(&self) -> bool {
+            false
         }
 
         pub(in crate::telemetry) fn has_new_recorder(&self) -> bool {

@@ -17,6 +17,8 @@ mod trace;
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use crate::lock::LockName;
 
 pub(crate) use acquisition::AcquisitionTimer;
@@ -115,14 +117,19 @@ pub(crate) struct Telemetry {
     pub(crate) locks: locks::LockTable,
     /// The names of the nodes that are servers.
     servers: Box<[Arc<str>]>,
+    /// Notified when a recorder was installed late.
+    installed: Notify,
 }
 
 impl Telemetry {
     /// Registers the descriptions of all metrics, and each counter without the name of a lock as 0, so that the first event
     /// is an increase.
     pub(crate) fn new(servers: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let telemetry =
-            Self { locks: locks::LockTable::default(), servers: servers.into_iter().collect() };
+        let telemetry = Self {
+            locks: locks::LockTable::default(),
+            servers: servers.into_iter().collect(),
+            installed: Notify::new(),
+        };
         telemetry.register();
         telemetry
     }
@@ -157,19 +164,23 @@ impl Telemetry {
         Named { metrics: self.locks.of(&name), name }
     }
 
+    /// Resolves when the manager has a recorder.
+    pub(crate) async fn recorder_installed(&self) {
+        if !self.locks.has_recorder() {
+            self.installed.notified().await;
+        }
+    }
+
     /// Notices a recorder that was installed after the manager was created, and uses it from now on. Logs a warning, because
     /// the metrics lack what happened before, and the gauges lack the locks that are held now.
-    ///
-    /// Returns whether it has noticed one.
-    pub(crate) fn look_for_recorder(&self) -> bool {
-        let is_new = self.locks.has_new_recorder();
-        if is_new {
+    fn look_for_recorder(&self) {
+        if self.locks.has_new_recorder() {
+            self.installed.notify_one();
             self.register();
             tracing::warn!(
                 "a recorder of metrics was installed after the lock manager was created: the metrics lack what happened \
                  before; install the recorder first"
             );
         }
-        is_new
     }
 }
