@@ -199,6 +199,12 @@ pub mod __private {
     pub use crate::request::acquisition::Acquisition;
     pub use crate::request::detached::detach;
     pub use crate::request::scope::is_in_scope;
+    #[cfg(feature = "postgres")]
+    pub use crate::store::postgres::client::{PostgresClient, statement_error};
+    #[cfg(feature = "redis")]
+    pub use crate::store::redis::client::{RedisClient, RedisReply, RedisScript};
+    #[cfg(feature = "postgres")]
+    pub use tokio_postgres;
 }
 
 /// Compiles and runs the example of the README.
