@@ -221,19 +221,17 @@ mod value_source;
 
 pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
-#[cfg(all(feature = "idempotency", feature = "test-util"))]
-#[doc(inline)]
-pub use idempotency::contract;
+#[cfg(all(feature = "idempotency", feature = "redis"))]
+pub use idempotency::RedisAnswers;
 #[cfg(feature = "idempotency")]
 pub use idempotency::{
-    AnswerClaim, AnswerId, AnswerRecord, AnswerRow, Answers, AnswersError, AnswersFuture, ClaimResult,
-    Fingerprint, Idempotency, IdempotencyLayer, IdempotencyRejection, IdempotencyRejectionKind,
-    IdempotencyService, MemoryAnswers, ScopedKeys, StoredAnswer, Unfinished, UnscopedKeys,
+    AnswerClaim, AnswerId, AnswerRecord, AnswerRow, Answers, AnswersError, AnswersFuture,
+    ClaimResult, Fingerprint, Idempotency, IdempotencyLayer, IdempotencyRejection,
+    IdempotencyRejectionKind, IdempotencyService, MemoryAnswers, ScopedKeys, StoredAnswer,
+    Unfinished, UnscopedKeys,
 };
 #[cfg(all(feature = "idempotency", feature = "postgres"))]
 pub use idempotency::{PostgresAnswers, postgres_answers_schema};
-#[cfg(all(feature = "idempotency", feature = "redis"))]
-pub use idempotency::RedisAnswers;
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use options::{BodyMode, HoldUntil};
 #[cfg(feature = "tls")]

@@ -54,6 +54,31 @@ pub trait Answers: Send + Sync + fmt::Debug + 'static {
     fn forget<'a>(&'a self, id: &'a AnswerId, number: i64) -> AnswersFuture<'a, ()>;
 }
 
+/// Several layers can share a store.
+impl<A: Answers + ?Sized> Answers for Arc<A> {
+    fn load<'a>(&'a self, id: &'a AnswerId) -> AnswersFuture<'a, Option<AnswerRecord>> {
+        (**self).load(id)
+    }
+
+    fn claim<'a>(&'a self, id: &'a AnswerId, claim: AnswerClaim) -> AnswersFuture<'a, ClaimResult> {
+        (**self).claim(id, claim)
+    }
+
+    fn store<'a>(
+        &'a self,
+        id: &'a AnswerId,
+        number: i64,
+        answer: Bytes,
+        keep: Duration,
+    ) -> AnswersFuture<'a, bool> {
+        (**self).store(id, number, answer, keep)
+    }
+
+    fn forget<'a>(&'a self, id: &'a AnswerId, number: i64) -> AnswersFuture<'a, ()> {
+        (**self).forget(id, number)
+    }
+}
+
 /// Whose key it is, and the key. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct AnswerId {
@@ -186,7 +211,8 @@ mod tests {
     /// A client chooses its key, and must not reach the record of another scope by it.
     #[test]
     fn different_scopes_and_keys_have_different_texts() {
-        let pairs = [("", "a:b"), ("a", "b"), ("", "a%3Ab"), ("a:b", "c"), ("a", "b:c"), ("A", "b")];
+        let pairs =
+            [("", "a:b"), ("a", "b"), ("", "a%3Ab"), ("a:b", "c"), ("a", "b:c"), ("A", "b")];
         let texts: std::collections::HashSet<_> =
             pairs.iter().map(|(scope, key)| AnswerId::new(scope, key).text()).collect();
         assert_eq!(texts.len(), pairs.len(), "{texts:?}");

@@ -126,7 +126,15 @@ async fn gone(store: &impl Answers, id: &AnswerId) {
 
 /// Scopes and keys with any characters have records of their own.
 pub async fn different_names_have_different_records(store: impl Answers) {
-    let names = [("", "a"), ("", "A"), ("a", "a"), ("a", "b"), ("a:b", "c"), ("a", "b:c"), ("%41", "é\u{1}")];
+    let names = [
+        ("", "a"),
+        ("", "A"),
+        ("a", "a"),
+        ("a", "b"),
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("%41", "é\u{1}"),
+    ];
     for (number, (scope, key)) in (1..).zip(names) {
         let claimed = done(store.claim(&AnswerId::new(scope, key), claim(number))).await;
         assert_eq!(claimed, ClaimResult::Claimed, "{scope:?} {key:?}");
@@ -168,8 +176,8 @@ pub async fn of_claims_at_once_the_greatest_number_stays(store: impl Answers) {
 
 /// Writes a `#[tokio::test]` for each behaviour of a store of answers. Requires the feature `test-util`.
 ///
-/// The argument is the path of an async function that returns an `Option` of an empty store, which implements
-/// [`Answers`](crate::Answers). A test passes without a store if the function returns `None`, because a program is not
+/// The argument is the path of an async function that returns an empty store, which implements [`Answers`](crate::Answers), and a
+/// value that ends with the test, such as a server. A test passes if the function returns `None`, because a program is not
 /// installed. Call the macro in a module of its own.
 ///
 /// # Examples
@@ -177,8 +185,8 @@ pub async fn of_claims_at_once_the_greatest_number_stays(store: impl Answers) {
 /// ```
 /// use redlock_axum::MemoryAnswers;
 ///
-/// async fn store() -> Option<MemoryAnswers> {
-///     Some(MemoryAnswers::new())
+/// async fn store() -> Option<(MemoryAnswers, ())> {
+///     Some((MemoryAnswers::new(), ()))
 /// }
 ///
 /// mod contract {
@@ -204,8 +212,8 @@ macro_rules! answers_tests {
         $(#[tokio::test]
         async fn $behaviour() {
             let store = $store;
-            if let Some(store) = store().await {
-                $crate::contract::$behaviour(store).await;
+            if let Some((store, _server)) = store().await {
+                $crate::test_util::answers_tests::$behaviour(store).await;
             }
         })+
     };

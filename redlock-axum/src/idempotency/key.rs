@@ -90,8 +90,23 @@ mod tests {
     #[test]
     fn every_other_header_is_refused() {
         for value in [
-            "", "\"\"", "\"", "\"a", "a\"", "\"a\"b\"", "\"a\";x=1", "a;x=1", "\"a\", \"b\"", "a,b", "a b",
-            r#""\a""#, r#""a\"#, "a\\b", "é", "\"é\"", "a\tb",
+            "",
+            "\"\"",
+            "\"",
+            "\"a",
+            "a\"",
+            "\"a\"b\"",
+            "\"a\";x=1",
+            "a;x=1",
+            "\"a\", \"b\"",
+            "a,b",
+            "a b",
+            r#""\a""#,
+            r#""a\"#,
+            "a\\b",
+            "é",
+            "\"é\"",
+            "a\tb",
         ] {
             assert!(key(&[value.as_bytes()]).is_err(), "{value}");
         }

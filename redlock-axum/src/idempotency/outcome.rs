@@ -94,7 +94,8 @@ impl StoredAnswer {
     pub fn to_bytes(&self) -> Bytes {
         let Self { status, headers, body } = self;
         let stored = || headers.iter().filter(|(name, _)| !is_never_stored(name));
-        let length: usize = stored().map(|(name, value)| name.as_str().len() + value.len() + 6).sum();
+        let length: usize =
+            stored().map(|(name, value)| name.as_str().len() + value.len() + 6).sum();
         let mut bytes = BytesMut::with_capacity(5 + length + body.len());
         bytes.put_u8(KEPT);
         bytes.put_u16(status.as_u16());
@@ -199,7 +200,9 @@ impl NotKept {
     /// Returns the reason and the remedy for the log.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::TooLarge => "it is longer than the `answer_limit`; raise the limit, or answer with a link",
+            Self::TooLarge => {
+                "it is longer than the `answer_limit`; raise the limit, or answer with a link"
+            }
             Self::Endless => {
                 "it is a stream, or its body did not end within 10 s; answer with a link to the stream"
             }
@@ -326,6 +329,35 @@ mod tests {
         assert!(!is_stored_by_default(&refused));
     }
 
+    #[tokio::test]
+    async fn trailers_are_sent_and_not_kept() {
+        let trailers: HeaderMap =
+            [(header::ETAG, HeaderValue::from_static("x"))].into_iter().collect();
+        let frames = [
+            Ok::<_, axum::Error>(Frame::data(Bytes::from_static(b"12"))),
+            Ok(Frame::trailers(trailers.clone())),
+        ];
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
+        let Read { response, answer } = read(Response::new(Body::new(body)), &[], 10).await;
+        assert_eq!(answer.unwrap_err(), NotKept::Trailers);
+        let whole = response.into_body().collect().await.unwrap();
+        assert_eq!(whole.trailers(), Some(&trailers));
+        assert_eq!(whole.to_bytes(), "12");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_end_in_time_is_sent_and_not_kept() {
+        let slow = async {
+            tokio::time::sleep(LONGEST_BODY * 2).await;
+            Ok::<_, axum::Error>("3")
+        };
+        let begin = futures_util::stream::iter([Ok("1"), Ok("2")]);
+        let body = futures_util::StreamExt::chain(begin, futures_util::stream::once(slow));
+        let Read { response, answer } = read(Response::new(Body::from_stream(body)), &[], 10).await;
+        assert_eq!(answer.unwrap_err(), NotKept::Endless);
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "123");
+    }
+
     #[test]
     fn an_answer_is_read_as_it_was_written_without_the_headers_of_one_connection() {
         let value = HeaderValue::from_bytes(b"a \xff").unwrap();
@@ -337,7 +369,10 @@ mod tests {
             .header(HeaderName::from_static("keep-alive"), value);
         let bytes = answer.to_bytes();
         let Outcome::Answer(read) = Outcome::read(bytes.clone()) else { panic!("no answer") };
-        assert_eq!((read.status, &read.body[..], read.headers.len()), (StatusCode::CREATED, &b"body"[..], 2));
+        assert_eq!(
+            (read.status, &read.body[..], read.headers.len()),
+            (StatusCode::CREATED, &b"body"[..], 2)
+        );
         assert_eq!(read.headers.get_all(header::LOCATION).iter().count(), 2);
         assert!(!format!("{answer:?}").contains("s3cret"));
         // Each beginning of the bytes, and other forms, are read without a panic.

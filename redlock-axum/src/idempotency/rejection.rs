@@ -250,18 +250,34 @@ impl IdempotencyRejection {
         }
         use IdempotencyRejectionKind as Kind;
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
-        let (route, diagnostics) = (self.route.as_ref().map(MatchedPath::as_str), self.diagnostics());
+        let (route, diagnostics) =
+            (self.route.as_ref().map(MatchedPath::as_str), self.diagnostics());
         match self.kind() {
             Kind::Misconfigured => {
                 let subject = format!("{route:?}: {}", self.code());
-                log_limited!(limit, "idempotency mistake", &subject, error, route,
-                    "a request with an idempotency key was refused: {diagnostics}");
+                log_limited!(
+                    limit,
+                    "idempotency mistake",
+                    &subject,
+                    error,
+                    route,
+                    "a request with an idempotency key was refused: {diagnostics}"
+                );
             }
             Kind::Unavailable => {
-                log_limited!(limit, "idempotency unavailable", "", warn, route,
-                    "a request with an idempotency key was refused: {diagnostics}");
+                log_limited!(
+                    limit,
+                    "idempotency unavailable",
+                    "",
+                    warn,
+                    route,
+                    "a request with an idempotency key was refused: {diagnostics}"
+                );
             }
-            _ => tracing::debug!(route, "a request with an idempotency key was refused: {diagnostics}"),
+            _ => tracing::debug!(
+                route,
+                "a request with an idempotency key was refused: {diagnostics}"
+            ),
         }
     }
 
@@ -289,7 +305,12 @@ impl From<AnswersError> for IdempotencyRejection {
 impl IntoResponse for IdempotencyRejection {
     fn into_response(self) -> Response {
         self.respond_by(|rejection| {
-            problem(rejection.status(), rejection.code(), &rejection.detail(), rejection.retry_after())
+            problem(
+                rejection.status(),
+                rejection.code(),
+                &rejection.detail(),
+                rejection.retry_after(),
+            )
         })
     }
 }

@@ -101,8 +101,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let keyed = Keyed::of(&self.layer, &parts)
-            .map_err(|rejection| rejection.at_route_of(&parts));
+        let keyed =
+            Keyed::of(&self.layer, &parts).map_err(|rejection| rejection.at_route_of(&parts));
         let mut request = Request::from_parts(parts, Body::new(body));
         match keyed {
             Ok(None) => ResponseFuture::unlocked(self.inner.clone(), request),

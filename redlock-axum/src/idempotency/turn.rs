@@ -140,12 +140,14 @@ impl Turn {
     async fn claim(&self, guard: &LockGuard) -> Result<i64, Box<Response>> {
         let refuse = |rejection: IdempotencyRejection| Box::new(self.reject(rejection));
         let Settings { answers, keep, unfinished, .. } = &*self.settings;
-        let valid = || guard.check_before_work().map_err(|lost| refuse(LockRejection::from(lost).into()));
+        let valid =
+            || guard.check_before_work().map_err(|lost| refuse(LockRejection::from(lost).into()));
         // The task of detached work may begin late, and the service may become ready late.
         valid()?;
         // Checked when the layer was made.
         let Some(number) = guard.fencing_token().map(redlock_core::FencingToken::number) else {
-            let text = "the lock of an idempotency key has no number; its nodes must support `fenced`";
+            let text =
+                "the lock of an idempotency key has no number; its nodes must support `fenced`";
             return Err(refuse(IdempotencyRejection::misconfigured(text)));
         };
         let claim = AnswerClaim::new(number, self.fingerprint, *keep)
@@ -205,7 +207,8 @@ impl Turn {
             return response;
         }
         let Settings { stored_headers, answer_limit, .. } = &*self.settings;
-        let Read { response, answer } = outcome::read(response, stored_headers, *answer_limit).await;
+        let Read { response, answer } =
+            outcome::read(response, stored_headers, *answer_limit).await;
         let answer = answer.unwrap_or_else(|reason| {
             let route = self.route.as_ref().map(MatchedPath::as_str);
             let reason = reason.text();
@@ -229,7 +232,11 @@ impl Turn {
                 Ok(false) => {
                     let route = self.route.as_ref().map(MatchedPath::as_str);
                     log_limited!(
-                        self.settings.locks.log_limit(), "answer came late", "", warn, route,
+                        self.settings.locks.log_limit(),
+                        "answer came late",
+                        "",
+                        warn,
+                        route,
                         "an answer was not stored: the lock of its key was lost, and another request has claimed the key, or \
                          the claim is older than `keep`; the handler may run twice"
                     );
@@ -238,7 +245,10 @@ impl Turn {
                 Err(error) => match pauses.next() {
                     Some(pause) => sleep(pause).await,
                     None => {
-                        self.report("an answer was not stored, so that its key looks unfinished", &error);
+                        self.report(
+                            "an answer was not stored, so that its key looks unfinished",
+                            &error,
+                        );
                         return;
                     }
                 },

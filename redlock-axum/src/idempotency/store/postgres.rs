@@ -4,11 +4,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redlock_core::NodeError;
 use redlock_core::__private::tokio_postgres::error::SqlState;
 use redlock_core::__private::tokio_postgres::types::{ToSql, Type};
 use redlock_core::__private::tokio_postgres::{Error, Row};
 use redlock_core::__private::{PostgresClient, statement_error};
+use redlock_core::NodeError;
 use tokio::time::{Instant, timeout};
 
 use super::super::answers::{
@@ -101,7 +101,10 @@ impl PostgresAnswers {
                 "{error}; redlock_axum::postgres_answers_schema has the statements that create the table"
             ))
         };
-        store.row(&store.reader, LOAD, &[(&"", Type::TEXT), (&"", Type::TEXT)]).await.map_err(hint)?;
+        store
+            .row(&store.reader, LOAD, &[(&"", Type::TEXT), (&"", Type::TEXT)])
+            .await
+            .map_err(hint)?;
         Ok(store)
     }
 
@@ -141,7 +144,8 @@ impl PostgresAnswers {
         let values: [(&(dyn ToSql + Sync), Type); 2] =
             [(&id.scope(), Type::TEXT), (&id.key(), Type::TEXT)];
         let Some(row) = self.row(&self.reader, LOAD, &values).await? else { return Ok(None) };
-        let foreign = |_| AnswersError::new("the table redlock_answer has a column of another type");
+        let foreign =
+            |_| AnswersError::new("the table redlock_answer has a column of another type");
         let fingerprint: &[u8] = row.try_get(1).map_err(foreign)?;
         let fingerprint = <[u8; 32]>::try_from(fingerprint);
         let fingerprint = fingerprint.map_err(|_| {

@@ -148,8 +148,8 @@ impl Answers for RedisAnswers {
     }
 
     fn forget<'a>(&'a self, id: &'a AnswerId, number: i64) -> AnswersFuture<'a, ()> {
-        Box::pin(async move {
-            self.run(id, &[b"forget", digits(number).as_bytes()]).await.map(drop)
-        })
+        Box::pin(
+            async move { self.run(id, &[b"forget", digits(number).as_bytes()]).await.map(drop) },
+        )
     }
 }

@@ -99,7 +99,8 @@ impl PostgresClient {
         let mut config = url.config.clone();
         if let Some(provider) = &url.provider {
             let credentials = provider.credentials(LIMIT).await;
-            let credentials = credentials.map_err(|reason| NodeError::Credentials(reason.into()))?;
+            let credentials =
+                credentials.map_err(|reason| NodeError::Credentials(reason.into()))?;
             config.password(&credentials.password);
         }
         config.application_name("redlock-answers").ssl_mode(SslMode::Disable);

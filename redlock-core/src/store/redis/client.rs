@@ -17,6 +17,8 @@ use crate::error::NodeError;
 
 /// The longest time to connect, and the longest time without a reply.
 const LIMIT: Duration = Duration::from_secs(1);
+/// The longest value, and the rest of its reply.
+const LONGEST_REPLY: u64 = (64 << 20) + (1 << 20);
 /// The time after a failed attempt to connect in which callers get its error, and do not connect again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -66,6 +68,7 @@ impl RedisClient {
         let endpoint = Endpoint::of_one(&url).ok_or(
             "it names a Sentinel group or a cluster; write the URL of one server, as redis://, rediss:// or unix://",
         )?;
+        let endpoint = endpoint.with_replies_up_to(LONGEST_REPLY);
         Ok(Self { endpoint, link: ArcSwapOption::empty(), failed: Mutex::default() })
     }
 
