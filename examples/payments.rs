@@ -24,7 +24,11 @@ use server::Work;
 type Count = Arc<AtomicU64>;
 
 /// The button: the page makes a key when it shows the button, and sends it with each press.
-async fn order(State(count): State<Count>, Query(work): Query<Work>, article: String) -> (StatusCode, String) {
+async fn order(
+    State(count): State<Count>,
+    Query(work): Query<Work>,
+    article: String,
+) -> (StatusCode, String) {
     let number = count.fetch_add(1, Ordering::Relaxed) + 1;
     work.run_logged("order").await;
     (StatusCode::CREATED, format!("order {number}: {article}\n"))
@@ -43,7 +47,8 @@ struct Customer(String);
 /// Stands in for a login: a real one verifies a token.
 async fn login(mut request: Request, next: Next) -> Result<Response, StatusCode> {
     let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let name = token.and_then(|token| token.strip_prefix("Bearer ")).ok_or(StatusCode::UNAUTHORIZED)?;
+    let name =
+        token.and_then(|token| token.strip_prefix("Bearer ")).ok_or(StatusCode::UNAUTHORIZED)?;
     let customer = Customer(name.to_owned());
     request.extensions_mut().insert(customer);
     Ok(next.run(request).await)
@@ -69,10 +74,12 @@ async fn service() -> Result<(), Box<dyn Error>> {
         None => Arc::new(MemoryAnswers::new()),
     };
     // A second press waits for the first one, and shows the same order.
-    let by_customer = IdempotencyLayer::new(&locks, Arc::clone(&answers)).wait(Duration::from_secs(10));
+    let by_customer =
+        IdempotencyLayer::new(&locks, Arc::clone(&answers)).wait(Duration::from_secs(10));
     let by_customer = by_customer.scope(customer)?;
     // All webhooks come from one sender.
-    let by_sender = IdempotencyLayer::new(&locks, answers).scope(|_| Some("payments.example".to_owned()))?;
+    let by_sender =
+        IdempotencyLayer::new(&locks, answers).scope(|_| Some("payments.example".to_owned()))?;
     let app = Router::new()
         .route("/orders", post(order).layer(by_customer).layer(from_fn(login)))
         .route("/webhooks", post(deliver).layer(by_sender).layer(map_request(key_of_webhook)))

@@ -17,6 +17,7 @@
 //! | [`zookeeper`] | How is a ZooKeeper ensemble the node, beside services with Curator? What does it promise? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
 //! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock, and where does it commit? What is impossible, and what replaces it? |
+//! | [`idempotency`](idempotency/index.html) | How is a repeated request executed once, and answered with the first answer? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`interoperability`] | Which services in other languages use the same locks? How does Spring's `@RedisLock` look here? |
 //! | [`compiler_errors`] | What does a message of the compiler about a locked handler mean? |
@@ -34,6 +35,7 @@ macro_rules! page {
             "[choose-a-store.md]: crate::guide::choose_a_store\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[idempotency.md]: ../idempotency/index.html\n",
             "[interoperability.md]: crate::guide::interoperability\n",
             "[modes.md]: crate::guide::modes\n",
             "[operating.md]: crate::guide::operating\n",
@@ -63,6 +65,10 @@ pub mod fencing {}
 
 #[doc = page!("guarantees.md")]
 pub mod guarantees {}
+
+#[cfg(feature = "idempotency")]
+#[doc = page!("idempotency.md")]
+pub mod idempotency {}
 
 #[doc = page!("interoperability.md")]
 pub mod interoperability {}

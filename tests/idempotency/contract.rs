@@ -52,6 +52,26 @@ async fn an_answer_in_redis_is_one_string_with_a_time_to_live() {
     assert!((1..=60_000).contains(&ttl), "{ttl}");
 }
 
+/// The rights that the page names, and no others.
+#[tokio::test]
+async fn few_rights_suffice_for_answers_in_redis() {
+    let servers = Servers::start(1).await;
+    let mut probe = servers[0].probe().await;
+    let rights = "ACL SETUSER answers on >answers-password resetchannels ~shop:redlock:answer:* -@all +get +set +del +evalsha \
+                  +script|load";
+    probe.command::<()>(rights.split_whitespace()).await;
+    let url = format!("redis://answers:answers-password@127.0.0.1:{}", servers[0].port());
+    let (id, keep) = (AnswerId::new("7", "a"), Duration::from_secs(60));
+    let store = RedisAnswers::connect(&url).await.unwrap().prefix("shop:");
+    store.claim(&id, AnswerClaim::new(1, [1; 32].into(), keep)).await.unwrap();
+    store.forget(&id, 1).await.unwrap();
+    store.claim(&id, AnswerClaim::new(2, [1; 32].into(), keep)).await.unwrap();
+    assert!(store.store(&id, 2, "x".into(), keep).await.unwrap());
+    assert!(store.load(&id).await.unwrap().unwrap().answer.is_some());
+    let elsewhere = RedisAnswers::connect(&url).await.unwrap();
+    assert!(elsewhere.load(&id).await.unwrap_err().to_string().contains("not permitted"));
+}
+
 #[tokio::test]
 async fn a_store_that_cannot_be_used_says_why_without_the_password() {
     redlock_tests::Logs::collect();

@@ -35,7 +35,7 @@ pub trait Answers: Send + Sync + fmt::Debug + 'static {
     /// Claims a key, in one step.
     ///
     /// * Without a record, or if its time is over, the claim becomes the record.
-    /// * A record without an answer is replaced if the claim [replaces](AnswerClaim::replaces_unfinished) it, has the same
+    /// * A record without an answer is replaced if the claim [replaces](AnswerClaim::replaces) it, has the same
     ///   fingerprint, and has a **greater** number. The time of the record begins anew.
     /// * Every other record stays, and is returned.
     fn claim<'a>(&'a self, id: &'a AnswerId, claim: AnswerClaim) -> AnswersFuture<'a, ClaimResult>;
@@ -55,7 +55,7 @@ pub trait Answers: Send + Sync + fmt::Debug + 'static {
 }
 
 /// Several layers can share a store.
-impl<A: Answers + ?Sized> Answers for Arc<A> {
+impl<T: Answers + ?Sized> Answers for Arc<T> {
     fn load<'a>(&'a self, id: &'a AnswerId) -> AnswersFuture<'a, Option<AnswerRecord>> {
         (**self).load(id)
     }
@@ -154,17 +154,17 @@ pub struct AnswerClaim {
     pub fingerprint: Fingerprint,
     /// The time for which the claim is kept.
     pub keep: Duration,
-    /// Whether the claim replaces an older one that has no answer.
+    /// Whether the claim replaces an older claim without an answer.
     pub replaces_unfinished: bool,
 }
 
 impl AnswerClaim {
-    /// Creates a claim, which replaces an older one that has no answer.
+    /// Creates a claim, which replaces an older claim without an answer.
     pub fn new(number: i64, fingerprint: Fingerprint, keep: Duration) -> Self {
         Self { number, fingerprint, keep, replaces_unfinished: true }
     }
 
-    /// Sets whether the claim replaces an older one that has no answer.
+    /// Sets whether the claim replaces an older claim without an answer.
     #[must_use]
     pub fn replaces_unfinished(mut self, replaces: bool) -> Self {
         self.replaces_unfinished = replaces;

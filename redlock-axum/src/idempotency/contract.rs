@@ -156,7 +156,7 @@ pub async fn long_and_empty_answers_are_stored(store: impl Answers) {
     }
 }
 
-/// Of many claims at once with one number each, one is the record in the end, and it is the greatest of those that were claimed.
+/// Of many claims at once, each with its own number, the greatest claimed number is the record in the end.
 pub async fn of_claims_at_once_the_greatest_number_stays(store: impl Answers) {
     let id = id();
     let claims = (1..=20).map(|number| {

@@ -33,7 +33,7 @@ type ScopeFn = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 type StoreIf = Arc<dyn Fn(&http::response::Parts, bool) -> bool + Send + Sync>;
 type OnReject = Arc<dyn Fn(IdempotencyRejection) -> Response + Send + Sync>;
 
-/// What happens to a request whose key was claimed by a request that stored no answer: its copy was killed, or the store
+/// Selects the effect of a claim without an answer on the next request: the copy of the first request was killed, or the store
 /// failed after its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -66,7 +66,7 @@ impl fmt::Debug for ScopedKeys {
 ///
 /// The first request runs under a renewed lock `idempotency:{scope}:{key}`, in a task of its own that goes on when the client
 /// leaves. Requests with the same key are refused meanwhile, or wait. The page
-/// [`guide::idempotency`](crate::guide::idempotency) has the answer to each request, and what a crash leaves behind.
+/// [`guide::idempotency`](crate::guide::idempotency) has the answer to each request, and the effect of a crash.
 ///
 /// # Examples
 ///

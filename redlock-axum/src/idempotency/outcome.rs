@@ -157,7 +157,7 @@ fn take(bytes: &mut Bytes) -> Option<Bytes> {
     (length <= bytes.len()).then(|| bytes.split_to(length))
 }
 
-/// What a record says about a request that has ended.
+/// The outcome of a request that has ended, from its record.
 pub(super) enum Outcome {
     Answer(StoredAnswer),
     /// The work is done, and its answer was too long, or had no end.

@@ -245,10 +245,10 @@ impl IdempotencyRejection {
 
     /// Logs the rejection, unless it has been logged before.
     fn log(&mut self) {
+        use IdempotencyRejectionKind as Kind;
         if std::mem::replace(&mut self.logged, true) {
             return;
         }
-        use IdempotencyRejectionKind as Kind;
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
         let (route, diagnostics) =
             (self.route.as_ref().map(MatchedPath::as_str), self.diagnostics());

@@ -186,10 +186,9 @@ impl Turn {
         if *stored_by_handler {
             match bounded(answers.load(&self.id)).await {
                 Ok(Some(record)) if record.number == number && record.answer.is_some() => {
-                    let stored = record.answer.map(Outcome::read);
-                    return match stored {
+                    return match record.answer.map(Outcome::read) {
                         Some(Outcome::Answer(answer)) => answer.into_response(),
-                        _ => response,
+                        Some(Outcome::NotKept) | None => response,
                     };
                 }
                 Ok(_) => {}
@@ -242,16 +241,13 @@ impl Turn {
                     );
                     return;
                 }
-                Err(error) => match pauses.next() {
-                    Some(pause) => sleep(pause).await,
-                    None => {
-                        self.report(
-                            "an answer was not stored, so that its key looks unfinished",
-                            &error,
-                        );
-                        return;
-                    }
-                },
+                Err(error) => {
+                    let Some(pause) = pauses.next() else {
+                        let what = "an answer was not stored, so that its key looks unfinished";
+                        return self.report(what, &error);
+                    };
+                    sleep(pause).await;
+                }
             }
         }
     }

@@ -4,7 +4,11 @@
 //! cargo bench -p redlock-tests --bench idempotency
 //! ```
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that cannot continue must stop")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot continue must stop"
+)]
 #![allow(clippy::cast_precision_loss, reason = "figures for a reader")]
 
 use std::time::{Duration, Instant};
@@ -69,7 +73,9 @@ fn print(row: &str, pairs: &[(f64, f64)], target: f64) {
     let reference = median(pairs.iter().map(|pair| pair.0).collect());
     let this = median(pairs.iter().map(|pair| pair.1).collect());
     let ratio = median(ratios);
-    println!("| {row} | {reference:.0} | {this:.0} | {ratio:.2} ({least:.2}-{most:.2}) | {target} |");
+    println!(
+        "| {row} | {reference:.0} | {this:.0} | {ratio:.2} ({least:.2}-{most:.2}) | {target} |"
+    );
 }
 
 async fn measure(servers: &Servers) {
@@ -109,7 +115,8 @@ async fn measure(servers: &Servers) {
         })
         .await;
         let once =
-            p50(async |_| send(&apps.once, request("/orders/0", "replay", Body::empty())).await).await;
+            p50(async |_| send(&apps.once, request("/orders/0", "replay", Body::empty())).await)
+                .await;
         replay.push((get, once));
         let many_of = async |app: &Router, name: &str| {
             let begun = Instant::now();

@@ -61,7 +61,9 @@ impl Walkthrough {
             assert_eq!(self.background().await, *answer);
         }
         let keys = self.redis.probe().await.keys().await;
-        let is_lock = |key: &String| !["redlock:fencing", "redlock:answer"].iter().any(|name| key.contains(name));
+        let is_lock = |key: &String| {
+            !["redlock:fencing", "redlock:answer"].iter().any(|name| key.contains(name))
+        };
         assert!(!keys.iter().any(is_lock), "a lock was not released");
         self.stop().await;
     }
@@ -184,7 +186,8 @@ impl Walkthrough {
         let (address, path) = url.and_then(|url| url.split_once('/')).expect("a URL with a path");
         let url = self.services[address].url(&format!("/{path}"));
         let request = reqwest::Client::new().request(method.parse().unwrap(), url);
-        let request = headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        let request =
+            headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
         match body {
             Some(body) => request.body(body),
             None => request,

@@ -57,7 +57,7 @@ pub fn postgres_answers_schema(schema: &str) -> String {
 /// Answers in a PostgreSQL database, in the table of [`postgres_answers_schema`].
 ///
 /// A crash of the server forgets no answer, and a handler can store its answer in the transaction of its work, see
-/// [`stored_by_handler`](crate::IdempotencyLayer::stored_by_handler). Whoever may read the table reads the answers. The store removes
+/// [`stored_by_handler`](crate::IdempotencyLayer::stored_by_handler). Every role with the right to read the table sees the answers. The store removes
 /// rows whose time is over, up to 1000 each minute and process.
 ///
 /// The store has two connections, and connects again after a break. A request that meets a break is answered with 503.

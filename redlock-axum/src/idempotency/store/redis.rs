@@ -17,8 +17,8 @@ const HEAD: usize = DIGITS + 32;
 
 /// Answers in one Redis or Valkey server.
 ///
-/// Each answer is a string with a time to live, at `{prefix}redlock:answer:{scope}:{key}`. Whoever may read the server reads the
-/// answers. The server must not evict them, and a restart without its data forgets them: then a repeated request is executed
+/// Each answer is a string with a time to live, at `{prefix}redlock:answer:{scope}:{key}`. Every user with the right to read the
+/// key sees the answers. The server must not evict them, and a restart without its data forgets them: then a repeated request is executed
 /// again.
 ///
 /// The store connects again after a break. A request that meets a break is answered with 503.
