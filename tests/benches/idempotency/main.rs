@@ -151,7 +151,7 @@ fn main() {
     runtime.block_on(send(&app, request("/orders/1", "warm", Body::empty())));
     let chunk = Bytes::from(vec![b'x'; 16 << 10]);
     let measured = allocation_counter::measure(|| {
-        let chunks = vec![Ok::<_, std::io::Error>(chunk.clone()); MEBIBYTE / chunk.len()];
+        let chunks = vec![Ok::<_, std::convert::Infallible>(chunk.clone()); MEBIBYTE / chunk.len()];
         let body = Body::from_stream(futures_util::stream::iter(chunks));
         runtime.block_on(send(&app, request("/orders/1", "body", body)));
     });
