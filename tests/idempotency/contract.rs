@@ -59,7 +59,7 @@ async fn few_rights_suffice_for_answers_in_redis() {
     let mut probe = servers[0].probe().await;
     let rights = "ACL SETUSER answers on >answers-password resetchannels ~shop:redlock:answer:* -@all +get +set +del +evalsha \
                   +script|load";
-    probe.command::<()>(rights.split_whitespace()).await;
+    probe.command::<()>(rights.split_whitespace().collect::<Vec<_>>()).await;
     let url = format!("redis://answers:answers-password@127.0.0.1:{}", servers[0].port());
     let (id, keep) = (AnswerId::new("7", "a"), Duration::from_secs(60));
     let store = RedisAnswers::connect(&url).await.unwrap().prefix("shop:");

@@ -322,9 +322,9 @@ async fn an_unfinished_request_runs_again_or_is_refused(stage: &Stage) {
     let (copy, counted) = (stage.copy().await, Counted::default());
     // The fingerprint of the request, as a handler sees it.
     let seen = Arc::new(std::sync::Mutex::new(None));
-    let sees = Arc::clone(&seen);
+    let writer = Arc::clone(&seen);
     let app = copy.app(post(move |idempotency: Idempotency| async move {
-        *sees.lock().unwrap() = Some(idempotency.fingerprint());
+        *writer.lock().unwrap() = Some(idempotency.fingerprint());
     }));
     decided(&app, || request("seen", "1")).await;
     let fingerprint: Fingerprint = seen.lock().unwrap().unwrap();
@@ -366,6 +366,8 @@ async fn a_long_body_is_refused(stage: &Stage) {
     assert_eq!(counted.runs(), 1);
 }
 
+type MakeResponse = Box<dyn Fn() -> Response + Send + Sync>;
+
 async fn an_answer_that_is_not_kept_is_sent_once(stage: &Stage) {
     let copy = stage.copy().await;
     let long = || Response::new(Body::from("12345"));
@@ -378,7 +380,7 @@ async fn an_answer_that_is_not_kept_is_sent_once(stage: &Stage) {
         response.headers_mut().insert(header::CONTENT_TYPE, value);
         response
     };
-    let cases: [(&str, Box<dyn Fn() -> Response + Send + Sync>, Option<&str>); 4] = [
+    let cases: [(&str, MakeResponse, Option<&str>); 4] = [
         ("long", Box::new(long), Some("12345")),
         ("chunks", Box::new(move || chunks(vec![Ok("123"), Ok("45")])), Some("12345")),
         ("events", Box::new(events), Some("data")),
