@@ -8,12 +8,10 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderName, Method};
 use redlock_core::{InvalidOption, LockError, LockManager, LockRequest};
-use tower_layer::Layer;
 
 use super::answers::{AnswerId, Answers};
 use super::outcome::{STORED_HEADERS, is_never_stored, is_stored_by_default};
 use super::rejection::IdempotencyRejection;
-use super::service::IdempotencyService;
 use crate::layer::methods::Methods;
 
 /// The default of `keep`.
@@ -31,7 +29,7 @@ const LOCK_NAME: &str = "idempotency";
 /// The function that returns the scope of a request.
 type ScopeFn = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 type StoreIf = Arc<dyn Fn(&http::response::Parts, bool) -> bool + Send + Sync>;
-type OnReject = Arc<dyn Fn(IdempotencyRejection) -> Response + Send + Sync>;
+type OnRefusal = Arc<dyn Fn(IdempotencyRejection) -> Response + Send + Sync>;
 
 /// Selects the effect of a claim without an answer on the next request: the copy of the first request was killed, or the store
 /// failed after its work.
@@ -113,7 +111,7 @@ pub(super) struct Settings {
     /// `None` for all methods that change something.
     methods: Option<Methods>,
     store_if: Option<StoreIf>,
-    on_reject: Option<OnReject>,
+    on_reject: Option<OnRefusal>,
 }
 
 impl IdempotencyLayer<UnscopedKeys> {
@@ -229,7 +227,7 @@ impl IdempotencyLayer<UnscopedKeys> {
         F: Fn(IdempotencyRejection) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        let on_reject: OnReject = Arc::new(move |rejection| on_reject(rejection).into_response());
+        let on_reject: OnRefusal = Arc::new(move |rejection| on_reject(rejection).into_response());
         self.with(|settings| settings.on_reject = Some(on_reject))
     }
 
@@ -351,14 +349,6 @@ impl IdempotencyLayer {
                  outside of the `IdempotencyLayer` (after it), and let it refuse strangers",
             )
         })
-    }
-}
-
-impl<S> Layer<S> for IdempotencyLayer {
-    type Service = IdempotencyService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        IdempotencyService::new(inner, self.clone())
     }
 }
 

@@ -158,13 +158,13 @@ fn take(bytes: &mut Bytes) -> Option<Bytes> {
 }
 
 /// The outcome of a request that has ended, from its record.
-pub(super) enum Outcome {
+pub(super) enum AnswerOutcome {
     Answer(StoredAnswer),
     /// The work is done, and its answer was too long, or had no end.
     NotKept,
 }
 
-impl Outcome {
+impl AnswerOutcome {
     /// Returns the record of an answer that was not kept.
     pub(super) fn not_kept() -> Bytes {
         Bytes::from_static(&[NOT_KEPT])
@@ -181,7 +181,7 @@ impl Outcome {
 }
 
 /// A response that was read for the store.
-pub(super) struct Read {
+pub(super) struct ReadAnswer {
     pub(super) response: Response,
     /// The bytes for the store, or why there are none.
     pub(super) answer: Result<Bytes, NotKept>,
@@ -213,7 +213,7 @@ impl NotKept {
 }
 
 /// Reads the body of a response up to a limit. The returned response has the same bytes.
-pub(super) async fn read(response: Response, stored: &[HeaderName], limit: usize) -> Read {
+pub(super) async fn read(response: Response, stored: &[HeaderName], limit: usize) -> ReadAnswer {
     let (parts, mut body) = response.into_parts();
     let mut frames = VecDeque::new();
     let result = if parts.status.is_informational() || is_event_stream(&parts.headers) {
@@ -226,11 +226,14 @@ pub(super) async fn read(response: Response, stored: &[HeaderName], limit: usize
     match result {
         Ok(data) => {
             let answer = StoredAnswer::of(&parts, stored, data.clone()).to_bytes();
-            Read { response: Response::from_parts(parts, Body::from(data)), answer: Ok(answer) }
+            ReadAnswer {
+                response: Response::from_parts(parts, Body::from(data)),
+                answer: Ok(answer),
+            }
         }
         Err(reason) => {
             let body = Body::new(Resumed { frames, rest: body });
-            Read { response: Response::from_parts(parts, body), answer: Err(reason) }
+            ReadAnswer { response: Response::from_parts(parts, body), answer: Err(reason) }
         }
     }
 }
@@ -246,7 +249,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// Returns the whole body. On failure, `frames` has its beginning.
 async fn read_frames(
     body: &mut Body,
-    frames: &mut VecDeque<BodyFrame>,
+    frames: &mut VecDeque<AnswerFrame>,
     limit: usize,
 ) -> Result<Bytes, NotKept> {
     let deadline = Instant::now() + LONGEST_BODY;
@@ -280,11 +283,11 @@ async fn read_frames(
     Ok(whole.freeze())
 }
 
-type BodyFrame = Result<Frame<Bytes>, axum::Error>;
+type AnswerFrame = Result<Frame<Bytes>, axum::Error>;
 
 /// A body whose beginning was read.
 struct Resumed {
-    frames: VecDeque<BodyFrame>,
+    frames: VecDeque<AnswerFrame>,
     rest: Body,
 }
 
@@ -292,7 +295,7 @@ impl HttpBody for Resumed {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BodyFrame>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AnswerFrame>> {
         let this = self.get_mut();
         match this.frames.pop_front() {
             Some(frame) => Poll::Ready(Some(frame)),
@@ -338,7 +341,7 @@ mod tests {
             Ok(Frame::trailers(trailers.clone())),
         ];
         let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
-        let Read { response, answer } = read(Response::new(Body::new(body)), &[], 10).await;
+        let ReadAnswer { response, answer } = read(Response::new(Body::new(body)), &[], 10).await;
         assert_eq!(answer.unwrap_err(), NotKept::Trailers);
         let whole = response.into_body().collect().await.unwrap();
         assert_eq!(whole.trailers(), Some(&trailers));
@@ -353,7 +356,8 @@ mod tests {
         };
         let begin = futures_util::stream::iter([Ok("1"), Ok("2")]);
         let body = futures_util::StreamExt::chain(begin, futures_util::stream::once(slow));
-        let Read { response, answer } = read(Response::new(Body::from_stream(body)), &[], 10).await;
+        let ReadAnswer { response, answer } =
+            read(Response::new(Body::from_stream(body)), &[], 10).await;
         assert_eq!(answer.unwrap_err(), NotKept::Endless);
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "123");
     }
@@ -368,7 +372,9 @@ mod tests {
             .header(header::DATE, value.clone())
             .header(HeaderName::from_static("keep-alive"), value);
         let bytes = answer.to_bytes();
-        let Outcome::Answer(read) = Outcome::read(bytes.clone()) else { panic!("no answer") };
+        let AnswerOutcome::Answer(read) = AnswerOutcome::read(bytes.clone()) else {
+            panic!("no answer")
+        };
         assert_eq!(
             (read.status, &read.body[..], read.headers.len()),
             (StatusCode::CREATED, &b"body"[..], 2)
@@ -377,9 +383,9 @@ mod tests {
         assert!(!format!("{answer:?}").contains("s3cret"));
         // Each beginning of the bytes, and other forms, are read without a panic.
         for end in 0..bytes.len() {
-            let _ = Outcome::read(bytes.slice(..end));
+            let _ = AnswerOutcome::read(bytes.slice(..end));
         }
-        assert!(matches!(Outcome::read(Outcome::not_kept()), Outcome::NotKept));
-        assert!(matches!(Outcome::read(Bytes::from_static(&[9, 9])), Outcome::NotKept));
+        assert!(matches!(AnswerOutcome::read(AnswerOutcome::not_kept()), AnswerOutcome::NotKept));
+        assert!(matches!(AnswerOutcome::read(Bytes::from_static(&[9, 9])), AnswerOutcome::NotKept));
     }
 }

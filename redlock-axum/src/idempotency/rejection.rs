@@ -38,7 +38,7 @@ static LOG_LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 /// neither the key nor the scope. The rejection is also an extension of the response.
 #[derive(Debug, Clone)]
 pub struct IdempotencyRejection {
-    cause: Cause,
+    cause: RefusalCause,
     route: Option<MatchedPath>,
     log_limit: Option<Arc<LogLimit>>,
     /// Whether the rejection needs no log line any more.
@@ -46,7 +46,7 @@ pub struct IdempotencyRejection {
 }
 
 #[derive(Debug, Clone)]
-enum Cause {
+enum RefusalCause {
     MissingKey,
     /// The text for the client.
     InvalidKey(&'static str),
@@ -87,53 +87,53 @@ pub enum IdempotencyRejectionKind {
 }
 
 impl IdempotencyRejection {
-    fn new(cause: Cause) -> Self {
+    fn new(cause: RefusalCause) -> Self {
         Self { cause, route: None, log_limit: None, logged: false }
     }
 
     pub(super) fn missing_key() -> Self {
-        Self::new(Cause::MissingKey)
+        Self::new(RefusalCause::MissingKey)
     }
 
     /// Creates the rejection of a malformed header. The text is for the client.
     pub(super) fn invalid_key(detail: &'static str) -> Self {
-        Self::new(Cause::InvalidKey(detail))
+        Self::new(RefusalCause::InvalidKey(detail))
     }
 
     pub(super) fn in_flight() -> Self {
-        Self::new(Cause::InFlight)
+        Self::new(RefusalCause::InFlight)
     }
 
     pub(super) fn key_reused() -> Self {
-        Self::new(Cause::KeyReused)
+        Self::new(RefusalCause::KeyReused)
     }
 
     pub(super) fn outcome_unknown() -> Self {
-        Self::new(Cause::OutcomeUnknown)
+        Self::new(RefusalCause::OutcomeUnknown)
     }
 
     pub(super) fn answer_not_kept() -> Self {
-        Self::new(Cause::AnswerNotKept)
+        Self::new(RefusalCause::AnswerNotKept)
     }
 
     /// Creates the rejection for a mistake of the application. The text, for operators, says what to do.
     pub(super) fn misconfigured(diagnostics: &'static str) -> Self {
-        Self::new(Cause::Misconfigured(diagnostics))
+        Self::new(RefusalCause::Misconfigured(diagnostics))
     }
 
     /// Returns the kind of the cause.
     pub fn kind(&self) -> IdempotencyRejectionKind {
         use IdempotencyRejectionKind as Kind;
         match &self.cause {
-            Cause::MissingKey => Kind::MissingKey,
-            Cause::InvalidKey(_) => Kind::InvalidKey,
-            Cause::InFlight => Kind::InFlight,
-            Cause::KeyReused => Kind::KeyReused,
-            Cause::OutcomeUnknown => Kind::OutcomeUnknown,
-            Cause::AnswerNotKept => Kind::AnswerNotKept,
-            Cause::Answers(_) => Kind::Unavailable,
-            Cause::Misconfigured(_) => Kind::Misconfigured,
-            Cause::Lock(rejection) => match rejection.kind() {
+            RefusalCause::MissingKey => Kind::MissingKey,
+            RefusalCause::InvalidKey(_) => Kind::InvalidKey,
+            RefusalCause::InFlight => Kind::InFlight,
+            RefusalCause::KeyReused => Kind::KeyReused,
+            RefusalCause::OutcomeUnknown => Kind::OutcomeUnknown,
+            RefusalCause::AnswerNotKept => Kind::AnswerNotKept,
+            RefusalCause::Answers(_) => Kind::Unavailable,
+            RefusalCause::Misconfigured(_) => Kind::Misconfigured,
+            RefusalCause::Lock(rejection) => match rejection.kind() {
                 RejectionKind::Contended => Kind::InFlight,
                 RejectionKind::Unavailable | RejectionKind::Lost => Kind::Unavailable,
                 RejectionKind::BodyTooLarge => Kind::BodyTooLarge,
@@ -178,8 +178,8 @@ impl IdempotencyRejection {
     /// Returns the time after which the client may try again, in whole seconds. `None` if another try cannot succeed.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.cause {
-            Cause::Lock(rejection) => rejection.retry_after(),
-            Cause::InFlight | Cause::Answers(_) => Some(Duration::from_secs(1)),
+            RefusalCause::Lock(rejection) => rejection.retry_after(),
+            RefusalCause::InFlight | RefusalCause::Answers(_) => Some(Duration::from_secs(1)),
             _ => None,
         }
     }
@@ -190,7 +190,7 @@ impl IdempotencyRejection {
         let text = match self.kind() {
             Kind::MissingKey => "the header idempotency-key is missing",
             Kind::InvalidKey => match self.cause {
-                Cause::InvalidKey(detail) => detail,
+                RefusalCause::InvalidKey(detail) => detail,
                 _ => "the header idempotency-key cannot be used",
             },
             Kind::InFlight => {
@@ -221,9 +221,9 @@ impl IdempotencyRejection {
     /// Returns the cause and its remedy for logs and operators. Not for clients: send [`detail`](Self::detail).
     pub fn diagnostics(&self) -> impl fmt::Display {
         match &self.cause {
-            Cause::Lock(rejection) => rejection.diagnostics().to_string(),
-            Cause::Answers(error) => format!("the store of answers failed: {error}"),
-            Cause::Misconfigured(text) => (*text).to_owned(),
+            RefusalCause::Lock(rejection) => rejection.diagnostics().to_string(),
+            RefusalCause::Answers(error) => format!("the store of answers failed: {error}"),
+            RefusalCause::Misconfigured(text) => (*text).to_owned(),
             _ => self.detail(),
         }
     }
@@ -292,13 +292,13 @@ impl IdempotencyRejection {
 
 impl From<LockRejection> for IdempotencyRejection {
     fn from(rejection: LockRejection) -> Self {
-        Self::new(Cause::Lock(Box::new(rejection)))
+        Self::new(RefusalCause::Lock(Box::new(rejection)))
     }
 }
 
 impl From<AnswersError> for IdempotencyRejection {
     fn from(error: AnswersError) -> Self {
-        Self::new(Cause::Answers(error))
+        Self::new(RefusalCause::Answers(error))
     }
 }
 

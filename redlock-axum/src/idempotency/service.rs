@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
 use redlock_core::__private::{Acquisition, detach};
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::answers::AnswerId;
@@ -51,6 +52,14 @@ impl<S> IdempotencyService<S> {
     /// Consumes `self`, returning the underlying service.
     pub fn into_inner(self) -> S {
         self.inner
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = IdempotencyService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        IdempotencyService::new(inner, self.clone())
     }
 }
 

@@ -24,7 +24,7 @@ use super::answers::{AnswerClaim, AnswerId, AnswerRecord, AnswersError, ClaimRes
 use super::extract::Idempotency;
 use super::fingerprint::Fingerprint;
 use super::layer::{Settings, Unfinished};
-use super::outcome::{self, Outcome, Read};
+use super::outcome::{self, AnswerOutcome, ReadAnswer};
 use super::rejection::IdempotencyRejection;
 use crate::rejection::LockRejection;
 
@@ -71,13 +71,13 @@ impl Turn {
         if record.fingerprint != self.fingerprint {
             return Some(self.reject(IdempotencyRejection::key_reused()));
         }
-        Some(match Outcome::read(record.answer?) {
-            Outcome::Answer(answer) => {
+        Some(match AnswerOutcome::read(record.answer?) {
+            AnswerOutcome::Answer(answer) => {
                 let mut response = answer.into_response();
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
                 response
             }
-            Outcome::NotKept => self.reject(IdempotencyRejection::answer_not_kept()),
+            AnswerOutcome::NotKept => self.reject(IdempotencyRejection::answer_not_kept()),
         })
     }
 
@@ -186,9 +186,9 @@ impl Turn {
         if *stored_by_handler {
             match bounded(answers.load(&self.id)).await {
                 Ok(Some(record)) if record.number == number && record.answer.is_some() => {
-                    return match record.answer.map(Outcome::read) {
-                        Some(Outcome::Answer(answer)) => answer.into_response(),
-                        Some(Outcome::NotKept) | None => response,
+                    return match record.answer.map(AnswerOutcome::read) {
+                        Some(AnswerOutcome::Answer(answer)) => answer.into_response(),
+                        Some(AnswerOutcome::NotKept) | None => response,
                     };
                 }
                 Ok(_) => {}
@@ -206,7 +206,7 @@ impl Turn {
             return response;
         }
         let Settings { stored_headers, answer_limit, .. } = &*self.settings;
-        let Read { response, answer } =
+        let ReadAnswer { response, answer } =
             outcome::read(response, stored_headers, *answer_limit).await;
         let answer = answer.unwrap_or_else(|reason| {
             let route = self.route.as_ref().map(MatchedPath::as_str);
@@ -215,7 +215,7 @@ impl Turn {
                 self.settings.locks.log_limit(), "answer not kept", route.unwrap_or_default(), error, route,
                 "the answer to a request with an idempotency key was not kept, so that its repetitions are refused: {reason}"
             );
-            Outcome::not_kept()
+            AnswerOutcome::not_kept()
         });
         self.store(number, answer).await;
         response

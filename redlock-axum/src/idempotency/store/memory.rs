@@ -19,10 +19,10 @@ const FIRST_SWEEP: usize = 1024;
 /// Answers in the memory of this process: for tests, and for services that run as one copy. A restart forgets them. Clones
 /// share the answers.
 #[derive(Clone, Default)]
-pub struct MemoryAnswers(Arc<Mutex<Table>>);
+pub struct MemoryAnswers(Arc<Mutex<Records>>);
 
 #[derive(Default)]
-struct Table {
+struct Records {
     records: HashMap<AnswerId, (AnswerRecord, Instant)>,
     /// The number of records at which the next sweep begins.
     next_sweep: usize,
@@ -45,12 +45,12 @@ impl MemoryAnswers {
         self.len() == 0
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Records> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl Records {
     fn get(&mut self, id: &AnswerId) -> Option<&mut (AnswerRecord, Instant)> {
         let now = Instant::now();
         self.records.get_mut(id).filter(|(_, end)| *end > now)
