@@ -18,6 +18,7 @@
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
 //! | [`transactions`] | Why does a lock have to outlast the commit? Which order of layers does that? |
 //! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock? What is impossible, and what replaces it? |
+//! | [`idempotency`](idempotency/index.html) | How is a repeated request executed once, and answered with the first answer? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`interoperability`] | Which services in other languages use the same locks? How does Spring's `@RedisLock` look here? |
 //! | [`compiler_errors`] | What does a message of the compiler about a locked handler mean? |
@@ -35,6 +36,7 @@ macro_rules! page {
             "[choose-a-store.md]: crate::guide::choose_a_store\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[idempotency.md]: ../idempotency/index.html\n",
             "[interoperability.md]: crate::guide::interoperability\n",
             "[modes.md]: crate::guide::modes\n",
             "[operating.md]: crate::guide::operating\n",
@@ -65,6 +67,10 @@ pub mod fencing {}
 
 #[doc = page!("guarantees.md")]
 pub mod guarantees {}
+
+#[cfg(feature = "idempotency")]
+#[doc = page!("idempotency.md")]
+pub mod idempotency {}
 
 #[doc = page!("interoperability.md")]
 pub mod interoperability {}

@@ -196,7 +196,7 @@
 //! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something, and let the
 //!   others share the lock ([`LockPolicy::shared_on`]) if they must not see a change that is half done.
 //!
-#![doc = concat!("[postgres.md]: guide::postgres\n[zookeeper.md]: guide::zookeeper\n\n", include_str!("../docs/features.md"))]
+#![doc = concat!("[idempotency.md]: guide/idempotency/index.html\n[postgres.md]: guide::postgres\n[zookeeper.md]: guide::zookeeper\n\n", include_str!("../docs/features.md"))]
 #![warn(clippy::exhaustive_enums)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -208,6 +208,8 @@ mod error;
 mod extract;
 #[cfg(doc)]
 pub mod guide;
+#[cfg(feature = "idempotency")]
+mod idempotency;
 mod layer;
 mod options;
 mod rejection;
@@ -220,6 +222,17 @@ mod value_source;
 pub use commit_under_lock::{CommitUnderLock, CommitUnderLockService};
 pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
+#[cfg(all(feature = "idempotency", feature = "redis"))]
+pub use idempotency::RedisAnswers;
+#[cfg(feature = "idempotency")]
+pub use idempotency::{
+    AnswerClaim, AnswerId, AnswerRecord, AnswerRow, Answers, AnswersError, AnswersFuture,
+    ClaimResult, Fingerprint, Idempotency, IdempotencyLayer, IdempotencyRejection,
+    IdempotencyRejectionKind, IdempotencyService, MemoryAnswers, ScopedKeys, StoredAnswer,
+    Unfinished, UnscopedKeys,
+};
+#[cfg(all(feature = "idempotency", feature = "postgres"))]
+pub use idempotency::{PostgresAnswers, postgres_answers_schema};
 pub use layer::{LockLayer, LockPolicy, LockService};
 pub use options::{BodyMode, HoldUntil};
 #[cfg(feature = "metrics")]

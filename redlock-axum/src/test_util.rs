@@ -130,5 +130,8 @@
 //! # a_report_is_stopped_when_its_lock_is_lost();
 //! ```
 
+#[cfg(feature = "idempotency")]
+#[doc(inline)]
+pub use crate::idempotency::contract as answers_tests;
 #[doc(inline)]
 pub use redlock_core::test_util::{TestClock, TestLocks, TestNode};

@@ -227,6 +227,12 @@ pub mod __private {
     pub use crate::request::acquisition::Acquisition;
     pub use crate::request::detached::{delay_shutdown, detach};
     pub use crate::request::scope::{has_lock, is_in_scope, stay};
+    #[cfg(feature = "postgres")]
+    pub use crate::store::postgres::client::{PostgresClient, statement_error};
+    #[cfg(feature = "redis")]
+    pub use crate::store::redis::client::{RedisClient, RedisReply, RedisScript};
+    #[cfg(feature = "postgres")]
+    pub use tokio_postgres;
     pub use tokio_util::task::task_tracker::TaskTrackerToken as ShutdownDelay;
 }
 

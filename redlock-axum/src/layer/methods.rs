@@ -8,10 +8,10 @@ use redlock_core::InvalidOption;
 
 /// The methods that a policy locks, or whose requests share its lock.
 #[derive(Debug, Clone)]
-pub(super) struct Methods(Arc<[Method]>);
+pub(crate) struct Methods(Arc<[Method]>);
 
 impl Methods {
-    pub(super) fn new(methods: impl IntoIterator<Item = Method>) -> Self {
+    pub(crate) fn new(methods: impl IntoIterator<Item = Method>) -> Self {
         Self(methods.into_iter().collect())
     }
 
@@ -19,16 +19,16 @@ impl Methods {
     ///
     /// axum answers HEAD with the handler for GET, so GET covers HEAD: the handler must not
     /// run without its lock.
-    pub(super) fn cover(&self, method: &Method) -> bool {
+    pub(crate) fn cover(&self, method: &Method) -> bool {
         self.0.contains(method) || (method == Method::HEAD && self.0.contains(&Method::GET))
     }
 
-    pub(super) fn named(&self) -> &[Method] {
+    pub(crate) fn named(&self) -> &[Method] {
         &self.0
     }
 
     /// Checks that the list, the value of `option`, has at least one method, and each method once.
-    pub(super) fn check(&self, option: &'static str) -> Result<(), InvalidOption> {
+    pub(crate) fn check(&self, option: &'static str) -> Result<(), InvalidOption> {
         if self.0.is_empty() {
             let allowed = "at least one method; leave it out for the default";
             return Err(InvalidOption::new(option, "an empty list", allowed));

@@ -3,7 +3,7 @@
 #[cfg(feature = "serde")]
 mod de;
 mod key;
-mod methods;
+pub(crate) mod methods;
 mod policy;
 mod service;
 mod table;

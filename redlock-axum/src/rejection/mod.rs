@@ -4,7 +4,7 @@
 //! README.md, `redlock-axum/docs/guarantees.md`, and `redlock-axum/tests/rejection.rs`.
 
 mod log;
-mod response;
+pub(crate) mod response;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::extract::MatchedPath;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError, LostError, RunError, TemplateError};
 
@@ -323,8 +323,7 @@ impl LockRejection {
     /// Returns the headers of the response: `Retry-After`, if there is a [`retry_after`](Self::retry_after). For a
     /// response of the application: `(rejection.status(), rejection.headers(), body)`.
     pub fn headers(&self) -> HeaderMap {
-        let retry_after = self.retry_after().map(|time| HeaderValue::from(time.as_secs()));
-        retry_after.map(|value| (header::RETRY_AFTER, value)).into_iter().collect()
+        response::retry_after_header(self.retry_after())
     }
 
     /// Sets the limit for logging similar rejections, unless one is set already. Defaults to a limit

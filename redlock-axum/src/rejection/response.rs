@@ -1,8 +1,10 @@
 //! The response of a rejection.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use redlock_core::{KeyError, LockError};
 use serde_json::Value;
 
@@ -12,32 +14,45 @@ use crate::value_source::ValueSource;
 impl IntoResponse for LockRejection {
     fn into_response(mut self) -> Response {
         self.log();
-        let status = self.status();
-        let retry_after = self.retry_after().map(|time| time.as_secs());
-
-        // `Value` escapes the texts. With `about:blank`, the title is the standard phrase of the status
-        // (RFC 9457, 4.2.1).
-        let title = Value::from(status.canonical_reason().unwrap_or("Error"));
-        let detail = Value::from(self.detail());
-        let mut body = format!(
-            r#"{{"type":"about:blank","title":{title},"status":{},"code":"{}","detail":{detail}"#,
-            status.as_u16(),
-            self.code()
-        );
-        if let Some(seconds) = retry_after {
-            body.push_str(r#","retry_after":"#);
-            body.push_str(&seconds.to_string());
-        }
-        body.push('}');
-
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() = status;
-        *response.headers_mut() = self.headers();
-        let content_type = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        let mut response = problem(self.status(), self.code(), &self.detail(), self.retry_after());
         response.extensions_mut().insert(self);
         response
     }
+}
+
+/// Returns the response of a refused request: a body of RFC 9457, and `Retry-After`.
+pub(crate) fn problem(
+    status: StatusCode,
+    code: &str,
+    detail: &str,
+    retry_after: Option<Duration>,
+) -> Response {
+    // `Value` escapes the texts. With `about:blank`, the title is the standard phrase of the status
+    // (RFC 9457, 4.2.1).
+    let title = Value::from(status.canonical_reason().unwrap_or("Error"));
+    let detail = Value::from(detail);
+    let mut body = format!(
+        r#"{{"type":"about:blank","title":{title},"status":{},"code":"{code}","detail":{detail}"#,
+        status.as_u16(),
+    );
+    if let Some(time) = retry_after {
+        body.push_str(r#","retry_after":"#);
+        body.push_str(&time.as_secs().to_string());
+    }
+    body.push('}');
+
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    *response.headers_mut() = retry_after_header(retry_after);
+    let content_type = HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+/// Returns the header `Retry-After`, if there is a time.
+pub(crate) fn retry_after_header(time: Option<Duration>) -> HeaderMap {
+    let seconds = time.map(|time| HeaderValue::from(time.as_secs()));
+    seconds.map(|seconds| (header::RETRY_AFTER, seconds)).into_iter().collect()
 }
 
 impl LockRejection {

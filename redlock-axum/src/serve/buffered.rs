@@ -23,6 +23,15 @@ pub(crate) async fn read(
     limit: Option<usize>,
     space: &Arc<BufferSpace>,
 ) -> Result<Request, BodyFault> {
+    Ok(read_data(request, limit, space).await?.0)
+}
+
+/// As [`read`]. Returns the data of the body too, which shares the memory of the request.
+pub(crate) async fn read_data(
+    request: Request,
+    limit: Option<usize>,
+    space: &Arc<BufferSpace>,
+) -> Result<(Request, Bytes), BodyFault> {
     let declared = request.body().size_hint();
     let (request, limit) = match limit {
         Some(limit) => (request, limit),
@@ -44,7 +53,8 @@ pub(crate) async fn read(
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
-    Ok(Request::from_parts(parts, buffer.into_body(trailers)))
+    let (body, data) = buffer.into_body(trailers);
+    Ok((Request::from_parts(parts, body), data))
 }
 
 /// Limits a body as axum's own extractors do. Returns the limit too; `usize::MAX` if the application has disabled it.
@@ -129,15 +139,16 @@ impl Buffer {
         if self.space.grow_to(bytes) { Ok(()) } else { Err(BodyFault::NoSpace { limit }) }
     }
 
-    fn into_body(self, trailers: Option<HeaderMap>) -> Body {
+    fn into_body(self, trailers: Option<HeaderMap>) -> (Body, Bytes) {
         let data = match self.data {
             Data::Frame(frame) => frame,
             Data::Copies(copies) => copies.into(),
         };
         if data.is_empty() && trailers.is_none() {
-            return Body::empty();
+            return (Body::empty(), data);
         }
-        Body::new(BufferedBody { data: Some((data, self.space)), trailers })
+        let body = BufferedBody { data: Some((data.clone(), self.space)), trailers };
+        (Body::new(body), data)
     }
 }
 

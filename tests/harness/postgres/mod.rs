@@ -346,9 +346,10 @@ impl PostgresServer {
             password.map(|password| format!(" password '{}'", password.replace('\'', "''")));
         let (schema, password) = (self.schema(), password.unwrap_or_default());
         let sql = format!(
-            "create role app login{password}; {}; grant usage on schema \"{schema}\" to app; \
+            "create role app login{password}; {}; {}; grant usage on schema \"{schema}\" to app; \
              grant select, insert, update, delete on all tables in schema \"{schema}\" to app",
-            postgres_schema(schema)
+            postgres_schema(schema),
+            redlock_axum::postgres_answers_schema(schema),
         );
         self.psql(&sql);
     }

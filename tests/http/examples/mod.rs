@@ -44,6 +44,12 @@ async fn the_example_transactions_answers_as_its_readme_says() {
     walkthrough.ends_with(&["here is your ticket"]).await;
 }
 
+#[tokio::test]
+async fn the_example_payments_answers_as_its_readme_says() {
+    let walkthrough = Walkthrough::run("payments").await.unwrap();
+    walkthrough.ends_with(&["order 1: shoe"]).await;
+}
+
 /// The section shows the hash that a request writes. A hash as Redisson writes it refuses a request.
 #[tokio::test]
 async fn the_example_redisson_answers_as_its_readme_says() {
@@ -109,7 +115,7 @@ async fn the_examples_accept_a_password_with_a_comma() {
     let redis = RedisServer::options().password("half,other-half").start().await;
     let environment =
         [("LOCKS_URLS", format!("redis://:half,other-half@127.0.0.1:{}", redis.port()))];
-    for name in ["index", "modes", "renewal", "redisson"] {
+    for name in ["index", "modes", "payments", "renewal", "redisson"] {
         // Ends with a panic if the program does not connect.
         start(name, &environment).await;
     }

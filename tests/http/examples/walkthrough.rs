@@ -61,7 +61,10 @@ impl Walkthrough {
             assert_eq!(self.background().await, *answer);
         }
         let keys = self.redis.probe().await.keys().await;
-        assert!(keys.iter().all(|key| key.contains("redlock:fencing")), "a lock was not released");
+        let is_lock = |key: &String| {
+            !["redlock:fencing", "redlock:answer"].iter().any(|name| key.contains(name))
+        };
+        assert!(!keys.iter().any(is_lock), "a lock was not released");
         self.stop().await;
     }
 
@@ -165,20 +168,28 @@ impl Walkthrough {
     }
 
     fn request(&self, words: &[&str]) -> reqwest::RequestBuilder {
-        let (words, json) = match *words {
-            [ref words @ .., "--json", json] => (words, Some(json.to_owned())),
-            ref words => (words, None),
-        };
-        let (method, url) = match *words {
-            ["curl", url] => ("GET", url),
-            ["curl", "-X", method, url] => (method, url),
-            _ => panic!("{words:?}: no known request"),
-        };
-        let (address, path) = url.split_once('/').unwrap();
+        let (mut method, mut url, mut headers, mut body) = ("GET", None, Vec::new(), None);
+        let mut rest = words[1..].iter().copied();
+        while let Some(word) = rest.next() {
+            let mut value = || rest.next().unwrap_or_else(|| panic!("{word} has no value"));
+            match word {
+                "-X" => method = value(),
+                "-H" => headers.push(value().split_once(": ").expect("a name and a value")),
+                "-d" => body = Some(value().to_owned()),
+                "--json" => {
+                    headers.push(("content-type", "application/json"));
+                    body = Some(value().to_owned());
+                }
+                _ => assert!(url.replace(word).is_none(), "{words:?}: two URLs"),
+            }
+        }
+        let (address, path) = url.and_then(|url| url.split_once('/')).expect("a URL with a path");
         let url = self.services[address].url(&format!("/{path}"));
         let request = reqwest::Client::new().request(method.parse().unwrap(), url);
-        match json {
-            Some(json) => request.header("content-type", "application/json").body(json),
+        let request =
+            headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        match body {
+            Some(body) => request.body(body),
             None => request,
         }
     }

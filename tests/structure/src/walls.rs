@@ -40,8 +40,10 @@ pub(crate) const WALLS: [Wall; 4] = [
             "time_text",
             "validity",
         ],
-        // The manager knows the stores by their table, and the node in memory by its public methods.
+        // The manager knows the stores by their table, and the node in memory by its public methods. `redlock-axum` keeps answers
+        // over the clients of two stores.
         above: Some(&[
+            ("__private", &["postgres", "redis"]),
             ("manager", &["", "kit", "memory"]),
             ("simulation", &["kit", "redis"]),
             ("test_util", &["memory"]),

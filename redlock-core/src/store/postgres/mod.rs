@@ -12,10 +12,12 @@
 //! * [`link`]: drives a connection.
 //! * [`channels`]: the channels on which releases are notified.
 //! * [`unsettled`]: acquisitions behind a pooler that have no reply.
+//! * [`client`]: a client for rows that are no locks.
 
 mod channels;
 #[cfg(test)]
 mod channels_tests;
+pub(crate) mod client;
 mod connect;
 mod error;
 mod inspection;

@@ -1,5 +1,6 @@
 //! A node of Redis or Valkey servers: one server, a Sentinel group, or a Redis Cluster.
 //!
+//! * [`client`]: a client for values that are no locks.
 //! * [`state`]: the state that operations and tasks of a node share.
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
@@ -12,6 +13,7 @@
 //! * [`link`]: one connection, which pairs commands and replies.
 
 mod channel;
+pub(crate) mod client;
 mod encode;
 mod error;
 mod fair;

@@ -35,9 +35,6 @@ const WRITE_BOUNDARY: usize = 16 * 1024;
 /// The parser reads 64 bytes at a time from this buffer.
 const READ_BUFFER: usize = 8 * 1024;
 
-/// The longest frame. The longest known one is the state of a large cluster, with less than 200 bytes for each server.
-const MAX_FRAME: u64 = 1024 * 1024;
-
 /// The number of slices in which the replies to all commands in flight are read.
 ///
 /// Fewer slices let the client and the server work in turns, more of them need more system calls. With one to four
@@ -135,6 +132,8 @@ pub(super) struct Driver<P> {
     life: Arc<Life>,
     traffic: Arc<Traffic>,
     in_slices: bool,
+    /// The longest frame.
+    max_frame: u64,
     on_event: P,
     flight: Mutex<Flight>,
 }
@@ -159,9 +158,10 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         life: Arc<Life>,
         traffic: Arc<Traffic>,
         in_slices: bool,
+        max_frame: u64,
         on_event: P,
     ) -> Self {
-        Self { life, traffic, in_slices, on_event, flight: Mutex::default() }
+        Self { life, traffic, in_slices, max_frame, on_event, flight: Mutex::default() }
     }
 
     /// Runs until the link ends.
@@ -192,7 +192,8 @@ impl<P: Fn(Event) + Sync> Driver<P> {
 
     /// Reads frames until the link ends, and returns the error.
     async fn read(&self, socket: impl AsyncRead + Unpin) -> RedisError {
-        let mut socket = BufReader::with_capacity(READ_BUFFER, socket.take(MAX_FRAME));
+        let max_frame = self.max_frame;
+        let mut socket = BufReader::with_capacity(READ_BUFFER, socket.take(max_frame));
         #[expect(clippy::default_trait_access, reason = "the type has no public name")]
         let mut decoder = Default::default();
         let (mut left_of_turn, mut has_invalidated) = (LONGEST_TURN, false);
@@ -201,12 +202,12 @@ impl<P: Fn(Event) + Sync> Driver<P> {
                 Ok(frame) => frame,
                 Err(_) if socket.get_ref().limit() == 0 => {
                     return ended(&format!(
-                        "the server sent a reply of more than {MAX_FRAME} bytes"
+                        "the server sent a reply of more than {max_frame} bytes"
                     ));
                 }
                 Err(error) => return broken(error),
             };
-            socket.get_mut().set_limit(MAX_FRAME);
+            socket.get_mut().set_limit(max_frame);
             has_invalidated |= matches!(&frame, Value::Push { kind: PushKind::Invalidate, .. });
             let in_flight = match self.pair(frame) {
                 Ok(in_flight) => in_flight,

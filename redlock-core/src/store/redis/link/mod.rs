@@ -102,7 +102,9 @@ impl Link {
         let (driver, end) = AbortHandle::new_pair();
         let (error, secrets, tracking) = Default::default();
         let life = Arc::new(Life { error, driver, secrets, tracking });
-        let driver = Driver::new(Arc::clone(&life), Arc::clone(&traffic), in_slices, on_event);
+        let (life_of_driver, traffic_of_driver) = (Arc::clone(&life), Arc::clone(&traffic));
+        let driver =
+            Driver::new(life_of_driver, traffic_of_driver, in_slices, socket.max_frame, on_event);
         let inbox = Inbox { life: Arc::clone(&life), commands };
         tokio::spawn(driver.run(socket.stream, inbox, end));
         Self { commands: sender, life, traffic, renewal: None, address: None }

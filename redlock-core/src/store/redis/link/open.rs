@@ -11,7 +11,7 @@ use futures_util::TryFutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::socket::{Socket, connect_tcp, look_up};
+use super::socket::{MAX_FRAME, Socket, connect_tcp, look_up};
 use super::{Event, Link};
 use crate::access::Credentials;
 use crate::error::{NodeError, legible};
@@ -46,6 +46,8 @@ pub(crate) struct Endpoint {
     announcer: Option<Arc<str>>,
     /// The only address to connect to. `None` if any address of the host will do.
     address: Option<SocketAddr>,
+    /// The longest reply.
+    max_frame: u64,
     /// Replaces the operating system's network.
     #[cfg(feature = "unstable-simulation")]
     dial: Option<Arc<dyn Dial>>,
@@ -70,6 +72,7 @@ impl Endpoint {
             url,
             announcer: None,
             address: None,
+            max_frame: MAX_FRAME,
             #[cfg(feature = "unstable-simulation")]
             dial: None,
         }
@@ -83,6 +86,11 @@ impl Endpoint {
     /// Returns whether another server has announced this address.
     pub(crate) fn is_announced(&self) -> bool {
         self.announcer.is_some()
+    }
+
+    /// Sets the length of the longest reply.
+    pub(crate) fn with_replies_up_to(self, max_frame: u64) -> Self {
+        Self { max_frame, ..self }
     }
 
     /// Leads to one of the addresses of the host.
@@ -134,6 +142,7 @@ impl Endpoint {
         let deadline = Deadline::after(limit * 7 / 8, limit);
         let credentials = self.url.login.credentials(limit * 3 / 4).await?;
         let socket = self.connect(&deadline).await?;
+        let socket = Socket { max_frame: self.max_frame, ..socket };
         let address = socket.address;
         let mut link = Link::start(socket, in_slices, on_event);
         link.address = address;

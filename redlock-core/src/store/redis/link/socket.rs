@@ -15,6 +15,10 @@ use crate::error::NodeError;
 use crate::store::kit::keepalive::keep_alive;
 use crate::store::kit::url::HostPort;
 
+/// The longest frame of a connection for locks. The longest known one is the state of a large cluster, with less than 200 bytes for
+/// each server.
+pub(super) const MAX_FRAME: u64 = 1024 * 1024;
+
 /// The bytes of a connection in both directions.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -27,6 +31,8 @@ pub(crate) struct Socket {
     pub(crate) descriptor: Option<socket2::Socket>,
     /// The address of the server, if it was reached by TCP.
     pub(super) address: Option<SocketAddr>,
+    /// The longest frame that is read.
+    pub(super) max_frame: u64,
 }
 
 impl Socket {
@@ -35,7 +41,7 @@ impl Socket {
     pub(super) async fn connect_unix(path: &Path) -> io::Result<Self> {
         let stream = tokio::net::UnixStream::connect(path).await?;
         let descriptor = SockRef::from(&stream).try_clone().ok();
-        Ok(Self { stream: Box::new(stream), descriptor, address: None })
+        Ok(Self { stream: Box::new(stream), descriptor, address: None, max_frame: MAX_FRAME })
     }
 
     /// Makes the TLS connection over a TCP connection, if there are options of TLS.
@@ -52,13 +58,13 @@ impl Socket {
             Some(options) => Box::new(super::tls::handshake(stream, host, options).await?),
             _ => Box::new(stream),
         };
-        Ok(Self { stream, descriptor, address })
+        Ok(Self { stream, descriptor, address, max_frame: MAX_FRAME })
     }
 
     /// Returns a socket whose server is played in this process.
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn played(stream: impl ByteStream + 'static) -> Self {
-        Self { stream: Box::new(stream), descriptor: None, address: None }
+        Self { stream: Box::new(stream), descriptor: None, address: None, max_frame: MAX_FRAME }
     }
 }
 

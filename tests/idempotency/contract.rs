@@ -1,0 +1,94 @@
+//! The contract of a store of answers.
+
+use std::time::Duration;
+
+use redlock_axum::{AnswerClaim, AnswerId, Answers, MemoryAnswers, PostgresAnswers, RedisAnswers};
+use redlock_tests::{PostgresServer, Servers, skip};
+
+async fn memory_store() -> Option<(MemoryAnswers, ())> {
+    Some((MemoryAnswers::new(), ()))
+}
+
+async fn redis_store() -> Option<(RedisAnswers, Servers)> {
+    let servers = Servers::start(1).await;
+    let url = servers.urls().remove(0);
+    Some((RedisAnswers::connect(&url).await.unwrap().prefix("shop:"), servers))
+}
+
+async fn postgres_store() -> Option<(PostgresAnswers, PostgresServer)> {
+    match PostgresServer::start().await {
+        Ok(server) => Some((PostgresAnswers::connect(&server.url()).await.unwrap(), server)),
+        Err(reason) => {
+            skip(&reason);
+            None
+        }
+    }
+}
+
+mod memory {
+    redlock_axum::answers_tests!(super::memory_store);
+}
+
+mod redis {
+    redlock_axum::answers_tests!(super::redis_store);
+}
+
+mod postgres {
+    redlock_axum::answers_tests!(super::postgres_store);
+}
+
+/// The names on the server, and nothing else.
+#[tokio::test]
+async fn an_answer_in_redis_is_one_string_with_a_time_to_live() {
+    let (store, servers) = redis_store().await.unwrap();
+    let id = AnswerId::new("customer:7", "a b");
+    let keep = Duration::from_secs(60);
+    let claim = AnswerClaim::new(7, [1; 32].into(), keep);
+    store.claim(&id, claim).await.unwrap();
+    assert!(store.store(&id, 7, "x".into(), keep).await.unwrap());
+    let mut probe = servers[0].probe().await;
+    assert_eq!(probe.keys().await, ["shop:redlock:answer:customer%3A7:a%20b"]);
+    let ttl: i64 = probe.command(["PTTL", "shop:redlock:answer:customer%3A7:a%20b"]).await;
+    assert!((1..=60_000).contains(&ttl), "{ttl}");
+}
+
+/// The rights that the page names, and no others.
+#[tokio::test]
+async fn few_rights_suffice_for_answers_in_redis() {
+    let servers = Servers::start(1).await;
+    let mut probe = servers[0].probe().await;
+    let rights = "ACL SETUSER answers on >answers-password resetchannels ~shop:redlock:answer:* -@all +get +set +del +evalsha \
+                  +script|load";
+    probe.command::<()>(rights.split_whitespace().collect::<Vec<_>>()).await;
+    let url = format!("redis://answers:answers-password@127.0.0.1:{}", servers[0].port());
+    let (id, keep) = (AnswerId::new("7", "a"), Duration::from_secs(60));
+    let store = RedisAnswers::connect(&url).await.unwrap().prefix("shop:");
+    store.claim(&id, AnswerClaim::new(1, [1; 32].into(), keep)).await.unwrap();
+    store.forget(&id, 1).await.unwrap();
+    store.claim(&id, AnswerClaim::new(2, [1; 32].into(), keep)).await.unwrap();
+    assert!(store.store(&id, 2, "x".into(), keep).await.unwrap());
+    assert!(store.load(&id).await.unwrap().unwrap().answer.is_some());
+    let elsewhere = RedisAnswers::connect(&url).await.unwrap();
+    assert!(elsewhere.load(&id).await.unwrap_err().to_string().contains("not permitted"));
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_used_says_why_without_the_password() {
+    redlock_tests::Logs::collect();
+    for (url, words) in [
+        ("redis://app:pa55word-of-answers@127.0.0.1:1", "127.0.0.1:1"),
+        ("redis+sentinel://app:pa55word-of-answers@127.0.0.1/shop", "one server"),
+        ("http://app:pa55word-of-answers@127.0.0.1", "cannot be used"),
+    ] {
+        let error = RedisAnswers::connect(url).await.unwrap_err().to_string();
+        assert!(error.contains(words) && !error.contains("pa55word"), "{url}: {error}");
+    }
+    let url = "postgres://app:pa55word-of-answers@127.0.0.1:1/shop";
+    let error = PostgresAnswers::connect(url).await.unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1:1") && !error.contains("pa55word"), "{error}");
+    let Ok(server) = PostgresServer::start().await else { return skip("PostgreSQL is missing") };
+    let admin = server.admin().await;
+    admin.batch_execute("drop table locks.redlock_answer").await.unwrap();
+    let error = PostgresAnswers::connect(&server.url()).await.unwrap_err().to_string();
+    assert!(error.contains("postgres_answers_schema"), "{error}");
+}
