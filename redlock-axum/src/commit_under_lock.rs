@@ -166,13 +166,17 @@ async fn until_committed<R: IntoResponse, E>(
     match served {
         Ok(Ok(mut response)) => {
             for lock in locks {
-                response = lock.respond(response).await;
+                let (answer, guard) = lock.respond(response);
+                response = answer;
+                if let Some(guard) = guard {
+                    guard.release_or_log().await;
+                }
             }
             Ok(response)
         }
         Ok(Err(error)) => {
             for lock in locks {
-                lock.release().await;
+                lock.into_guard().release_or_log().await;
             }
             Err(error)
         }

@@ -41,19 +41,18 @@ impl LockEnd {
         Self { lock: Some(EndingLock { guard, http, on_lost, exchange, watch: None }), postponed }
     }
 
-    /// Ends the lock of a handler that has returned its response.
-    pub(super) async fn respond(mut self, response: Response) -> Response {
+    /// Ends the work of a handler that has returned its response. Returns the guard that is to be released now: neither the
+    /// body nor a layer around the handler holds the lock.
+    pub(super) fn respond(mut self, response: Response) -> (Response, Option<LockGuard>) {
         match self.lock_to_end() {
-            Some(lock) => lock.respond(response).await,
-            None => response,
+            Some(lock) => lock.respond(response),
+            None => (response, None),
         }
     }
 
-    /// Ends the lock of a handler that has no response.
-    pub(super) async fn release(mut self) {
-        if let Some(lock) = self.lock_to_end() {
-            lock.guard.release_or_log().await;
-        }
+    /// Ends the work of a handler that has no response. Returns the guard, unless a layer around the handler ends the lock.
+    pub(super) fn into_guard(mut self) -> Option<LockGuard> {
+        self.lock_to_end().map(EndingLock::into_guard)
     }
 
     /// Returns the lock, unless a layer around the handler ends it.
@@ -79,22 +78,18 @@ impl Drop for LockEnd {
 }
 
 impl EndingLock {
-    /// Releases the lock, or lets the body of the response hold it.
-    pub(crate) async fn respond(self, response: Response) -> Response {
+    /// Lets the body of the response hold the lock if its options say so. Otherwise returns the guard, too.
+    pub(crate) fn respond(self, response: Response) -> (Response, Option<LockGuard>) {
         let Self { guard, http, on_lost, exchange, .. } = self;
-        let (response, guard) = match http.hold_until {
+        match http.hold_until {
             HoldUntil::EndOfBody => body::hold(response, guard, on_lost, exchange),
             HoldUntil::Response => (response, Some(guard)),
-        };
-        if let Some(guard) = guard {
-            guard.release_or_log().await;
         }
-        response
     }
 
-    /// Releases the lock. The request has no response.
-    pub(crate) async fn release(self) {
-        self.guard.release_or_log().await;
+    /// Returns the guard of a request that has no response.
+    pub(crate) fn into_guard(self) -> LockGuard {
+        self.guard
     }
 
     /// Returns the rejection of a request whose lock was lost, if the loss stops the request.

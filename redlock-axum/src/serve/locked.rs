@@ -113,20 +113,26 @@ where
         parts.slot.fill(handle.clone());
         let end = LockEnd::new(guard, http, on_lost, parts.exchange, parts.postponed);
         if let Err(response) = parts.extractions.run_under(&handle).await? {
-            end.release().await;
+            if let Some(guard) = end.into_guard() {
+                guard.release_or_log().await;
+            }
             return Ok(Ok(*response));
         }
         let watch = LossWatcher::new(&handle, on_lost);
         // A lost lock has no release to wait for: dropping the guard cleans up the nodes in the background.
         let served = AbortOnLoss::new(watch, work()).await?;
-        match served {
-            Ok(Ok(response)) => Ok(Ok(end.respond(response).await)),
-            _ if !handle.is_valid() => served,
-            _ => {
-                end.release().await;
-                served
+        let (served, guard) = match served {
+            Ok(Ok(response)) => {
+                let (response, guard) = end.respond(response);
+                (Ok(Ok(response)), guard)
             }
+            Ok(Err(_)) | Err(_) if !handle.is_valid() => (served, None),
+            _ => (served, end.into_guard()),
+        };
+        if let Some(guard) = guard {
+            guard.release_or_log().await;
         }
+        served
     };
     served.map(move |served| {
         served.unwrap_or_else(|rejection| Ok(refuse(rejection.with_http_options(http))))
