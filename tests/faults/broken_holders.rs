@@ -38,16 +38,16 @@ async fn values(servers: &Servers) -> Vec<Option<Vec<u8>>> {
 }
 
 /// Waits until each server has this lock.
-async fn all_have(servers: &Servers, token: &Option<Vec<u8>>) {
+async fn all_have(servers: &Servers, token: Option<&Vec<u8>>) {
     eventually("each server has the lock", SOON, async || {
-        values(servers).await.iter().all(|value| value == token).then_some(())
+        values(servers).await.iter().all(|value| value.as_ref() == token).then_some(())
     })
     .await;
 }
 
 /// Waits until no server has a lock. Fencing counters stay.
 async fn no_lock_is_left(servers: &Servers) {
-    all_have(servers, &None).await;
+    all_have(servers, None).await;
 }
 
 /// Waits until each server has the only holder.
@@ -98,7 +98,7 @@ async fn a_break_that_reaches_two_of_five_servers_has_no_effect() {
         assert_eq!(agreed(votes), 2, "{votes}");
         // The requests that are held back never arrive.
         proxies.iter().for_each(Proxy::reset);
-        all_have(&servers, &token).await;
+        all_have(&servers, token.as_ref()).await;
         assert!(guard.is_valid(), "silent: {is_silent}");
 
         for proxy in &proxies {
@@ -277,7 +277,7 @@ async fn a_frozen_process_that_is_broken_finds_its_loss_after_the_thaw() {
         assert_eq!([holder.answer(), holder.answer()], ["lost", "lost"]);
         assert!(begun.elapsed() < NOTICED, "after {:?}", begun.elapsed());
         assert!(holder.wait().success());
-        all_have(&servers, &token).await;
+        all_have(&servers, token.as_ref()).await;
         next.extend(LONG).await.unwrap();
         next.release().await.unwrap();
         no_lock_is_left(&servers).await;
@@ -309,7 +309,7 @@ async fn a_break_beside_a_frozen_server_spares_the_next_holder() {
     .await;
     // Waits for the clean-up of the former holder.
     shop.shutdown().await;
-    all_have(&servers, &token).await;
+    all_have(&servers, token.as_ref()).await;
     assert!(next.is_valid());
     next.release().await.unwrap();
     no_lock_is_left(&servers).await;

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn of(form: Form, name: &'static str, value: ArgumentValue) -> Options {
-        options(form, 1, "a", &[(name, value)])
+        options(form, 1, "a", "f", &[(name, value)])
     }
 
     fn mistake(form: Form, name: &'static str, value: ArgumentValue) -> &'static str {

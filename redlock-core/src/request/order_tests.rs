@@ -19,7 +19,7 @@ async fn take(requests: impl IntoIterator<Item = LockRequest>) {
     scope(async {
         let mut guards = Vec::new();
         for request in requests {
-            guards.push(request.acquire_for_work().await.unwrap());
+            guards.push(request.prepare().unwrap().acquire().await.unwrap());
         }
     })
     .await;

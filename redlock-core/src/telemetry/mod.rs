@@ -3,15 +3,18 @@
 //! No name, label or field contains a key, because there may be millions of keys. The `tracing` events name the key.
 
 mod acquisition;
-#[cfg(all(test, feature = "metrics"))]
+#[cfg(test)]
+#[cfg(feature = "metrics")]
 mod gauge_tests;
 mod hold;
 mod locks;
 #[cfg(feature = "metrics")]
 mod names;
-#[cfg(all(test, feature = "metrics"))]
+#[cfg(test)]
+#[cfg(feature = "metrics")]
 mod table_tests;
-#[cfg(all(test, feature = "metrics"))]
+#[cfg(test)]
+#[cfg(feature = "metrics")]
 mod tests;
 mod trace;
 

@@ -170,6 +170,6 @@ fn interleaved_requests_have_only_their_own_spans_which_name_the_holder_and_no_k
         assert_eq!(refused.fields.get(name).map(String::as_str), Some(value), "{refused:?}");
     }
     let ours = spans.values().filter(|seen| seen.name.starts_with("redlock."));
-    let all = ours.map(|seen| format!("{seen:?}")).collect::<String>();
+    let all = format!("{:?}", ours.collect::<Vec<_>>());
     assert!(!all.contains("s3cret") && !all.contains("memory"), "{all}");
 }

@@ -23,10 +23,11 @@ pub(crate) fn row(
     work: &str,
     reference: &str,
     compared: &[[Figures; 2]],
-    of: fn(&Figures) -> f64,
+    figure: fn(&Figures) -> f64,
     limit: &str,
 ) {
-    let mut ratios: Vec<_> = compared.iter().map(|[one, other]| of(one) / of(other)).collect();
+    let mut ratios: Vec<_> =
+        compared.iter().map(|[one, other]| figure(one) / figure(other)).collect();
     ratios.sort_by(f64::total_cmp);
     let last = ratios.len() - 1;
     // The ranks of the interval follow from the binomial distribution.
@@ -38,6 +39,6 @@ pub(crate) fn row(
         reason = "between 0 and last"
     )]
     let at = |rank: f64| ratios[(rank.round().max(0.0) as usize).min(last)];
-    let (median, least, most) = (at(middle), at(middle - half), at(middle + half));
-    println!("| {work} | {reference} | {median:.3} ({least:.3}-{most:.3}) | {limit} |");
+    let (median, low, high) = (at(middle), at(middle - half), at(middle + half));
+    println!("| {work} | {reference} | {median:.3} ({low:.3}-{high:.3}) | {limit} |");
 }

@@ -138,16 +138,15 @@ async fn loss(servers: &Servers, cause: Cause, extensions: usize) -> f64 {
         Instant::now()
     });
     let begun = Instant::now();
-    match (cause, &holder) {
-        (Cause::Break, Some(holder)) => drop(ops.break_lock(KEY, holder).await.expect("a break")),
-        _ => {
-            let words: &[&str] = match cause {
-                Cause::Set => &["SET", KEY, "another", "PX", "300000"],
-                Cause::FlushAll => &["FLUSHALL"],
-                _ => &["DEL", KEY],
-            };
-            join_all(probes.iter_mut().map(|probe| probe.command::<redis::Value>(words))).await;
-        }
+    if let (Cause::Break, Some(holder)) = (cause, &holder) {
+        drop(ops.break_lock(KEY, holder).await.expect("a break"));
+    } else {
+        let words: &[&str] = match cause {
+            Cause::Set => &["SET", KEY, "another", "PX", "300000"],
+            Cause::FlushAll => &["FLUSHALL"],
+            _ => &["DEL", KEY],
+        };
+        join_all(probes.iter_mut().map(|probe| probe.command::<redis::Value>(words))).await;
     }
     let known = waiting.await.expect("the holder learns of it");
     drop(guard);

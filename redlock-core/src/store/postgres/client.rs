@@ -13,6 +13,7 @@ use tokio_postgres::{Client, NoTls};
 use super::url::{self, PostgresUrl};
 use super::{error, socket, sql};
 use crate::error::NodeError;
+use crate::store::kit::description::StoreUrl;
 
 /// The longest time to connect.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -26,7 +26,6 @@ use super::script::Script;
 use super::server::Server;
 use super::server::connection::Connection;
 use super::state::RedisState;
-use super::watches::Watches;
 use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};
 use crate::jitter::jitter;

@@ -201,7 +201,7 @@ async fn a_report_has_the_server_and_the_session() {
     node.started().unwrap().znodes.session.connected().await;
     let mut server = ServerReport::new(&*ensemble.address, true);
     server.session = Some("0x1000000ab000007".to_owned());
-    server.session_timeout = Some(Duration::from_millis(40000));
+    server.session_timeout = Some(Duration::from_secs(40));
     server.product = Some("ZooKeeper");
     assert_eq!(node.report().servers, [server]);
 }

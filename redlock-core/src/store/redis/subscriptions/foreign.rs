@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bb8_redis::redis::{Value, cmd};
 
-use super::{Channel, Subscriptions};
+use super::Subscriptions;
 use crate::store::redis::link::tracking::ReadId;
 use crate::store::redis::reply::ServerReply;
 use crate::store::redis::server::connection::Connection;
@@ -16,13 +16,11 @@ use crate::store::redis::server::connection::Connection;
 /// Any subscriber wants this message.
 const FREE: &[u8] = b"0";
 
-impl Channel {
-    /// Lets the server track the key of the lock, which has the name of its channel.
-    pub(super) fn track(&self, name: &Arc<str>, connection: &Connection) {
-        if connection.tracks() {
-            let read = cmd("PTTL").arg(&**name).get_packed_command().into();
-            connection.link.read_tracked(read, ReadId::Waiter(Arc::clone(name)));
-        }
+/// Lets the server track the key of the lock, which has the name of its channel.
+pub(super) fn track(name: &Arc<str>, connection: &Connection) {
+    if connection.tracks() {
+        let read = cmd("PTTL").arg(&**name).get_packed_command().into();
+        connection.link.read_tracked(read, ReadId::Waiter(Arc::clone(name)));
     }
 }
 
@@ -40,7 +38,7 @@ impl Subscriptions {
         if let Some(channel) = channels.get_mut(&name) {
             channel.is_foreign = !publishes;
             if channel.is_foreign {
-                channel.track(&name, connection);
+                track(&name, connection);
             }
         }
     }

@@ -103,7 +103,7 @@ impl Channel {
             connection.link.subscribe(name, id);
         }
         if self.is_foreign {
-            self.track(name, connection);
+            foreign::track(name, connection);
         }
         self.unsubscribe(name);
         self.set(id, Arc::downgrade(connection));
@@ -230,10 +230,10 @@ impl Subscriptions {
             }
             Event::AllRead => self.notify_invalidated(),
             Event::Read { id: ReadId::Waiter(name), reply } => self.read(&name, &reply),
-            // The holders handle these events.
-            Event::Read { id: ReadId::Holder { .. }, .. } | Event::TrackingRefused(_) => {}
-            // A server of a cluster sends `sunsubscribe` unasked when a slot moves.
-            Event::Push(..) => {}
+            // The holders handle two of these events. A server of a cluster sends `sunsubscribe` unasked when a slot moves.
+            Event::Read { id: ReadId::Holder { .. }, .. }
+            | Event::TrackingRefused(_)
+            | Event::Push(..) => {}
             Event::Subscribed { id, channel, result } => {
                 if let Err(error) = result.as_ref()
                     && channel != self.broken

@@ -64,7 +64,9 @@ fn a_change_of_the_key_and_its_release_notify_once() {
     ] {
         channels.channels.lock().get_mut("lock").unwrap().is_foreign = is_foreign;
         let what = format!("{is_foreign} {events:?}");
-        events.into_iter().for_each(|event| channels.handle(event));
+        for event in events {
+            channels.handle(event);
+        }
         channels.handle(Event::AllRead);
         assert_eq!(notified.swap(0, Ordering::SeqCst), expected, "{what}");
     }
