@@ -219,7 +219,7 @@ pub mod __private {
     pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::{KeyBuilder, KeyValue, PlaceholderKind};
     pub use crate::lock::{Keys, LockName};
-    pub use crate::lock_order::Place;
+    pub use crate::lock_order::RequestPlace;
     pub use crate::log_limit::LogLimit;
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};

@@ -12,7 +12,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use redlock_core::__private::{self as core, LockName, Place, TimeText, is_same, read_time};
+use redlock_core::__private::{self as core, LockName, RequestPlace, TimeText, is_same, read_time};
 use redlock_core::{Dialect, LockOptions, LockRequest, OnLost, WaitTime};
 
 use super::argument::ArgumentValue;
@@ -145,7 +145,7 @@ impl Options {
     /// Sets the options, the name and the place of a request.
     pub(super) fn apply_to(self, request: LockRequest) -> LockRequest {
         let request = request.options(self.lock).with_name(LockName::checked(self.name));
-        request.with_place(Place::Function(self.function))
+        request.with_place(RequestPlace::Function(self.function))
     }
 
     const fn set(

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 use http::request::Parts;
-use redlock_core::__private::{Acquisition, LockName, Place, check_name, has_lock};
+use redlock_core::__private::{Acquisition, LockName, RequestPlace, check_name, has_lock};
 use redlock_core::{InvalidOption, LockManager};
 use tower_layer::Layer;
 
@@ -341,12 +341,12 @@ impl LockLayer {
 }
 
 /// Returns where a layer requests a lock, for warnings.
-fn place(origin: &LockOrigin, method: &Method) -> Place {
+fn place(origin: &LockOrigin, method: &Method) -> RequestPlace {
     let text = match (&origin.route, &origin.lock) {
         (Some(route), _) => format!("the route {method} {}", route.as_str()),
         (None, key) => format!("the layer of {}", key.as_deref().unwrap_or_default()),
     };
-    Place::Layer(text.into())
+    RequestPlace::Layer(text.into())
 }
 
 impl<S> Layer<S> for LockLayer {

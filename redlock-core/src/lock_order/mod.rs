@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use ahash::RandomState;
 use parking_lot::Mutex;
 
-pub use place::Place;
+pub use place::RequestPlace;
 
 use crate::lock::{LockName, Mode};
 use crate::random::hash_state;
@@ -37,14 +37,14 @@ struct Graph {
 /// A lock that was requested while another one was held.
 #[derive(Debug, Clone)]
 struct Edge {
-    place: Place,
+    place: RequestPlace,
     /// Whether one of the two locks is not shared by readers.
     writes: bool,
 }
 
 /// A lock that a request holds, or for which it waits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ordered<'a> {
+pub(crate) struct OrderedLock<'a> {
     pub(crate) name: &'a str,
     pub(crate) mode: Mode,
 }
@@ -59,7 +59,12 @@ impl LockOrder {
 
     /// Records that a request waits for the lock `wanted` while it holds the lock `held`, and warns of a circle that this
     /// closes.
-    pub(crate) fn record(&self, held: Ordered<'_>, wanted: Ordered<'_>, place: &Place) {
+    pub(crate) fn record(
+        &self,
+        held: OrderedLock<'_>,
+        wanted: OrderedLock<'_>,
+        place: &RequestPlace,
+    ) {
         if [held, wanted].iter().any(|lock| lock.name == LockName::OTHER.as_str()) {
             return;
         }
@@ -91,7 +96,7 @@ impl Graph {
         held: &str,
         wanted: &str,
         writes: bool,
-        place: &Place,
+        place: &RequestPlace,
     ) -> Option<Vec<String>> {
         let (from, to) = (self.index(held)?, self.index(wanted)?);
         if self.edges.get(&(from, to)).is_some_and(|known| known.writes || !writes) {
@@ -174,7 +179,7 @@ mod tests {
         /// Adds an edge whose locks a writer takes, or readers.
         fn add(&mut self, held: &str, wanted: &str, writes: bool) -> Option<Vec<String>> {
             let place = format!("{held}{wanted}");
-            self.0.add(held, wanted, writes, &Place::Layer(place.into()))
+            self.0.add(held, wanted, writes, &RequestPlace::Layer(place.into()))
         }
     }
 

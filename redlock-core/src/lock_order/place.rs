@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The place where a lock is requested, for warnings. No public API.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "no public API")]
-pub enum Place {
+pub enum RequestPlace {
     /// The line that has made the request.
     Code(&'static Location<'static>),
     /// A function with the attribute.
@@ -16,7 +16,7 @@ pub enum Place {
     Layer(Arc<str>),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RequestPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(location) => write!(f, "{}:{}", location.file(), location.line()),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::hand_over::{Fairness, hand_over};
 use super::release_signal::ReleaseSignal;
 use super::waiter::{Waiter, WaiterState};
-use super::waiting_keys::Listed;
+use super::waiting_keys::ListedKey;
 use crate::error::Votes;
 use crate::lease::Holding;
 use crate::lock::{Mode, OwnerLabel};
@@ -30,7 +30,7 @@ pub(super) struct KeyQueue {
 struct Waiting {
     waiters: VecDeque<Arc<Waiter>>,
     /// The entry of the key among those for which callers wait.
-    _listed: Listed,
+    _listed: ListedKey,
     /// Present from the first waiter that subscribes until there are no waiters, or until an outage ends.
     signal: Option<Arc<ReleaseSignal>>,
     /// The label of the holder that the nodes have last named to a waiter.
@@ -40,7 +40,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(listed: Listed) -> Self {
+    fn new(listed: ListedKey) -> Self {
         let waiters = VecDeque::new();
         Self { waiters, _listed: listed, signal: None, holder: None, outage: None }
     }
@@ -180,7 +180,7 @@ impl KeyQueue {
 
     /// Adds a waiter behind the waiters that have waited for longer. Only a caller that has waited in another queue
     /// overtakes others, but not the first waiter while it asks the nodes. `list` makes the entry of the key.
-    pub(super) fn insert(&mut self, waiter: &Arc<Waiter>, list: impl FnOnce() -> Listed) {
+    pub(super) fn insert(&mut self, waiter: &Arc<Waiter>, list: impl FnOnce() -> ListedKey) {
         let since = waiter.options.since;
         let is_before = |other: &Arc<Waiter>| other.options.since <= since || other.is_asking();
         let before = self.waiters().rposition(is_before);
@@ -188,11 +188,11 @@ impl KeyQueue {
     }
 
     /// Returns a waiter to the head of the queue after the lock that was handed over to it turned out to be lost.
-    pub(super) fn insert_first(&mut self, waiter: &Arc<Waiter>, list: impl FnOnce() -> Listed) {
+    pub(super) fn insert_first(&mut self, waiter: &Arc<Waiter>, list: impl FnOnce() -> ListedKey) {
         self.insert_at(0, waiter, list);
     }
 
-    fn insert_at(&mut self, index: usize, waiter: &Arc<Waiter>, list: impl FnOnce() -> Listed) {
+    fn insert_at(&mut self, index: usize, waiter: &Arc<Waiter>, list: impl FnOnce() -> ListedKey) {
         let waiters =
             &mut self.waiting.get_or_insert_with(|| Box::new(Waiting::new(list()))).waiters;
         if index == 0

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::key_queue::KeyQueue;
 use super::waiter::{Waiter, WaiterState};
-use super::waiting_keys::{Listed, WaitingKeys};
+use super::waiting_keys::{ListedKey, WaitingKeys};
 use crate::ballot::Ballot;
 use crate::caller_id::CallerId;
 use crate::error::{LockError, Votes};
@@ -185,7 +185,7 @@ impl Queues {
     }
 
     /// Adds a key of a lock to those for which callers wait.
-    pub(super) fn list(&self, spec: &LockSpec, key: usize) -> Listed {
+    pub(super) fn list(&self, spec: &LockSpec, key: usize) -> ListedKey {
         self.waiting_keys[spec.dialect().index()].list(spec.key_at(key))
     }
 

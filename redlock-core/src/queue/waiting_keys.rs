@@ -22,21 +22,21 @@ struct Slots {
 
 /// The entry of a key. Dropping it removes the key.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedKey {
     keys: Arc<WaitingKeys>,
     slot: usize,
 }
 
 impl WaitingKeys {
     /// Adds a key.
-    pub(super) fn list(self: &Arc<Self>, key: &LockKey) -> Listed {
+    pub(super) fn list(self: &Arc<Self>, key: &LockKey) -> ListedKey {
         let Slots { keys, free } = &mut *self.0.lock();
         let slot = free.pop().unwrap_or(keys.len());
         match keys.get_mut(slot) {
             Some(empty) => *empty = Some(key.clone()),
             None => keys.push(Some(key.clone())),
         }
-        Listed { keys: Arc::clone(self), slot }
+        ListedKey { keys: Arc::clone(self), slot }
     }
 
     /// Returns the keys in `count` slots from this one on; `None` behind the last slot.
@@ -48,7 +48,7 @@ impl WaitingKeys {
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedKey {
     fn drop(&mut self) {
         let mut slots = self.keys.0.lock();
         slots.keys[self.slot] = None;

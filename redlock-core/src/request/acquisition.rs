@@ -25,7 +25,7 @@ use crate::guard::LockGuard;
 use crate::key::KeyError;
 use crate::lease::Holding;
 use crate::lock::{Keys, LockName, LockSpec, Mode};
-use crate::lock_order::{Ordered, Place as Origin};
+use crate::lock_order::{OrderedLock, RequestPlace};
 use crate::node::Ask;
 use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime, check_name};
 use crate::queue::{FairWait, Place, Step, WaiterOptions};
@@ -37,7 +37,7 @@ pub struct Acquisition {
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
     pub(super) name: Named,
-    pub(super) place: Origin,
+    pub(super) place: RequestPlace,
     /// The span of the acquisition, once it has begun.
     pub(super) trace: Trace,
 }
@@ -165,16 +165,16 @@ impl Acquisition {
     /// Records that the caller waits for the lock while its scope holds others.
     fn record_order(&self) {
         let Some(order) = &self.context.order else { return };
-        let wanted = Ordered { name: self.name.as_str(), mode: self.spec.mode() };
+        let wanted = OrderedLock { name: self.name.as_str(), mode: self.spec.mode() };
         scope::for_each(&self.context.queues, |held| {
-            let held = Ordered { name: held.name(), mode: held.attempt().spec().mode() };
+            let held = OrderedLock { name: held.name(), mode: held.attempt().spec().mode() };
             order.record(held, wanted, &self.place);
         });
     }
 
     /// Sets where the lock is requested, for front ends that know it late.
     #[must_use]
-    pub fn with_place(mut self, place: Origin) -> Self {
+    pub fn with_place(mut self, place: RequestPlace) -> Self {
         self.place = place;
         self
     }

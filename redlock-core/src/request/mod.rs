@@ -34,7 +34,7 @@ use crate::error::{LockError, RunError};
 use crate::guard::{AbortOnLoss, LockGuard, LockHandle, LossWatcher};
 use crate::key::KeyError;
 use crate::lock::{Keys, LockName};
-use crate::lock_order::Place;
+use crate::lock_order::RequestPlace;
 use crate::options::{LockOptions, OnLost, WaitTime};
 use crate::telemetry::{AcquisitionTimer, Trace};
 use acquisition::Acquisition;
@@ -75,7 +75,7 @@ pub struct LockRequest {
     keys: Result<Keys, KeyError>,
     options: LockOptions,
     name: LockName,
-    place: Place,
+    place: RequestPlace,
 }
 
 impl LockRequest {
@@ -84,7 +84,7 @@ impl LockRequest {
     #[track_caller]
     pub fn new(context: &Arc<Context>, keys: Result<Keys, KeyError>) -> Self {
         let (context, options) = (Arc::clone(context), LockOptions::new());
-        let place = Place::Code(Location::caller());
+        let place = RequestPlace::Code(Location::caller());
         Self { context, keys, options, name: LockName::OTHER, place }
     }
 
@@ -115,7 +115,7 @@ impl LockRequest {
 
     /// Sets where the lock is requested, for front ends. No public API.
     #[doc(hidden)]
-    pub fn with_place(mut self, place: Place) -> Self {
+    pub fn with_place(mut self, place: RequestPlace) -> Self {
         self.place = place;
         self
     }

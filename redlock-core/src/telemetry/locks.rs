@@ -2,10 +2,21 @@
 
 use crate::lock::LockName;
 
-#[cfg(feature = "metrics")]
-pub(crate) use recording::{LockMetrics, LockTable};
-#[cfg(not(feature = "metrics"))]
-pub(crate) use silent::{LockMetrics, LockTable};
+/// The metrics of the locks of one name. Cloning is cheap. Without the feature `metrics` it is empty.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "metrics"), derive(Default))]
+pub(crate) struct LockMetrics(#[cfg(feature = "metrics")] std::sync::Arc<recording::Handles>);
+
+/// The metrics of a manager's locks, by name. Without the feature `metrics` it is empty.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "metrics"), derive(Default))]
+pub(crate) struct MetricTable {
+    #[cfg(feature = "metrics")]
+    entries: arc_swap::ArcSwap<recording::MetricsByName>,
+    /// Whether the handles were made with a recorder.
+    #[cfg(feature = "metrics")]
+    has_recorder: std::sync::atomic::AtomicBool,
+}
 
 /// The name of a lock, with its metrics.
 #[derive(Debug, Clone)]
@@ -64,16 +75,12 @@ mod recording {
     use metrics::{Counter, Gauge, Histogram, SharedString};
 
     use super::super::names;
-    use super::HoldEnd;
+    use super::{HoldEnd, LockMetrics, MetricTable};
     use crate::counters::Outcome;
     use crate::lock::LockName;
 
-    /// The metrics of the locks of one name. Cloning is cheap.
-    #[derive(Debug, Clone)]
-    pub(crate) struct LockMetrics(Arc<Handles>);
-
     #[derive(Debug)]
-    struct Handles {
+    pub(super) struct Handles {
         label: SharedString,
         /// Of each outcome, once an acquisition has had it.
         acquire: [OnceLock<Histogram>; Outcome::COUNT],
@@ -146,39 +153,31 @@ mod recording {
         }
     }
 
-    /// The metrics of a manager's locks, by name.
-    #[derive(Debug)]
-    pub(crate) struct LockTable {
-        table: ArcSwap<Table>,
-        /// Whether the handles were made with a recorder.
-        has_recorder: AtomicBool,
-    }
-
     #[derive(Debug, Clone)]
-    struct Table {
+    pub(super) struct MetricsByName {
         /// The metrics of locks without a name, or with a name that is not admitted.
         other: LockMetrics,
         by_name: HashMap<Box<str>, LockMetrics, RandomState>,
     }
 
-    impl Default for Table {
+    impl Default for MetricsByName {
         fn default() -> Self {
             let by_name = HashMap::with_hasher(crate::random::hash_state());
             Self { other: LockMetrics::register(LockName::OTHER.as_str()), by_name }
         }
     }
 
-    impl Default for LockTable {
+    impl Default for MetricTable {
         fn default() -> Self {
             // Before the handles: a recorder that is installed in between is noticed later.
             let has_recorder = AtomicBool::new(is_recorder_installed());
-            Self { table: ArcSwap::default(), has_recorder }
+            Self { entries: ArcSwap::default(), has_recorder }
         }
     }
 
-    impl LockTable {
+    impl MetricTable {
         pub(crate) fn of(&self, name: &LockName) -> LockMetrics {
-            let (table, name) = (self.table.load(), name.as_str());
+            let (table, name) = (self.entries.load(), name.as_str());
             // An invalid name is empty.
             if name.is_empty() || name == LockName::OTHER.as_str() {
                 return table.other.clone();
@@ -193,11 +192,11 @@ mod recording {
         #[cold]
         fn add(&self, name: &str) -> LockMetrics {
             if !names::admit(name) {
-                return self.table.load().other.clone();
+                return self.entries.load().other.clone();
             }
             let metrics = LockMetrics::register(name);
-            self.table.rcu(|table| {
-                let mut table = Table::clone(table);
+            self.entries.rcu(|table| {
+                let mut table = MetricsByName::clone(table);
                 table.by_name.entry(name.into()).or_insert_with(|| metrics.clone());
                 table
             });
@@ -215,7 +214,7 @@ mod recording {
                 && is_recorder_installed()
                 && !self.has_recorder.swap(true, Ordering::Relaxed);
             if is_new {
-                self.table.store(Arc::default());
+                self.entries.store(Arc::default());
             }
             is_new
         }
@@ -230,10 +229,8 @@ mod recording {
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
+    use super::{LockMetrics, MetricTable};
     use crate::lock::LockName;
-
-    #[derive(Debug, Clone, Default)]
-    pub(crate) struct LockMetrics;
 
     #[allow(clippy::unused_self, reason = "as with the feature")]
     impl LockMetrics {
@@ -242,13 +239,10 @@ mod silent {
         pub(crate) fn broken(&self) {}
     }
 
-    #[derive(Debug, Default)]
-    pub(crate) struct LockTable;
-
     #[allow(clippy::unused_self, reason = "as with the feature")]
-    impl LockTable {
+    impl MetricTable {
         pub(crate) fn of(&self, _: &LockName) -> LockMetrics {
-            LockMetrics
+            LockMetrics::default()
         }
 
         pub(in crate::telemetry) fn has_recorder(&self) -> bool {

@@ -117,7 +117,7 @@ metrics! {
 /// What a manager records about its locks and nodes.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    pub(crate) locks: locks::LockTable,
+    pub(crate) locks: locks::MetricTable,
     /// The names of the nodes that are servers.
     servers: Box<[Arc<str>]>,
     /// Notified when a recorder was installed late.
@@ -129,7 +129,7 @@ impl Telemetry {
     /// is an increase.
     pub(crate) fn new(servers: impl IntoIterator<Item = Arc<str>>) -> Self {
         let telemetry = Self {
-            locks: locks::LockTable::default(),
+            locks: locks::MetricTable::default(),
             servers: servers.into_iter().collect(),
             installed: Notify::new(),
         };

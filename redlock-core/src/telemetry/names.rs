@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 /// The most names in the metrics of a process, besides `other`.
 const MOST_NAMES: usize = 200;
 
-static NAMES: Mutex<Names> = Mutex::new(Names::new());
+static NAMES: Mutex<AdmittedNames> = Mutex::new(AdmittedNames::new());
 
 #[derive(Debug)]
-struct Names {
+struct AdmittedNames {
     admitted: BTreeSet<Box<str>>,
     has_refused: bool,
 }
@@ -32,7 +32,7 @@ pub(super) fn admit(name: &str) -> bool {
     is_admitted
 }
 
-impl Names {
+impl AdmittedNames {
     const fn new() -> Self {
         Self { admitted: BTreeSet::new(), has_refused: false }
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_first_200_names_are_admitted_for_ever_and_no_other() {
-        let mut names = Names::new();
+        let mut names = AdmittedNames::new();
         let admitted = (0..10_000).filter(|number| names.admit(&format!("order:{number}")));
         assert_eq!(admitted.collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
         assert!(names.admit("order:0") && !names.admit("order:200"));

@@ -42,14 +42,14 @@ pub(super) struct Watches {
 
 #[derive(Default)]
 struct WatchedLocks {
-    watches: HashMap<u64, Watch, ahash::RandomState>,
+    watches: HashMap<u64, KeyWatch, ahash::RandomState>,
     /// The watches of each key.
     by_name: HashMap<SmolStr, SmallVec<[u64; 1]>, ahash::RandomState>,
     /// The subscription to the breaks, while a server does not track keys.
     breaks: Option<Subscription>,
 }
 
-struct Watch {
+struct KeyWatch {
     spec: LockSpec,
     slot: usize,
     token: Token,
@@ -61,7 +61,7 @@ struct Watch {
     reads_left: u8,
 }
 
-impl Watch {
+impl KeyWatch {
     /// Reads the keys, which the server tracks from now on.
     fn read(&mut self, id: u64, connection: &Connection) {
         for (index, key) in self.spec.keys().iter().enumerate() {
@@ -115,7 +115,7 @@ impl Watches {
         notify: Notify,
     ) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
-        let mut watch = Watch {
+        let mut watch = KeyWatch {
             spec: spec.clone(),
             slot: self.map.slot(spec.name()),
             token,
@@ -235,7 +235,7 @@ impl Watches {
         }
     }
 
-    fn read_again(&self, is_meant: impl Fn(&Watch) -> bool) {
+    fn read_again(&self, is_meant: impl Fn(&KeyWatch) -> bool) {
         for (id, watch) in &mut self.state.lock().watches {
             if is_meant(watch) {
                 watch.read_once_more(*id);
@@ -279,7 +279,7 @@ impl Watches {
     }
 }
 
-impl Watch {
+impl KeyWatch {
     /// Reads the keys again after a change, within the limit.
     fn read_once_more(&mut self, id: u64) {
         if let Some(connection) = self.connection.upgrade()
