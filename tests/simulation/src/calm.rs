@@ -54,6 +54,7 @@ impl Plan {
             beat: None,
             idle: None,
             leadership: None,
+            tracks: true,
             longest_hold: Duration::from_millis(60),
             length: Duration::from_secs(4),
             faults: Vec::new(),

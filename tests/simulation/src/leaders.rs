@@ -111,6 +111,7 @@ impl Plan {
             workers: 3,
             length: Duration::from_secs(4),
             leadership: Some(leadership),
+            tracks: true,
             ..Self::calm(seed)
         }
     }

@@ -111,6 +111,9 @@ pub(super) struct Plan {
     pub(super) idle: Option<Range<Duration>>,
     /// How the clients lead, if they do. The first worker of each client then leads, and the others are handlers.
     pub(super) leadership: Option<Leadership>,
+    /// Whether the servers track keys. The hints let a holder set its lock again between two faults, so that weak rules are
+    /// found without them.
+    pub(super) tracks: bool,
     /// How the workers share locks, if they do.
     pub(super) sharing: Option<Sharing>,
     /// The longest time that a caller may wait although nothing fails; `None` if faults may delay it for longer. Some
@@ -213,6 +216,7 @@ impl Plan {
             beat: None,
             idle: None,
             leadership: None,
+            tracks: true,
             longest_hold: LONGEST_HOLD,
             length: LENGTH,
             faults: Vec::new(),

@@ -79,6 +79,7 @@ impl Server {
         trace: &Trace,
         clock: WallClock,
         longest_lease: Duration,
+        tracks: bool,
     ) -> Self {
         let shared = Shared {
             number,
@@ -87,7 +88,7 @@ impl Server {
             clock,
             began: Instant::now(),
             state: Mutex::new(State {
-                store: Store::new(String::new(), Duration::ZERO),
+                store: Store::new(String::new(), Duration::ZERO, tracks),
                 restarts: 0,
                 connections: BTreeMap::new(),
                 next_connection: 0,
@@ -99,7 +100,7 @@ impl Server {
         };
         let server = Self(Arc::new(shared));
         let started = server.now().saturating_sub(RUNNING_FOR);
-        server.begin(Store::new(format!("life-0-of-{number}"), started));
+        server.begin(Store::new(format!("life-0-of-{number}"), started, tracks));
         server
     }
 
@@ -118,7 +119,7 @@ impl Server {
             let run_id = format!("life-{}-of-{}", state.restarts, self.0.number);
             match memory {
                 Memory::Kept => state.store.restarted(run_id, now),
-                Memory::Lost => Store::new(run_id, now),
+                Memory::Lost => Store::new(run_id, now, state.store.tracks),
             }
         };
         self.begin(store);

@@ -23,6 +23,7 @@ pub(super) struct Store {
     scripts: BTreeMap<&'static [u8], &'static Script>,
     subscribers: BTreeMap<Vec<u8>, BTreeSet<ConnectionId>>,
     tracking: Tracking,
+    pub(super) tracks: bool,
     run_id: String,
     /// The time of the last start, on the server's clock.
     started: Duration,
@@ -73,12 +74,13 @@ impl Content {
 }
 
 impl Store {
-    pub(super) fn new(run_id: String, now: Duration) -> Self {
+    pub(super) fn new(run_id: String, now: Duration, tracks: bool) -> Self {
         Self {
             keys: BTreeMap::new(),
             scripts: BTreeMap::new(),
             subscribers: BTreeMap::new(),
             tracking: Tracking::default(),
+            tracks,
             run_id,
             started: now,
             now,
@@ -89,7 +91,7 @@ impl Store {
 
     /// Returns the data after a restart that keeps the keys.
     pub(super) fn restarted(&self, run_id: String, now: Duration) -> Self {
-        Self { keys: self.keys.clone(), ..Self::new(run_id, now) }
+        Self { keys: self.keys.clone(), ..Self::new(run_id, now, self.tracks) }
     }
 
     /// Executes a command.
@@ -137,7 +139,7 @@ impl Store {
                 Reply::Map(vec![(Reply::bulk("server"), Reply::bulk("redis"))])
             }
             ("CLIENT", [b"SETINFO" | b"SETNAME", ..]) => Reply::Simple("OK"),
-            ("CLIENT", [b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]) => {
+            ("CLIENT", [b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]) if self.tracks => {
                 self.tracking.begin(from);
                 Reply::Simple("OK")
             }

@@ -38,7 +38,7 @@ fn ticks(seed: u64, servers: usize, down: usize, clients: usize) -> Missed {
     runtime.block_on(async {
         let (network, trace) = (Network::new(seed, LATENCY), Trace::new(false));
         let clock = WallClock { drift: 0, ahead: 0 };
-        let start = |number| Server::start(number, &network, &trace, clock, LEASE);
+        let start = |number| Server::start(number, &network, &trace, clock, LEASE, true);
         let running: Vec<_> = (0..servers).map(start).collect();
         let managers: Vec<_> =
             join_all((0..clients).map(|client| connect(client, servers, &network))).await;

@@ -104,7 +104,8 @@ impl World {
         let plan = &self.plan;
         let network = Network::new(plan.seed, plan.latency.clone());
         let start = |(number, clock): (usize, _)| {
-            Server::start(number, &network, &self.trace, clock, plan.longest_lease())
+            let longest_lease = plan.longest_lease();
+            Server::start(number, &network, &self.trace, clock, longest_lease, plan.tracks)
         };
         let servers: Vec<Server> = plan.servers.iter().copied().enumerate().map(start).collect();
         let mut work = JoinSet::new();

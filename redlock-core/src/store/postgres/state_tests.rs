@@ -274,6 +274,7 @@ async fn a_report_has_the_server_its_timeline_and_the_quarantine() {
     let report = node.report();
     let mut expected = ServerReport::new("db:5432", true);
     expected.timeline = Some(1);
+    (expected.product, expected.version) = (Some("PostgreSQL"), Some("18.1".to_owned()));
     assert_eq!(report.servers, [expected]);
     assert!(matches!(report.quarantine, Some(NodeError::Restarted { .. })));
 }
