@@ -12,7 +12,6 @@
 mod acquire;
 mod config;
 mod hold;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "tls"))]
 mod legible;
 mod lost;
 mod vote;
@@ -25,7 +24,6 @@ use crate::lock::OwnerLabel;
 pub use acquire::LockError;
 pub use config::{ConfigError, ConnectError, InvalidOption};
 pub use hold::{HoldError, ReleaseError, RunError};
-#[cfg(any(feature = "postgres", feature = "redis", feature = "tls"))]
 pub(crate) use legible::legible;
 pub use lost::{LossCause, LostError};
 pub use vote::{ForeignKind, NodeError, Vote, Votes};
