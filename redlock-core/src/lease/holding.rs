@@ -43,7 +43,7 @@ pub(crate) struct Holding {
     counters: Arc<Counters>,
     /// Locked before the lease of the attempt, and before `hold`.
     state: Mutex<HoldState>,
-    /// What is recorded about the hold, from the first guard to the end.
+    /// The metrics and the span of the hold, from the first guard to the end.
     hold: Mutex<Option<Hold>>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,

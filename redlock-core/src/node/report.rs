@@ -20,8 +20,8 @@ pub struct NodeReport {
     /// The servers behind the node, in the order of their addresses or slots. Empty if there are none, or if they are not known
     /// yet.
     pub servers: Vec<ServerReport>,
-    /// What an operator should know about the servers before a deployment, as the connections have found it. Empty without a
-    /// connection.
+    /// The facts about the servers that an operator should know before a deployment. The connections read them. Empty without
+    /// a connection.
     pub findings: Vec<Finding>,
 }
 

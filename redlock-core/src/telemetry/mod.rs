@@ -114,7 +114,7 @@ metrics! {
     }
 }
 
-/// What a manager records about its locks and nodes.
+/// The metrics of a manager, its locks and its nodes.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) locks: locks::MetricTable,

@@ -1,4 +1,4 @@
-//! What the sides do.
+//! The work of both sides.
 
 use std::time::{Duration, Instant};
 

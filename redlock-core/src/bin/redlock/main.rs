@@ -1,4 +1,4 @@
-//! The command `redlock`: who has a lock, to end it, to check the nodes, and to run a command under a lock.
+//! The command `redlock`: shows and ends the holders of a lock, checks the nodes, and runs commands under a lock.
 //!
 //! * [`arguments`]: the command line.
 //! * [`settings`]: the settings of the manager, from a file or the environment.

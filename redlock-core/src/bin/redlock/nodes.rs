@@ -34,7 +34,7 @@ pub(crate) async fn run(
     Ok(if check.problems == 0 { ExitCode::SUCCESS } else { ExitCode::from(NO) })
 }
 
-/// The nodes, and what was found.
+/// The nodes, and the findings about them.
 struct Check {
     table: Table,
     findings: Vec<(Effect, String)>,

@@ -1,4 +1,4 @@
-//! `redlock status`: who has a lock.
+//! `redlock status`: the holders of a lock.
 
 use std::fmt::Write;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `redlock watch`: who has a lock, once a second.
+//! `redlock watch`: the holders of a lock, once a second.
 
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};

@@ -24,7 +24,7 @@ use watcher::Watcher;
 
 /// The exit status without the lock: `EX_TEMPFAIL`, a failure that passes.
 const NOT_HAD: u8 = 75;
-/// What is added to the number of a signal in an exit status.
+/// The exit status of a job that a signal has ended is this and the number of the signal.
 const BY_SIGNAL: u8 = 128;
 /// The time from SIGTERM to SIGKILL: at most this, and at most a part of the lease.
 const GRACE: Duration = Duration::from_secs(5);
