@@ -77,6 +77,14 @@ impl LockName {
         }
     }
 
+    /// Returns the text, without a copy if the name is a part of the program.
+    pub(crate) fn text(&self) -> Cow<'static, str> {
+        match &self.0 {
+            Text::Static(name) => Cow::Borrowed(name),
+            Text::Shared(_) => Cow::Owned(self.as_str().to_owned()),
+        }
+    }
+
     /// Returns the text.
     pub(crate) fn as_str(&self) -> &str {
         match &self.0 {

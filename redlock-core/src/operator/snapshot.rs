@@ -1,5 +1,6 @@
 //! The snapshot of a manager: its locks, its waiters and its nodes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,6 +9,7 @@ use crate::clock::Moment;
 use crate::context::Context;
 use crate::fencing_token::FencingToken;
 use crate::guard::LockState;
+use crate::key::LockKey;
 use crate::lease::{HoldState, Holding};
 use crate::lock::{Dialect, HolderId, Mode, OwnerLabel};
 use crate::manager::LockManager;
@@ -72,11 +74,12 @@ pub struct NodeSnapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HeldSnapshot {
-    /// The keys, as they stand on the nodes: with the prefix of the manager.
-    pub keys: Vec<String>,
+    /// The keys. In JSON they have the prefix of the manager, as on the nodes ([`LockKey::name`]).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::keys"))]
+    pub keys: Vec<LockKey>,
     /// The name, for tables and metrics: the template of the key, or that of
     /// [`named`](crate::LockRequest::named).
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// The public id of the holder, as a [status](LockManager::status) shows it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "form::text"))]
     pub id: HolderId,
@@ -112,10 +115,11 @@ pub struct HeldSnapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WaitingSnapshot {
-    /// The key, as it stands on the nodes: with the prefix of the manager.
-    pub key: String,
+    /// The key. In JSON it has the prefix of the manager, as on the nodes ([`LockKey::name`]).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::key"))]
+    pub key: LockKey,
     /// The name of the lock, as the first caller has given it.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// How many callers wait.
     pub waiters: usize,
     /// For how long the first has waited.
@@ -163,7 +167,7 @@ impl LockManager {
     /// let locks = LockManager::in_memory();
     /// let guard = locks.lock("order:42").acquire().await?;
     /// let snapshot = locks.snapshot();
-    /// assert_eq!(snapshot.held[0].keys, ["order:42"]);
+    /// assert_eq!(snapshot.held[0].keys[0].as_str(), "order:42");
     /// assert_eq!(snapshot.counters.acquisitions["acquired"], 1);
     /// # guard.release().await?;
     /// # Ok(()) }
@@ -190,7 +194,7 @@ impl LockManager {
             report: node.report(),
         });
         let waiting = queues.waiting_keys().into_iter().map(|waiting| WaitingSnapshot {
-            key: waiting.key.name().to_owned(),
+            key: waiting.key,
             name: waiting.name,
             waiters: waiting.waiters,
             longest_wait: waiting.since.elapsed(),
@@ -233,8 +237,8 @@ impl HeldSnapshot {
         let (spec, lease) = (attempt.spec(), *attempt.lease());
         let age = now.since(lease.granted);
         Some(Self {
-            keys: spec.keys().iter().map(|key| key.name().to_owned()).collect(),
-            name: held.name().to_owned(),
+            keys: spec.keys().to_vec(),
+            name: held.lock_name().text(),
             id: attempt.holder_id(),
             mode: spec.mode(),
             dialect: spec.dialect(),
@@ -262,7 +266,7 @@ mod form {
 
     use serde::ser::{Serialize, SerializeMap, Serializer};
 
-    use super::{Dialect, LockState, NodeReport, NodeSnapshot, NodeStatus};
+    use super::{Dialect, LockKey, LockState, NodeReport, NodeSnapshot, NodeStatus};
     use crate::error::NodeError;
 
     pub(super) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
@@ -276,6 +280,14 @@ mod form {
 
     fn as_millis(time: Duration) -> u64 {
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn key<S: Serializer>(key: &LockKey, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(key.name())
+    }
+
+    pub(super) fn keys<S: Serializer>(keys: &[LockKey], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(keys.iter().map(LockKey::name))
     }
 
     pub(super) fn text<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {

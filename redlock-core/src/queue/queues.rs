@@ -1,6 +1,7 @@
 //! All wait queues of a manager.
 
 use std::array;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl ReleasePermit<'_> {
 pub(crate) struct WaitingKey {
     pub(crate) key: LockKey,
     /// The name that the first caller has given to the lock.
-    pub(crate) name: String,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) waiters: usize,
     /// When the caller came that has waited for the longest time.
     pub(crate) since: Instant,
@@ -86,7 +87,7 @@ impl WaitingKey {
     fn of(key: &LockKey, queue: &KeyQueue) -> Option<Self> {
         Some(Self {
             key: key.clone(),
-            name: queue.waiters().next()?.options.name.as_str().to_owned(),
+            name: queue.waiters().next()?.options.name.name.text(),
             waiters: queue.waiters().len(),
             since: queue.waiters().map(|waiter| waiter.options.since).min()?,
             is_asking: queue.waiters().next().is_some_and(|first| first.is_asking()),

@@ -17,7 +17,8 @@ mod cores;
 mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redlock_core::LockManager;
@@ -39,6 +40,8 @@ fn main() {
     // One thread and one core for the callers, the other core for the server.
     let narrow = Builder::new_current_thread().enable_all().build().expect("a runtime");
     narrow.block_on(labels(SHORT * rounds));
+    // The first manager of a process makes what all share.
+    memory(&narrow, LABEL);
     let (with, without) = (memory(&narrow, LABEL), memory(&narrow, "off"));
     let ratio = with / without;
     println!("| bytes of a held lock: {with:.0} | without labels | {ratio:.3} | <= 1.15 |");
@@ -104,10 +107,10 @@ async fn snapshots(rounds: usize) {
     for number in 0..HELD {
         guards.push(held(&many, &format!("many:{number}")).await);
     }
-    let longest = Arc::new(AtomicU64::new(0));
+    let times = Arc::new(Mutex::new(Vec::new()));
     let observed = async || {
         let ends = Arc::new(AtomicBool::new(false));
-        let (locks, longest, until) = (many.clone(), Arc::clone(&longest), Arc::clone(&ends));
+        let (locks, times, until) = (many.clone(), Arc::clone(&times), Arc::clone(&ends));
         let snapshots = tokio::spawn(async move {
             // The first within the slice, and one each second.
             while !until.load(Ordering::Relaxed) {
@@ -115,8 +118,7 @@ async fn snapshots(rounds: usize) {
                 let snapshot = locks.snapshot();
                 let took = begun.elapsed();
                 assert!(snapshot.held.len() >= HELD, "{} locks", snapshot.held.len());
-                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-                longest.fetch_max(micros, Ordering::Relaxed);
+                times.lock().expect("no panic").push(took);
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
@@ -138,8 +140,13 @@ async fn snapshots(rounds: usize) {
     );
     row("the same: p99", "no snapshots", &compared, |side| side.p99, "<= 1.2");
     row("the same: p99", "no snapshots on both sides", &same, |side| side.p99, "the noise");
-    let longest = Duration::from_micros(longest.load(Ordering::Relaxed));
-    println!("| longest of the snapshots | | {longest:.1?} | <= 10 ms |");
+    let mut times = std::mem::take(&mut *times.lock().expect("no panic"));
+    times.sort_unstable();
+    let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+    println!(
+        "| one of {} snapshots | | {median:.1?}, the longest {longest:.1?} | <= 10 ms |",
+        times.len()
+    );
     drop(guards);
     many.shutdown().await;
 }
