@@ -23,7 +23,7 @@ const KEY: &str = "order:42";
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
 /// Deadline for what takes no time, or a lease of some seconds, on an idle machine.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// What a command has printed, and its exit status.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::redis_server::{RedisOptions, RedisServer};
 use crate::servers::Servers;
 
 /// The longest time for a change of the cluster, on a machine that is busy with other tests.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 /// The number of masters.
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;

@@ -21,7 +21,7 @@ use reqwest::{RequestBuilder, Response};
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
 /// Deadline for what takes no time, or a lease of some seconds, on an idle machine.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Starts an example.
 async fn start(name: &str, environment: &[(&str, String)]) -> Service {

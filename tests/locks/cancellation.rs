@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 /// A lease, minimum hold or wait time that ends while a test runs.
 const BRIEF: Duration = Duration::from_millis(30);
 const KEY: &str = "order:42";

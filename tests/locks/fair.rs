@@ -8,7 +8,7 @@ use redlock_tests::{Probe, RedisServer, Servers, connect, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LEASE: Duration = Duration::from_secs(120);
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 const KEY: &str = "door";
 /// Much longer than a command is on its way to a server. If a process enters a ticket again, that time is added to the
 /// time of arrival.

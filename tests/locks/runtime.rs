@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::fair::tickets;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 /// How long an outage may last until a waiter fails.
 const GRACE: Duration = Duration::from_millis(1200);
 const LEASE: Duration = Duration::from_secs(2);

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::waiting::{Asked, a_message_wakes_the_waiter};
 
 const LEASE: Duration = Duration::from_secs(30);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 const KEY: &str = "catalogue";
 const PROCESSES: usize = 8;
 

@@ -12,7 +12,7 @@ use redlock_tests::{
 };
 
 const LEASE: Duration = Duration::from_secs(30);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 async fn wait(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).expire(LEASE).wait_forever().acquire().await.unwrap()

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use redlock_core::LockManager;
 use redlock_tests::{Logs, Proxy, RedisServer, Servers, connect, eventually};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Returns a manager on the servers whose numbers are in the list.
 async fn manager(servers: &Servers, list: &[usize]) -> LockManager {

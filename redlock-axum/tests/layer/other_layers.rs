@@ -15,7 +15,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::support::{layer, memory, request};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(120);
 
 async fn send(listener: &TcpListener, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

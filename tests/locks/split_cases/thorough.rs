@@ -10,7 +10,7 @@ use redlock_tests::{Direction, Proxy, Servers, Traffic, builder, connect, eventu
 
 /// Longer than any test.
 const LEASE: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 /// How much later a command reaches the other servers than the nearest one.
 const FARTHER: Duration = Duration::from_millis(15);
 const TICKS: usize = 8;

@@ -14,7 +14,12 @@ impl Store {
             self.check_permission(other)?;
             return Ok(Reply::Simple("OK"));
         }
-        self.permitted(name, words.get(1..).unwrap_or_default())
+        let key = words.get(1).copied().unwrap_or_default();
+        let before = self.keys.get(key).cloned();
+        let reply = self.permitted(name, words.get(1..).unwrap_or_default());
+        let has_changed = self.keys.get(key) != before.as_ref();
+        self.tracking.note(words, has_changed);
+        reply
     }
 
     /// Returns an error if the user may not run this command.

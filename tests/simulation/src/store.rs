@@ -22,7 +22,7 @@ pub(super) struct Store {
     /// The loaded scripts, by their names on the wire.
     scripts: BTreeMap<&'static [u8], &'static Script>,
     subscribers: BTreeMap<Vec<u8>, BTreeSet<ConnectionId>>,
-    tracking: Tracking,
+    pub(super) tracking: Tracking,
     pub(super) tracks: bool,
     run_id: String,
     /// The time of the last start, on the server's clock.

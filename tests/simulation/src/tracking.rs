@@ -10,6 +10,8 @@ pub(super) struct Tracking {
     /// The connections with tracking. True if the server tracks the keys of the next command.
     connections: BTreeMap<ConnectionId, bool>,
     keys: BTreeMap<Vec<u8>, BTreeSet<ConnectionId>>,
+    /// The keys that the present request has read since it has changed them.
+    read: BTreeSet<Vec<u8>>,
 }
 
 impl Tracking {
@@ -23,16 +25,27 @@ impl Tracking {
         Ok(Reply::Simple("OK"))
     }
 
-    /// Tracks the key of a read behind `CLIENT CACHING YES`.
-    pub(super) fn executed(&mut self, connection: ConnectionId, words: &[&[u8]]) {
-        let Some(is_cached) = self.connections.get_mut(&connection) else { return };
-        if words[0] == b"CLIENT" {
-            return;
+    /// Notes a command of a request or of its script.
+    pub(super) fn note(&mut self, words: &[&[u8]], has_changed: bool) {
+        match words {
+            [b"GET" | b"HEXISTS" | b"PTTL", key, ..] => {
+                self.read.insert(key.to_vec());
+            }
+            [_, key, ..] if has_changed => {
+                self.read.remove(*key);
+            }
+            _ => {}
         }
-        if std::mem::take(is_cached)
-            && let [b"GET" | b"HEXISTS" | b"PTTL", key, ..] = words
-        {
-            self.keys.entry(key.to_vec()).or_default().insert(connection);
+    }
+
+    /// Tracks what a request behind `CLIENT CACHING YES` has read.
+    pub(super) fn executed(&mut self, connection: ConnectionId, words: &[&[u8]]) {
+        let read = std::mem::take(&mut self.read);
+        let Some(is_cached) = self.connections.get_mut(&connection) else { return };
+        if words[0] != b"CLIENT" && std::mem::take(is_cached) {
+            for key in read {
+                self.keys.entry(key).or_default().insert(connection);
+            }
         }
     }
 

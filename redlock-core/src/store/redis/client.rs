@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::error::node_error;
-use super::link::Link;
+use super::link::{Link, Prefix};
 use super::link::open::Endpoint;
 use super::url::RedisUrl;
 use crate::error::NodeError;
@@ -129,7 +129,7 @@ impl RedisClient {
     /// Sends a command. The inner error is the server's.
     async fn send(&self, command: Vec<u8>) -> Result<Result<RedisReply, RedisError>, NodeError> {
         let link = self.link().await?;
-        let Ok(reply) = timeout(LIMIT, link.send_packed(command.into(), false)).await else {
+        let Ok(reply) = timeout(LIMIT, link.send_packed(command.into(), Prefix::None)).await else {
             // A device on the way may accept commands without delivering them.
             link.end(&format!("no reply for {LIMIT:?}"));
             return Err(NodeError::NoReply(LIMIT));

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::name_commands;
 use super::inspection::Inspect;
+use super::link::Prefix;
 use super::pending::PendingSend;
 use super::script::Script;
 use super::server::Server;
@@ -337,7 +338,14 @@ impl RedisState {
         loop {
             let not_counted = target.server.gate.check_extensions().err();
             let packed = command.encode(&target.connection);
-            let reply = target.connection.link.send_packed(packed, target.is_asking);
+            let prefix = match command {
+                _ if target.is_asking => Prefix::Asking,
+                Repeatable::Op(op, _) if self.watches.follow_extension(op, &target.connection) => {
+                    Prefix::Caching
+                }
+                _ => Prefix::None,
+            };
+            let reply = target.connection.link.send_packed(packed, prefix);
             if let Repeatable::Op(op, _) = command
                 && !target.is_asking
             {

@@ -1,8 +1,9 @@
 //! The watches of holders: they are notified when a server does not have their lock any more.
 //!
 //! A server tracks the keys of a watched lock, see [`tracking`](super::link::tracking). When it says that one has changed, the
-//! watch reads the key, by which the server tracks it again, and compares it with the token. Each own extension ends the
-//! tracking, so the same read follows it.
+//! watch reads the key, by which the server tracks it again, and compares it with the token. Each own change ends the
+//! tracking. So the script of an extension reads the key again at its end, and the same read follows an acquisition, which
+//! restores the lock on a server.
 //!
 //! A server that does not track keys, or that does not permit it, notifies a holder only of a break, on a channel of its own.
 
@@ -158,21 +159,41 @@ impl Watches {
         drop((state, breaks));
     }
 
-    /// Reads the keys of a watched lock behind an operation that was sent over this connection, and that may change them.
+    /// Returns whether this operation is the extension of a watched lock, whose script reads the keys. It is sent over this
+    /// connection.
+    pub(super) fn follow_extension(&self, op: &Op, connection: &Arc<Connection>) -> bool {
+        matches!(op.action, Action::Extend { .. }) && self.is_watched(op, connection, |_, _| ())
+    }
+
+    /// Reads the keys of a watched lock behind an acquisition that was sent over this connection.
     pub(super) fn read_behind(&self, op: &Op, connection: &Arc<Connection>) {
-        let is_change = matches!(op.action, Action::Extend { .. } | Action::Acquire { .. });
-        if !is_change || self.count.load(Ordering::Acquire) == 0 || !connection.tracks() {
-            return;
+        if matches!(op.action, Action::Acquire { .. }) {
+            self.is_watched(op, connection, |id, watch| watch.read(id, connection));
+        }
+    }
+
+    /// Calls `then` with each watch of the lock of this operation. Returns whether there is one.
+    fn is_watched(
+        &self,
+        op: &Op,
+        connection: &Arc<Connection>,
+        then: impl Fn(u64, &mut KeyWatch),
+    ) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 || !connection.tracks() {
+            return false;
         }
         let mut state = self.state.lock();
         let WatchedLocks { watches, by_name, .. } = &mut *state;
+        let mut is_watched = false;
         for id in by_name.get(op.spec.name()).into_iter().flatten() {
             if let Some(watch) = watches.get_mut(id).filter(|watch| watch.token == op.token) {
                 watch.reads_left = READS_PER_EXTENSION;
                 watch.connection = Arc::downgrade(connection);
-                watch.read(*id, connection);
+                then(*id, watch);
+                is_watched = true;
             }
         }
+        is_watched
     }
 
     /// Lets the present owners of the slots track the keys.

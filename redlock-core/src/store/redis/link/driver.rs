@@ -54,7 +54,7 @@ pub(super) struct Command {
 
 /// A command that precedes another one. No other command comes between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Prefix {
+pub(crate) enum Prefix {
     None,
     /// The command concerns a slot of a cluster that is moving to the server.
     Asking,

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 use super::driver::BATCH_FROM;
 use super::socket::Socket;
-use super::{Event, Link};
+use super::{Event, Link, Prefix};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 const OK: &str = "+OK\r\n";
 const NIL: &str = "_\r\n";
 
@@ -239,7 +239,9 @@ async fn every_caller_gets_its_own_reply_however_the_frames_arrive() {
                 continue;
             }
             let command = cmd("GET").arg(number).get_packed_command().into();
-            let reply = link.send_packed(command, choices.random_range(0..8) == 0);
+            let is_asking = choices.random_range(0..8) == 0;
+            let prefix = if is_asking { Prefix::Asking } else { Prefix::None };
+            let reply = link.send_packed(command, prefix);
             let answer = answer_to(seed, number).0;
             match choices.random_range(0..8) {
                 _ if number == 499 => calls.push((number, reply, answer)),
@@ -479,7 +481,7 @@ async fn a_panic_of_the_driver_ends_the_link() {
 async fn the_command_of_a_caller_that_is_gone_is_not_sent_unless_it_ends_a_subscription() {
     let (link, mut server) = link(4096);
     drop(link.send(&set("gone")));
-    drop(link.send_packed(set("asking").get_packed_command().into(), true));
+    drop(link.send_packed(set("asking").get_packed_command().into(), Prefix::Asking));
     link.unsubscribe(&"hot".into());
     let ping = cmd("PING");
     let _reply = link.send(&ping);

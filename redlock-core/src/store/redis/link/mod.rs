@@ -24,7 +24,8 @@ use bb8_redis::redis::{Cmd, ErrorKind, PushKind, RedisError, Value, cmd};
 use futures_util::future::AbortHandle;
 use tokio::sync::{SetOnce, mpsc, oneshot};
 
-use driver::{Command, Driver, Inbox, Prefix, Recipient};
+pub(crate) use driver::Prefix;
+use driver::{Command, Driver, Inbox, Recipient};
 use socket::Socket;
 use tracking::{LinkTracking, ReadId, TrackingState};
 use traffic::Traffic;
@@ -119,7 +120,7 @@ impl Link {
         &self,
         command: &Cmd,
     ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
-        self.send_packed(command.get_packed_command().into(), false)
+        self.send_packed(command.get_packed_command().into(), Prefix::None)
     }
 
     /// Sends a command whose reply nobody needs.
@@ -128,16 +129,18 @@ impl Link {
         self.put(Command { bytes, prefix: Prefix::None, recipient: Recipient::Nobody });
     }
 
-    /// [Sends](Self::send) a command in its encoded form. With `asking`, which is set for a server of a cluster to which the
-    /// slot of the keys is moving, `ASKING` is sent in front of it, and no other command comes between them.
+    /// [Sends](Self::send) a command in its encoded form, behind this other command.
     pub(crate) fn send_packed(
         &self,
         bytes: Arc<[u8]>,
-        asking: bool,
+        prefix: Prefix,
     ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
         let (sender, reply) = oneshot::channel();
-        let prefix = if asking { Prefix::Asking } else { Prefix::None };
-        self.put(Command { bytes, prefix, recipient: Recipient::Reply(sender) });
+        let recipient = Recipient::Reply(sender);
+        match prefix {
+            Prefix::Caching => self.put_tracked(bytes, recipient),
+            _ => self.put(Command { bytes, prefix, recipient }),
+        }
         async move {
             // A command that is sent at the moment of the end may stay in the channel.
             if let Some(error) = self.life.error.get() {
@@ -170,6 +173,11 @@ impl Link {
     /// Sends a read, and lets the server track the keys that it reads. The reply is an [event](Event::Read) with this ID,
     /// unless the link ends before.
     pub(crate) fn read_tracked(&self, bytes: Arc<[u8]>, id: ReadId) {
+        self.put_tracked(bytes, Recipient::Read(id));
+    }
+
+    /// Sends a command, and lets the server track the keys that it reads, unless the server has refused to.
+    fn put_tracked(&self, bytes: Arc<[u8]>, recipient: Recipient) {
         self.life.tracking.begin(|tracking| {
             if tracking == TrackingState::Off {
                 let (bytes, recipient) = (tracking::ON.into(), Recipient::Tracking);
@@ -177,7 +185,7 @@ impl Link {
             }
             let is_refused = tracking == TrackingState::Refused;
             let prefix = if is_refused { Prefix::None } else { Prefix::Caching };
-            self.put(Command { bytes, prefix, recipient: Recipient::Read(id) });
+            self.put(Command { bytes, prefix, recipient });
         });
     }
 

@@ -11,6 +11,8 @@ for index, key in ipairs(KEYS) do
     if failed then return failed end
   elseif redis.call('PTTL', key) < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', key, ARGV[3])
+    -- A change ends the tracking of a key, and a read begins it again.
+    redis.call('PTTL', key)
   end
 end
 return 1
