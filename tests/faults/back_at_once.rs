@@ -48,20 +48,6 @@ async fn are_served_after(outage: Duration, struck: usize, servers: usize) {
     assert!(errors.is_empty(), "{} of 30 refused after {outage:?}: {errors:?}", errors.len());
 }
 
-/// A second is the wait time of the requests, and the default timeouts are shorter. So no other test runs beside this one.
-mod measured {
-    use super::*;
-
-    #[tokio::test]
-    async fn no_request_that_may_wait_is_refused_after_its_servers_have_returned() {
-        tokio::join!(
-            are_served_after(SECOND, 1, 1),
-            are_served_after(5 * SECOND, 1, 1),
-            are_served_after(SECOND, 3, 5),
-        );
-    }
-}
-
 /// The server answers every attempt to connect with an error. The attempts are counted by their first command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_requests_makes_no_storm_of_connections() {
@@ -153,6 +139,17 @@ mod measured {
 
     use super::*;
     use crate::QUIET;
+
+    /// A second is the wait time of the requests, and the default timeouts are shorter.
+    #[tokio::test]
+    async fn no_request_that_may_wait_is_refused_after_its_servers_have_returned() {
+        let _quiet = QUIET.write().await;
+        tokio::join!(
+            are_served_after(SECOND, 1, 1),
+            are_served_after(5 * SECOND, 1, 1),
+            are_served_after(SECOND, 3, 5),
+        );
+    }
 
     /// Two other libraries serve this request after 1 to 6 ms.
     #[tokio::test]

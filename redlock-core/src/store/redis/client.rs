@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::error::node_error;
-use super::link::{Link, Prefix};
 use super::link::open::Endpoint;
+use super::link::{Link, Prefix};
 use super::url::RedisUrl;
 use crate::error::NodeError;
 
