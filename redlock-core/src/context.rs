@@ -18,8 +18,8 @@ use crate::lock::LockOwner;
 use crate::lock_order::LockOrder;
 use crate::log_limit::LogLimit;
 use crate::options::Defaults;
-use crate::queue::{FairQueues, Queues};
 use crate::telemetry::{self, Telemetry};
+use crate::waiting::{FairQueues, Queues};
 
 /// The time between two reports of what no event reports: whether a quorum would grant.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);

@@ -168,7 +168,6 @@ mod manager;
 pub mod node;
 mod operator;
 mod options;
-mod queue;
 mod quorum;
 mod random;
 mod request;
@@ -183,6 +182,7 @@ mod telemetry;
 pub mod test_util;
 mod time_text;
 mod validity;
+mod waiting;
 
 pub use access::Credentials;
 #[cfg(feature = "tls")]

@@ -1,5 +1,5 @@
 //! Waiters on real servers that are unreachable for a while: dropped connections, restarts, outages. The exact times are
-//! those of the unit tests in `redlock-core/src/queue`.
+//! those of the unit tests in `redlock-core/src/waiting`.
 
 use std::time::{Duration, Instant};
 

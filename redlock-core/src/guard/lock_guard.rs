@@ -15,7 +15,7 @@ use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::log_limited;
 use crate::options::Renewal;
-use crate::queue::Queues;
+use crate::waiting::Queues;
 
 /// A held lock. Dropping the guard releases the lock.
 ///

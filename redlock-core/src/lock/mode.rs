@@ -2,7 +2,7 @@
 //!
 //! # Adding a mode
 //!
-//! It goes through this file, `queue/mode_tests.rs`, `options/rules.rs`, `node/capabilities.rs` and `limits.rs`; the scripts,
+//! It goes through this file, `waiting/mode_tests.rs`, `options/rules.rs`, `node/capabilities.rs` and `limits.rs`; the scripts,
 //! `operation.rs` and `reply.rs` of Redis; `store/memory/locks.rs` and `tests/node/src/store.rs`; `wire.md`, and the rights in
 //! `redlock-axum/docs/production.md`. Tests: model, simulation, storms, conformance, cancellation,
 //! `tests/operations/least_privilege.rs`.

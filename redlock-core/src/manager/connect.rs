@@ -26,9 +26,9 @@ use crate::lock_order::LockOrder;
 use crate::log_limit::LogLimit;
 use crate::node::{Node, NodeSettings, NodeStatus, Remote, StatusReceiver};
 use crate::options::Defaults;
-use crate::queue::{FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::telemetry::Telemetry;
+use crate::waiting::{FairQueues, Queues};
 
 const MAX_WAITERS: usize = 1000;
 const BODY_BUFFERS: usize = 64 << 20;

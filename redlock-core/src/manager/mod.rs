@@ -29,11 +29,11 @@ use crate::key::LockKey;
 use crate::lease::HoldState;
 use crate::lock::{Keys, OwnerLabel};
 use crate::log_limit::LogLimit;
-#[cfg(any(test, feature = "unstable-simulation"))]
-use crate::queue::{FairQueues, Queues};
 use crate::request::LockRequest;
 use crate::request::lead::LeadRequest;
 use crate::store::memory::MemoryNode;
+#[cfg(any(test, feature = "unstable-simulation"))]
+use crate::waiting::{FairQueues, Queues};
 
 pub use builder::LockManagerBuilder;
 #[cfg(feature = "test-util")]

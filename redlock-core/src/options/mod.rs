@@ -93,7 +93,7 @@ crate::lock_options!([define_options] {
         ///    `redlock-axum/src/attribute/options.rs`.
         /// 2. Its rule in `redlock-core/src/options/rules.rs`, and its effect in the code that reads `ResolvedOptions`. An
         ///    option that the nodes store also goes through `ballot/attempt.rs`, `node/` and `wire.md`, and into the rules of
-        ///    `queue/hand_over.rs`, because a hand-over leaves the lock on the nodes as it is.
+        ///    `waiting/hand_over.rs`, because a hand-over leaves the lock on the nodes as it is.
         /// 3. A row in `redlock-axum/docs/options.md`, which `cargo run -p redlock-structure` demands.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         #[cfg_attr(

@@ -5,9 +5,9 @@
 //!      ├─ try_once             without a waiting time: one attempt
 //!      ├─ repeat               the votes are split: further attempts
 //!      └─ try_until            with a waiting time
-//!           └─ wait             until the queue says what to do next
+//!           └─ wait             Place::wait does what the machine of the waiter says
 //!                ├─ ask_nodes   nothing is in the way
-//!                ├─ take        a holder of this process has handed the lock over
+//!                ├─ take_over   a holder of this process has handed the lock over
 //!                └─ Place::sleep    everything else
 //! ```
 
@@ -24,12 +24,12 @@ use crate::error::{HoldError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::key::KeyError;
 use crate::lease::Holding;
-use crate::lock::{Keys, LockName, LockSpec, Mode};
+use crate::lock::{Keys, LockName, LockSpec, Mode, OwnerLabel};
 use crate::lock_order::{OrderedLock, RequestPlace};
 use crate::node::Ask;
 use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime, check_name};
-use crate::queue::{FairWait, Place, Step, WaiterOptions};
 use crate::telemetry::{AcquisitionTimer, Named, Trace};
+use crate::waiting::{Caller, FairWait, Place, WaiterOptions};
 
 /// One acquisition of a lock, with checked options. No public API.
 pub struct Acquisition {
@@ -229,54 +229,17 @@ impl Acquisition {
     /// The place is dropped after the attempts and the guard that this function makes, so the release of an abandoned attempt
     /// is sent before the next waiter is called.
     async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
-        let mut place = self.enter_queue()?;
-        if self.options.fair && !place.is_in_queue() && self.context.ballot.has_quorum() {
+        let mut place = self.enter_line(deadline)?;
+        if self.options.fair && !place.is_in_line() && self.context.ballot.has_quorum() {
             // The outage may be over, and an attempt would overtake the callers before it. Boxed, because the future would
             // enlarge the futures of requests that are not fair.
             let is_occupied = Box::pin(self.context.fair.is_occupied(&self.spec)).await;
             if !self.is_endless() {
                 is_occupied?;
             }
-            place.move_to(0)?;
+            place.join_first()?;
         }
-        loop {
-            if let Some(guard) = self.join_in_scope()? {
-                return Ok(guard);
-            }
-            let result = match place.next(deadline)? {
-                Step::Ask => self.ask_nodes(&mut place.ask).await.map(Some),
-                Step::Take(held) => self.take(held).await.inspect_err(|_| place.rejoin()),
-                Step::Sleep(pause) => {
-                    self.trace_holder(&place);
-                    place.sleep(Some(pause), deadline).await?;
-                    continue;
-                }
-            };
-            match result {
-                Ok(Some(guard)) => {
-                    place.acquired();
-                    return Ok(guard);
-                }
-                Ok(None) => place.rejoin(),
-                Err(refused) => {
-                    if let Some(guard) = self.join_in_scope()? {
-                        return Ok(guard);
-                    }
-                    let pause = place.refused(refused, deadline)?;
-                    self.trace_holder(&place);
-                    place.sleep(pause, deadline).await?;
-                }
-            }
-        }
-    }
-
-    /// Records the holder for which the caller waits, if a subscriber wants to know it.
-    fn trace_holder(&self, place: &Place<'_>) {
-        if self.trace.is_wanted()
-            && let Some(holder) = place.holder()
-        {
-            self.trace.record_text("holder", holder);
-        }
+        place.wait(self).await
     }
 
     /// Returns whether the caller waits for ever, also through outages.
@@ -284,8 +247,8 @@ impl Acquisition {
         matches!(self.options.wait_time, Some(WaitTime::Forever))
     }
 
-    /// Joins the queue of this process.
-    fn enter_queue(&self) -> Result<Place<'_>, LockError> {
+    /// Joins the line of this process.
+    fn enter_line(&self, deadline: Option<Instant>) -> Result<Place<'_>, LockError> {
         let Self { context, spec, options, name, .. } = self;
         let fair = options.fair.then(|| FairWait::new(&context.fair, spec));
         let waiter = WaiterOptions {
@@ -299,7 +262,7 @@ impl Acquisition {
             since: Instant::now(),
             fair: fair.as_ref().map(|fair| Arc::clone(&fair.tickets)),
         };
-        Place::enter(&context.queues, spec, waiter, fair)
+        Place::enter(&context.queues, spec, waiter, deadline, fair)
     }
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. A fair caller
@@ -377,6 +340,30 @@ impl Acquisition {
             }
             // A holder that shares the lock would wait for itself.
             _ => false,
+        }
+    }
+}
+
+impl Caller for Acquisition {
+    type Lock = LockGuard;
+
+    fn join(&self) -> Result<Option<LockGuard>, LockError> {
+        self.join_in_scope()
+    }
+
+    async fn ask(&self, ask: &mut Ask) -> Result<LockGuard, LockError> {
+        self.ask_nodes(ask).await
+    }
+
+    async fn take(&self, held: Arc<Holding>) -> Result<Option<LockGuard>, LockError> {
+        self.take_over(held).await
+    }
+
+    fn waits(&self, holder: impl FnOnce() -> Option<OwnerLabel>) {
+        if self.trace.is_wanted()
+            && let Some(holder) = holder()
+        {
+            self.trace.record_text("holder", holder);
         }
     }
 }

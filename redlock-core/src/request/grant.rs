@@ -12,7 +12,7 @@ use crate::guard::LockGuard;
 use crate::lease::{HoldState, Holding};
 use crate::log_limit::LogLimit;
 use crate::log_limited;
-use crate::queue::needs_extension;
+use crate::waiting::needs_extension;
 
 impl Acquisition {
     pub(super) fn make_guard(
@@ -45,7 +45,10 @@ impl Acquisition {
 
     /// Takes a lock that another caller of this process has handed over. Returns `None` if the lock is lost
     /// before the caller has it.
-    pub(super) async fn take(&self, held: Arc<Holding>) -> Result<Option<LockGuard>, LockError> {
+    pub(super) async fn take_over(
+        &self,
+        held: Arc<Holding>,
+    ) -> Result<Option<LockGuard>, LockError> {
         let ballot = &self.context.ballot;
         let (context, renewal) = (Arc::clone(&self.context), self.options.renewal());
         let (now, remaining) = (Instant::now(), held.remaining());

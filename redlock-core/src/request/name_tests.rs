@@ -1,4 +1,4 @@
-//! The name of a lock. A test of a hand-over is in `queue/hand_over_tests.rs`.
+//! The name of a lock. A test of a hand-over is in `waiting/hand_over_tests.rs`.
 
 use crate::{LockError, LockManager, LockRequest, scope};
 

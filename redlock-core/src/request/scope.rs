@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::caller_id::CallerId;
 use crate::lease::{HoldState, Holding};
 use crate::lock::LockSpec;
-use crate::queue::Queues;
+use crate::waiting::Queues;
 
 tokio::task_local! {
     static SCOPE: Arc<Scope>;

@@ -32,7 +32,7 @@ const RULES: [Rule; 5] = [
     // The shortest and the longest lease, 10 ms and 7 days, in code and in messages.
     Rule {
         patterns: &["from_millis ( 10 )"],
-        homes: &["redlock-core/src/validity.rs", "redlock-core/src/queue/backoff.rs"],
+        homes: &["redlock-core/src/validity.rs", "redlock-core/src/waiting/pauses.rs"],
         problem: "looks like a limit of the lease, which redlock-core/src/validity.rs defines",
     },
     Rule {

@@ -1,4 +1,4 @@
-//! All wait queues of a manager.
+//! All lines of a manager.
 
 use std::array;
 use std::borrow::Cow;
@@ -12,9 +12,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::key_queue::KeyQueue;
-use super::waiter::{Waiter, WaiterState};
-use super::waiting_keys::{ListedKey, WaitingKeys};
+use super::hand_over::hand_over;
+use super::waiter::{KeyLine, Shared, Waiter};
+use super::waiting_keys::WaitingKeys;
 use crate::ballot::Ballot;
 use crate::caller_id::CallerId;
 use crate::error::{LockError, Votes};
@@ -25,17 +25,17 @@ use crate::lock::{ByDialect, HolderId, LockSpec, Mode, OwnerLabel};
 use crate::log_limit::LogLimit;
 use crate::random::hash_state;
 
-/// The queues of the locks in one dialect.
-type QueuesByKey = HashMap<LockKey, KeyQueue, RandomState>;
+/// The lines of the locks in one dialect.
+type LinesByKey = HashMap<LockKey, KeyLine, RandomState>;
 
-/// The holders and waiters of every key in this process. Locks in two dialects have two queues, because a lock is never
+/// The holders and waiters of every key in this process. Locks in two dialects have two lines, because a lock is never
 /// handed over to a waiter for the other dialect.
 #[derive(Debug)]
 pub(crate) struct Queues {
     /// Every pair of an acquisition and a release looks its key up four times. `ahash` is faster than the
     /// default hasher, and has random keys too: callers choose the keys of locks, and must not be able to
     /// choose colliding ones.
-    by_key: ByDialect<Mutex<QueuesByKey>>,
+    by_key: ByDialect<Mutex<LinesByKey>>,
     waiting_keys: ByDialect<Arc<WaitingKeys>>,
     pub(super) home: Arc<Home>,
     pub(super) ballot: Ballot,
@@ -84,14 +84,15 @@ pub(crate) struct WaitingKey {
 
 impl WaitingKey {
     /// Returns `None` if nobody waits.
-    fn of(key: &LockKey, queue: &KeyQueue) -> Option<Self> {
+    fn of(key: &LockKey, line: &KeyLine) -> Option<Self> {
+        let first = line.first()?;
         Some(Self {
             key: key.clone(),
-            name: queue.waiters().next()?.options.name.name.text(),
-            waiters: queue.waiters().len(),
-            since: queue.waiters().map(|waiter| waiter.options.since).min()?,
-            is_asking: queue.waiters().next().is_some_and(|first| first.is_asking()),
-            holder: queue.named_holder().cloned(),
+            name: first.waiter.options.name.name.text(),
+            waiters: line.len(),
+            since: line.entries().map(|entry| entry.waiter.options.since).min()?,
+            is_asking: first.is_asking(),
+            holder: line.shared()?.holder.clone(),
         })
     }
 }
@@ -110,9 +111,9 @@ impl Queues {
         Self { by_key, waiting_keys, home, ballot, max_waiters, outage_grace, closed, log_limit }
     }
 
-    /// Locks the queues of the dialect of `spec`.
+    /// Locks the lines of the dialect of `spec`.
     #[inline]
-    pub(super) fn lock(&self, spec: &LockSpec) -> MutexGuard<'_, QueuesByKey> {
+    pub(super) fn lock(&self, spec: &LockSpec) -> MutexGuard<'_, LinesByKey> {
         self.by_key[spec.dialect().index()].lock()
     }
 
@@ -121,7 +122,8 @@ impl Queues {
     pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LockError> {
         let by_key = self.lock(spec);
         spec.keys().iter().find_map(|key| {
-            let (held, remaining) = by_key.get(key)?.keeps_out(spec.mode())?;
+            let line = by_key.get(key)?;
+            let (held, remaining) = line.keeps_out(spec.mode(), Instant::now)?;
             Some(refusal_by(held, key, remaining))
         })
     }
@@ -133,9 +135,9 @@ impl Queues {
         let has_quorum = self.ballot.has_quorum();
         let by_key = self.lock(spec);
         spec.keys().iter().position(|key| {
-            by_key.get(key).is_some_and(|queue| {
-                queue.conflict(spec.mode()).is_some()
-                    || !queue.is_idle() && queue.outage().is_none() && has_quorum
+            by_key.get(key).is_some_and(|line| {
+                line.conflict(spec.mode(), Instant::now).is_some()
+                    || !line.is_idle() && line.outage().is_none() && has_quorum
             })
         })
     }
@@ -156,15 +158,14 @@ impl Queues {
 
     /// Returns how many locks of this process meet the condition. A lock of several keys counts for each of them.
     pub(crate) fn holders(&self, condition: impl Fn(&Holding) -> bool) -> usize {
-        let count =
-            |queue: &KeyQueue| queue.holders().iter().filter(|held| condition(held)).count();
+        let count = |line: &KeyLine| line.holders().iter().filter(|held| condition(held)).count();
         self.by_key.iter().map(|by_key| by_key.lock().values().map(count).sum::<usize>()).sum()
     }
 
     /// Returns the ids of the holders of this process at the first key of a lock.
     pub(crate) fn holder_ids(&self, spec: &LockSpec) -> Vec<HolderId> {
         let by_key = self.lock(spec);
-        let holders = by_key.get(spec.key()).map_or(&[][..], KeyQueue::holders);
+        let holders = by_key.get(spec.key()).map_or(&[][..], KeyLine::holders);
         let held = holders.iter().filter(|held| held.is_valid());
         held.map(|held| held.attempt().holder_id()).collect()
     }
@@ -173,21 +174,21 @@ impl Queues {
     /// the present holder may both be there.
     pub(crate) fn holders_with_id(&self, spec: &LockSpec, id: HolderId) -> Vec<Arc<Holding>> {
         let by_key = self.lock(spec);
-        let holders = by_key.get(spec.key()).map_or(&[][..], KeyQueue::holders).iter();
+        let holders = by_key.get(spec.key()).map_or(&[][..], KeyLine::holders).iter();
         holders.filter(|held| held.attempt().holder_id() == id).cloned().collect()
     }
 
     /// Returns how many callers of this process wait for the first key of a lock, and since when the longest.
     pub(crate) fn waiters(&self, spec: &LockSpec) -> (usize, Option<Duration>) {
         let by_key = self.lock(spec);
-        let Some(queue) = by_key.get(spec.key()) else { return (0, None) };
-        let first = queue.waiters().map(|waiter| waiter.options.since).min();
-        (queue.waiters().len(), first.map(|since| since.elapsed()))
+        let Some(line) = by_key.get(spec.key()) else { return (0, None) };
+        let first = line.entries().map(|entry| entry.waiter.options.since).min();
+        (line.len(), first.map(|since| since.elapsed()))
     }
 
-    /// Adds a key of a lock to those for which callers wait.
-    pub(super) fn list(&self, spec: &LockSpec, key: usize) -> ListedKey {
-        self.waiting_keys[spec.dialect().index()].list(spec.key_at(key))
+    /// Returns what the waiters of a key share, when the first one comes.
+    pub(super) fn share(&self, spec: &LockSpec, key: usize) -> Shared {
+        Shared::new(self.waiting_keys[spec.dialect().index()].list(spec.key_at(key)))
     }
 
     /// Returns the keys for which callers of this process wait. The queues stay locked only while a few keys are copied.
@@ -214,8 +215,8 @@ impl Queues {
     pub(crate) fn wake_all(&self) {
         for by_key in &self.by_key {
             let by_key = by_key.lock();
-            let waiters = by_key.values().flat_map(KeyQueue::waiters);
-            waiters.for_each(|waiter| waiter.changed.notify_one());
+            let entries = by_key.values().flat_map(KeyLine::entries);
+            entries.for_each(|entry| Waiter::wake(&entry.waiter));
         }
     }
 
@@ -227,7 +228,7 @@ impl Queues {
         self.wake_all();
         let mut held = Vec::new();
         for by_key in &self.by_key {
-            by_key.lock().values().for_each(|queue| held.extend_from_slice(queue.holders()));
+            by_key.lock().values().for_each(|line| held.extend_from_slice(line.holders()));
         }
         held
     }
@@ -240,32 +241,32 @@ impl Queues {
     /// which its holder still relies.
     pub(crate) fn admit(&self, held: &Arc<Holding>, scope: Option<u64>) -> Result<(), LockError> {
         let spec = held.attempt().spec();
-        let conflict = |key: &LockKey, queue: &KeyQueue| {
-            let (other, remaining) = queue.conflict(spec.mode())?;
+        let conflict = |key: &LockKey, line: &KeyLine| {
+            let (other, remaining) = line.conflict(spec.mode(), Instant::now)?;
             Some(refusal_by(other, key, remaining))
         };
         let mut by_key = self.lock(spec);
-        // Nothing is recorded unless all keys are free. The queue of the first key is looked up only once.
+        // Nothing is recorded unless all keys are free. The line of the first key is looked up only once.
         for key in spec.keys().iter().skip(1) {
-            if let Some(conflict) = by_key.get(key).and_then(|queue| conflict(key, queue)) {
+            if let Some(conflict) = by_key.get(key).and_then(|line| conflict(key, line)) {
                 return Err(conflict);
             }
         }
         for key in spec.keys() {
-            let queue = by_key.entry(key.clone()).or_default();
-            if let Some(conflict) = conflict(key, queue) {
+            let line = by_key.entry(key.clone()).or_default();
+            if let Some(conflict) = conflict(key, line) {
                 return Err(conflict);
             }
-            queue.add_holder(held);
+            line.add_holder(Arc::clone(held));
             // A quorum has granted the lock, so the outage is over.
-            if queue.end_outage() {
-                queue.wake_first();
+            if line.end_outage() {
+                line.wake_first(Waiter::wake);
             }
             if spec.mode() == Mode::SHARED {
-                queue.call_run();
+                line.call_run(Waiter::wake);
             }
-            queue.wake_first_beside(spec.mode());
-            queue.wake_scope(scope);
+            line.wake_first_beside(spec.mode(), Waiter::wake);
+            wake_scope(line, scope);
         }
         Ok(())
     }
@@ -274,17 +275,17 @@ impl Queues {
     pub(crate) fn record_taken(&self, held: &Arc<Holding>, scope: Option<u64>) {
         let spec = held.attempt().spec();
         if scope.is_some()
-            && let Some(queue) = self.lock(spec).get(spec.key())
+            && let Some(line) = self.lock(spec).get(spec.key())
         {
-            queue.wake_scope(scope);
+            wake_scope(line, scope);
         }
     }
 
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
     pub(crate) fn wake_readers(&self, held: &Holding) {
         let spec = held.attempt().spec();
-        if let Some(queue) = self.lock(spec).get(spec.key()) {
-            queue.wake_first();
+        if let Some(line) = self.lock(spec).get(spec.key()) {
+            line.wake_first(Waiter::wake);
         }
     }
 
@@ -299,26 +300,36 @@ impl Queues {
         let may_hand_over = !spec.has_several_keys() && !self.home.drain.has_begun();
         let (mut by_key, mut subscribed) = (self.lock(spec), false);
         for key in spec.keys() {
-            let Some(queue) = by_key.get_mut(key) else { continue };
-            subscribed |= queue.subscribes();
-            if may_hand_over && queue.hand_over(held, self.ballot.node_timeout) {
+            let Some(line) = by_key.get_mut(key) else { continue };
+            subscribed |= line.subscribes();
+            if !may_hand_over {
+                continue;
+            }
+            let pass = |next: &Arc<Waiter>, fairness: &_| {
+                hand_over(held, next, fairness, self.ballot.node_timeout)
+            };
+            if let Some((next, held)) = line.hand_over(held, pass, Waiter::wake) {
+                next.options.name.metrics.waits_no_longer();
+                next.assign(held);
                 return None;
             }
         }
         Some(ReleasePermit { queues: self, held, subscribed, subscribers: Some(0) })
     }
 
-    /// Removes a waiter from its queue. If the waiter was given a lock and has not taken it, the lock goes
+    /// Removes a waiter from its line. If the waiter was given a lock and has not taken it, the lock goes
     /// on.
     pub(super) fn leave(&self, key: &LockKey, waiter: &Arc<Waiter>) {
         let mut by_key = self.lock(&waiter.spec);
         if let Entry::Occupied(mut occupied) = by_key.entry(key.clone()) {
-            occupied.get_mut().remove(waiter);
+            if occupied.get_mut().remove(waiter, Waiter::wake) {
+                waiter.options.name.metrics.waits_no_longer();
+            }
             remove_if_unused(occupied);
         }
-        let state = waiter.set(WaiterState::Queued);
+        let handed_over = waiter.take();
         drop(by_key);
-        if let WaiterState::HandedOver(held) = state {
+        if let Some(held) = handed_over {
             self.hand_over_or_release(&held);
         }
     }
@@ -350,11 +361,19 @@ fn refusal_by(held: &Holding, key: &LockKey, remaining: Duration) -> LockError {
     refusal.with_holder_if_known(held.attempt().token().label())
 }
 
-/// Ends the subscription of a queue without waiters, and removes a queue without waiters and holders.
-fn remove_if_unused(mut entry: OccupiedEntry<'_, LockKey, KeyQueue>) {
-    let queue = entry.get_mut();
-    queue.end_if_idle();
-    if queue.is_empty() {
+/// Wakes the waiters of a scope that holds the lock now. Otherwise they would wait for themselves.
+fn wake_scope(line: &KeyLine, scope: Option<u64>) {
+    if scope.is_some() {
+        let own = line.entries().filter(|entry| entry.waiter.options.caller.scope == scope);
+        own.for_each(|entry| Waiter::wake(&entry.waiter));
+    }
+}
+
+/// Ends the subscription of a line without waiters, and removes a line without waiters and holders.
+fn remove_if_unused(mut entry: OccupiedEntry<'_, LockKey, KeyLine>) {
+    let line = entry.get_mut();
+    line.end_if_idle();
+    if line.is_empty() {
         entry.remove();
     }
 }
@@ -365,11 +384,12 @@ impl Drop for ReleasePermit<'_> {
         let mut by_key = self.queues.lock(spec);
         for key in spec.keys() {
             let Entry::Occupied(mut entry) = by_key.entry(key.clone()) else { continue };
-            let queue = entry.get_mut();
-            queue.remove_holder(self.held);
-            let this_process_subscribes = self.subscribed || queue.subscribes();
-            queue.fairness.record_release(self.subscribers, this_process_subscribes);
-            queue.wake_first_after(self.held);
+            let line = entry.get_mut();
+            line.remove_holder(self.held);
+            let this_process_subscribes = self.subscribed || line.subscribes();
+            let fairness = &mut line.fairness;
+            fairness.record_release(self.subscribers, this_process_subscribes, Instant::now);
+            line.wake_first_after(self.held, Waiter::wake);
             remove_if_unused(entry);
         }
         drop(by_key);

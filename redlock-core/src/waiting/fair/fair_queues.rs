@@ -18,9 +18,9 @@ use crate::key::LockKey;
 use crate::lock::{ByDialect, LockSpec};
 use crate::log_limit::LogLimit;
 use crate::node::{NodeStatus, ProcessId, QueueAction, QueueOp, QueueReply, Silence};
-use crate::queue::Queues;
 use crate::random::hash_state;
 use crate::telemetry;
+use crate::waiting::Queues;
 
 /// The fair queues in which this process waits.
 pub(crate) struct FairQueues {

@@ -88,11 +88,10 @@ impl ReleaseSignal {
         is_quorum(&self.published.borrow(), before)
     }
 
-    /// Waits until a quorum of nodes has published a release since the counts `before`, at most for `at_most`.
-    /// Returns whether a quorum has.
-    pub(crate) async fn notified(&self, before: &ReleaseCounts, at_most: Duration) -> bool {
-        let mut published = self.published.subscribe();
-        timeout(at_most, published.wait_for(|counts| is_quorum(counts, before))).await.is_ok()
+    /// Waits until a quorum of nodes has published a release since the counts `before`.
+    pub(super) async fn fired(&self, before: &ReleaseCounts) {
+        // The sender is in `self`.
+        let _ = self.published.subscribe().wait_for(|counts| is_quorum(counts, before)).await;
     }
 }
 

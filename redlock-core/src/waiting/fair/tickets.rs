@@ -240,8 +240,8 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockSpec, Mode};
     use crate::node::FirstTicket;
-    use crate::queue::FairWait;
-    use crate::queue::tests::two_processes;
+    use crate::waiting::FairWait;
+    use crate::waiting::tests::two_processes;
 
     /// The simulation found a ticket that stayed for 3 s: a waiter whose own ticket was not sent yet had it.
     #[tokio::test]

@@ -5,10 +5,10 @@
 //!
 //! | rule | figure | reason |
 //! |---|---|---|
-//! | [`MAX_HAND_OVERS`] | 15, so 16 holders in a row | Each hand-over saves the round trips of a release and an acquisition. A higher limit gains little, because one acquisition per 16 holders costs little, and it prolongs the wait of a process that is not known to wait. |
-//! | [`MAX_HAND_OVERS_WITH_REMOTE_WAITERS`] | 3, so 4 holders in a row | A higher limit prolongs the longest wait of the other processes. |
-//! | [`MAX_STREAK_TIME`] | 100 ms from the acquisition to the last hand-over | Limits the wait of the other processes if each holder keeps the lock for long. |
-//! | [`YIELD_TIME`] | 2 ms | The message about the release has to reach another process, and that process's command has to reach the nodes, before this process asks again. |
+//! | `MAX_HAND_OVERS` (`fairness.rs`) | 15, so 16 holders in a row | Each hand-over saves the round trips of a release and an acquisition. A higher limit gains little, because one acquisition per 16 holders costs little, and it prolongs the wait of a process that is not known to wait. |
+//! | `MAX_HAND_OVERS_WITH_REMOTE_WAITERS` | 3, so 4 holders in a row | A higher limit prolongs the longest wait of the other processes. |
+//! | `MAX_STREAK_TIME` | 100 ms from the acquisition to the last hand-over | Limits the wait of the other processes if each holder keeps the lock for long. |
+//! | `YIELD_TIME` | 2 ms | The message about the release has to reach another process, and that process's command has to reach the nodes, before this process asks again. |
 //! | [`MIN_LEASE_LEFT`] | 3/4 of the lease that the waiter asks for | The waiter gets nearly the lease that it asks for. With less left, the waiter should acquire a lease of its own. |
 //! | [`EXTEND_BELOW`] | 9/10 of the lease that the new holder asked for | Until the extension is confirmed, the new holder has the rest of the old lease. An extension by less than a tenth is not worth its round trip. |
 //!
@@ -22,27 +22,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::fairness::Fairness;
 use super::waiter::{Waiter, WaiterOptions};
 use crate::ballot::Lease;
 use crate::lease::Holding;
 
-const MAX_HAND_OVERS: u32 = 15;
-const MAX_HAND_OVERS_WITH_REMOTE_WAITERS: u32 = 3;
-const MAX_STREAK_TIME: Duration = Duration::from_millis(100);
-const YIELD_TIME: Duration = Duration::from_millis(2);
 const MIN_LEASE_LEFT: Fraction = Fraction(3, 4);
 const EXTEND_BELOW: Fraction = Fraction(9, 10);
-
-/// Fairness between processes: lets the waiters of other processes have their turn.
-#[derive(Debug, Default)]
-pub(super) struct Fairness {
-    /// Whether other processes were waiting when the lock was last released on the nodes.
-    has_remote_waiters: bool,
-    /// The time until which the first waiter lets other processes ask the nodes first.
-    yield_until: Option<Instant>,
-}
 
 /// Returns the same lock for the next holder, or `None` if a rule forbids the hand-over.
 pub(super) fn hand_over(
@@ -51,14 +37,10 @@ pub(super) fn hand_over(
     fairness: &Fairness,
     node_timeout: Duration,
 ) -> Option<Arc<Holding>> {
-    let max_hand_overs = if fairness.has_remote_waiters {
-        MAX_HAND_OVERS_WITH_REMOTE_WAITERS
-    } else {
-        MAX_HAND_OVERS
-    };
     let Lease { hand_overs, granted, .. } = *held.attempt().lease();
-    let may_continue = hand_overs < max_hand_overs && held.now().since(granted) < MAX_STREAK_TIME;
-    if next.may_take() && may_continue && meets_requirements(held, next, node_timeout) {
+    if fairness.may_continue(hand_overs, held.now().since(granted))
+        && meets_requirements(held, next, node_timeout)
+    {
         held.for_next_holder(next.options.caller, &next.options.name)
     } else {
         None
@@ -96,29 +78,6 @@ pub(super) fn is_long_enough(remaining: Duration, expire: Duration) -> bool {
 /// Returns whether the new holder's lease is extended after a hand-over.
 pub(crate) fn needs_extension(remaining: Duration, expire: Duration) -> bool {
     remaining < EXTEND_BELOW.of(expire)
-}
-
-impl Fairness {
-    /// Records that the lock was released on the nodes, and that `subscribers` processes were notified. If their number is
-    /// unknown, other processes count as waiting. `this_process_subscribes` says whether this process is one of them.
-    pub(super) fn record_release(
-        &mut self,
-        subscribers: Option<usize>,
-        this_process_subscribes: bool,
-    ) {
-        let own = usize::from(this_process_subscribes);
-        self.has_remote_waiters = subscribers.is_none_or(|subscribers| subscribers > own);
-        if self.has_remote_waiters {
-            self.yield_until = Some(Instant::now() + YIELD_TIME);
-        }
-    }
-
-    /// Returns how much longer the first waiter lets other processes ask the nodes first; `None` if it may
-    /// ask at once.
-    pub(super) fn yield_remaining(&self) -> Option<Duration> {
-        let left = self.yield_until?.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some(left)
-    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,12 @@
 //! Readers that stand next to each other are an exception: when the nodes grant the lock to the first of them, the queue
 //! calls the others, and each of them asks the nodes for a lock of its own.
 //!
-//! Each caller has a [`Place`], which returns [the next step](Step) until the caller has the lock or gives up. Other callers
-//! read its `Waiter`, in the `KeyQueue` of one key.
+//! * [`machine`] decides what one waiter does next, and why and how long it pauses.
+//! * [`line`] has the holders and the waiters of one key: who is first, which readers go together, who gets a lock that is
+//!   handed over.
+//! * [`driver`] is the loop that asks, takes, sleeps and fails as the machine says.
+//!
+//! The first two have no clock and no task, and the model of `tests/model` compiles them.
 //!
 //! # Invariants
 //!
@@ -18,23 +22,30 @@
 //! Tests that fail without it, among others: `a_denied_lock_is_not_handed_over`,
 //! `a_lock_that_the_nodes_deny_during_a_hand_over_has_no_new_holder`, `tests/simulation`, `tests/faults/storm.rs`.
 
-mod backoff;
+mod driver;
 mod fair;
+mod fairness;
 mod hand_over;
-mod key_queue;
-mod place;
+mod line;
+mod machine;
+mod pauses;
 mod queues;
+mod refusal;
 mod release_signal;
 mod sleep;
-mod wait;
 mod waiter;
 mod waiting_keys;
 
+// The model has an instant and modes of its own.
+use tokio::time::Instant;
+
+use crate::lock::Mode;
+use crate::node::TURN;
+
+pub(crate) use driver::{Caller, Place};
 pub(crate) use fair::{FairQueues, FairWait};
 pub(crate) use hand_over::needs_extension;
-pub(crate) use place::Place;
 pub(crate) use queues::Queues;
-pub(crate) use wait::Step;
 pub(crate) use waiter::WaiterOptions;
 
 #[cfg(test)]
@@ -46,10 +57,14 @@ mod endless_tests;
 #[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
 #[cfg(feature = "test-util")]
 mod mode_tests;
 #[cfg(test)]
 mod outage_tests;
+#[cfg(test)]
+mod pauses_tests;
 #[cfg(test)]
 mod several_keys_tests;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::key::LockKey;
 use crate::lock::{Dialect, LockSpec, Mode};
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::node::{FairOrder, Node, ProcessId, QueueAction, QueueOp, Ticket};
-use crate::queue::tests::{settle, two_processes};
+use crate::waiting::tests::{settle, two_processes};
 use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
 
 const MILLI: Duration = Duration::from_millis(1);
