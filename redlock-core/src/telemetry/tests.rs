@@ -11,6 +11,7 @@ use redlock_logs::Logs;
 use super::gauge_tests::Gauges;
 use crate::clock::fake::RuntimeClock;
 use crate::error::NodeError;
+use crate::lock::LockName;
 use crate::node::deferring::DeferringNode;
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::node::{Node, NodeStatus};
@@ -188,6 +189,23 @@ fn acquisitions_and_holds_are_counted_by_name_and_a_break_too() {
         "redlock_hold_seconds order:{id} released: 1",
         "redlock_lost_total: 1",
     ];
+    assert_eq!(counted, expected);
+}
+
+/// Front ends count them: a name has no such counter otherwise.
+#[test]
+fn answers_that_are_sent_again_are_counted_by_name() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let locks = runtime().block_on(async { LockManager::in_memory() });
+        for (name, count) in [("orders", 0), ("payments", 0), ("payments", 1), ("payments", 1)] {
+            locks.count_replays(&LockName::new(name), count);
+        }
+    });
+    let mut counted = counted(&snapshotter);
+    counted.retain(|metric| metric.contains("replayed"));
+    let expected = ["redlock_replayed_total orders: 0", "redlock_replayed_total payments: 2"];
     assert_eq!(counted, expected);
 }
 
