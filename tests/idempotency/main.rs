@@ -5,9 +5,15 @@
 mod at_once;
 mod contract;
 mod faults;
+mod in_flight;
 mod kills;
 mod layers;
+mod options;
+mod outcomes;
+mod replays;
+mod stores;
 mod table;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
