@@ -206,9 +206,10 @@ async fn a_copy_that_is_paused_longer_than_its_lease_pays_nothing_twice() {
         let (client, path) = (Client::new(), "/exact?hold_ms=2000");
         let url = paused.url(path);
         let sent = tokio::spawn(client.post(url).header("idempotency-key", key).send());
-        redlock_tests::eventually("the handler begins", SOON, async || {
-            let claims = "select count(*) from locks.redlock_answer where answer is null";
-            (counted(claims).await == 1).then_some(())
+        redlock_tests::eventually("the handler has paid", SOON, async || {
+            let paid = "select count(*) from pg_stat_activity where state = 'idle in transaction' \
+                        and query like 'insert into payment%'";
+            (counted(paid).await == 1).then_some(())
         })
         .await;
         paused.freeze();

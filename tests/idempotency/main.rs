@@ -10,6 +10,7 @@ mod kills;
 mod layers;
 mod options;
 mod outcomes;
+mod played;
 mod replays;
 mod stores;
 mod table;

@@ -151,14 +151,14 @@ async fn a_store_in_postgres_that_refuses_writes_claims_nothing_and_still_replay
     let app = route(counted.handler(), IdempotencyLayer::new(&LockManager::in_memory(), store));
     assert_eq!(send(&app, request("before", "")).await.status, 201);
     let admin = server.admin().await;
-    let full = "create function locks.full() returns trigger language plpgsql as \
+    let full = "create function locks.no_space() returns trigger language plpgsql as \
                 $$ begin raise exception using errcode = 'disk_full', message = 'no space'; end $$; \
-                create trigger full before insert or update on locks.redlock_answer \
-                for each row execute function locks.full()";
+                create trigger no_space before insert or update on locks.redlock_answer \
+                for each row execute function locks.no_space()";
     admin.batch_execute(full).await.unwrap();
     send(&app, request("after", "")).await.is(503, "unavailable");
     assert!(send(&app, request("before", "")).await.is_replayed());
     assert_eq!(counted.runs(), 1);
-    admin.batch_execute("drop trigger full on locks.redlock_answer").await.unwrap();
+    admin.batch_execute("drop trigger no_space on locks.redlock_answer").await.unwrap();
     assert_eq!(send(&app, request("after", "")).await.body, "payment 2");
 }

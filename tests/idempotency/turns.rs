@@ -1,116 +1,29 @@
 //! The one request that runs the handler: a lock that is lost, a store that fails, and a service that fails.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::{Ready, pending, poll_fn, ready};
-use std::sync::{Arc, Mutex};
+use std::future::{Ready, poll_fn, ready};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use redlock_axum::{
-    AnswerClaim, AnswerId, AnswerRecord, Answers, AnswersError, AnswersFuture, ClaimResult,
-    Idempotency, IdempotencyLayer, IdempotencyService, LockManager, MemoryAnswers, StoredAnswer,
-    Unfinished,
+    AnswerClaim, AnswerId, Answers, ClaimResult, Idempotency, IdempotencyLayer, IdempotencyService,
+    LockManager, StoredAnswer, Unfinished,
 };
 use redlock_core::test_util::TestLocks;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::PollSemaphore;
 use tower::{Layer, Service, ServiceExt};
 
+use super::played::{Operation, Play, Played};
 use super::{Counted, request, route, send};
 
 const KEEP: Duration = Duration::from_secs(300);
-
-/// An operation of a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
-    Load,
-    Claim,
-    Store,
-    Forget,
-}
-
-/// What a store does instead of an operation.
-#[derive(Debug, Clone)]
-enum Play {
-    /// It executes nothing, and says so.
-    Fail,
-    /// It executes the operation, and its reply is lost.
-    Lose,
-    /// It never replies.
-    Hang,
-    /// It says that the operation has begun, and waits for a permit.
-    Wait(Arc<Notify>, Arc<Semaphore>),
-}
-
-/// Answers in memory, with operations that go as the test says.
-#[derive(Debug, Clone, Default)]
-struct Played {
-    answers: MemoryAnswers,
-    plays: Arc<Mutex<VecDeque<(Operation, Play)>>>,
-}
-
-impl Played {
-    /// Sets what happens at the next operation of this kind that has nothing else to do.
-    fn plan(&self, operation: Operation, play: Play) {
-        self.plays.lock().unwrap().push_back((operation, play));
-    }
-
-    fn next(&self, operation: Operation) -> Option<Play> {
-        let mut plays = self.plays.lock().unwrap();
-        let index = plays.iter().position(|(of, _)| *of == operation)?;
-        plays.remove(index).map(|(_, play)| play)
-    }
-
-    fn play<'a, T: Send + 'a>(
-        &'a self,
-        operation: Operation,
-        work: AnswersFuture<'a, T>,
-    ) -> AnswersFuture<'a, T> {
-        Box::pin(async move {
-            match self.next(operation) {
-                None => return work.await,
-                Some(Play::Fail) => {}
-                Some(Play::Lose) => drop(work.await),
-                Some(Play::Hang) => pending().await,
-                Some(Play::Wait(begun, permits)) => {
-                    begun.notify_one();
-                    permits.acquire().await.unwrap().forget();
-                    return work.await;
-                }
-            }
-            Err(AnswersError::new("as the test says"))
-        })
-    }
-}
-
-impl Answers for Played {
-    fn load<'a>(&'a self, id: &'a AnswerId) -> AnswersFuture<'a, Option<AnswerRecord>> {
-        self.play(Operation::Load, self.answers.load(id))
-    }
-
-    fn claim<'a>(&'a self, id: &'a AnswerId, claim: AnswerClaim) -> AnswersFuture<'a, ClaimResult> {
-        self.play(Operation::Claim, self.answers.claim(id, claim))
-    }
-
-    fn store<'a>(
-        &'a self,
-        id: &'a AnswerId,
-        number: i64,
-        answer: Bytes,
-        keep: Duration,
-    ) -> AnswersFuture<'a, bool> {
-        self.play(Operation::Store, self.answers.store(id, number, answer, keep))
-    }
-
-    fn forget<'a>(&'a self, id: &'a AnswerId, number: i64) -> AnswersFuture<'a, ()> {
-        self.play(Operation::Forget, self.answers.forget(id, number))
-    }
-}
 
 /// A store that fails before the handler begins: no run without the guard.
 #[tokio::test]
@@ -121,8 +34,11 @@ async fn a_request_whose_store_fails_or_hangs_before_its_handler_is_refused() {
             let layer = IdempotencyLayer::new(&test.manager(), store.clone());
             let app = route(counted.handler(), layer.unfinished(Unfinished::Refuse));
             store.plan(operation, play.clone());
+            let begun = Instant::now();
             let refused = send(&app, request("store", "")).await;
             refused.is(503, "unavailable");
+            // By the clock of the test, which moves only as far as it has to.
+            assert!(begun.elapsed() < Duration::from_secs(6), "{operation:?} {play:?}");
             assert_eq!(refused.headers["retry-after"], "1");
             assert_eq!(counted.runs(), 0, "{operation:?} {play:?}");
             // A claim whose reply was lost is removed, so that it does not look unfinished.
@@ -149,6 +65,21 @@ async fn an_answer_is_stored_by_a_later_attempt_after_its_store_has_failed() {
         let replay = send(&app, request("later", "")).await;
         assert!(replay.is_replayed() && replay.body == "payment 1", "{plays:?} {replay:?}");
     }
+}
+
+/// Otherwise the next request would find a claim without an answer.
+#[tokio::test]
+async fn the_lock_is_held_until_the_answer_is_stored() {
+    let (test, store, counted) = (TestLocks::new(1), Played::default(), Counted::default());
+    let app = route(counted.handler(), IdempotencyLayer::new(&test.manager(), store.clone()));
+    let (begun, permits) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    store.plan(Operation::Store, Play::Wait(Arc::clone(&begun), Arc::clone(&permits)));
+    let sent = tokio::spawn(async move { send(&app, request("held", "")).await });
+    begun.notified().await;
+    assert!(!test.nodes()[0].is_empty());
+    permits.add_permits(1);
+    assert_eq!(sent.await.unwrap().status, 201);
+    assert!(test.nodes()[0].is_empty());
 }
 
 /// Lets the lock of a request run out.
@@ -241,7 +172,7 @@ async fn a_key_is_not_claimed_if_the_lock_is_lost_before_the_service_is_ready() 
     permits.add_permits(1);
     assert_eq!(sent.await.unwrap().unwrap().status(), 503);
     assert_eq!(inner.counted.runs(), 0);
-    assert_eq!(store.plays.lock().unwrap().len(), 1, "no claim");
+    assert_eq!(store.planned(), 1, "no claim");
 }
 
 #[tokio::test]
