@@ -41,7 +41,7 @@ pub(crate) struct Stage {
     memory: MemoryAnswers,
 }
 
-/// What one copy of the service has of its own.
+/// The manager and the store of one copy of the service.
 #[derive(Clone)]
 pub(crate) struct Copy {
     pub(crate) locks: LockManager,

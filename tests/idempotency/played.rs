@@ -21,7 +21,7 @@ pub(crate) enum Operation {
     Forget,
 }
 
-/// What a store does instead of an operation.
+/// The way in which a store fails or delays an operation.
 #[derive(Debug, Clone)]
 pub(crate) enum Play {
     /// It executes nothing, and says so.

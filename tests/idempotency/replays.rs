@@ -1,4 +1,4 @@
-//! What a recorder of metrics sees of replays.
+//! The metric that counts replays.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn each_replay_is_counted_by_the_name_of_its_layer() {
         send(&app, request("a", "2")).await.is(422, "key_reused");
         send(&app, request("b", "1")).await;
         send(&app, request("a", "1")).await;
-        // One that has waited for the lock.
+        // A request that has waited for the lock is a replay too.
         let (first, second) =
             tokio::join!(send(&waiting, request("c", "")), send(&waiting, request("c", "")));
         assert!(first.is_replayed() != second.is_replayed());

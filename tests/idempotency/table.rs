@@ -211,7 +211,7 @@ async fn a_handler_knows_its_key(stage: &Stage) {
     assert_eq!(send(&app, request("x", "")).await.body, "false");
     let app = axum::Router::new().route("/pay", any(async |_: Idempotency| {}));
     send(&app, request("x", "")).await.is(500, "misconfigured");
-    // What the handler has stored itself is sent. The bytes of an answer need no transaction here.
+    // The layer sends the answer that the handler has stored itself. The bytes of an answer need no transaction here.
     let answers = Arc::clone(&copy.answers);
     let handler = post(move |idempotency: Idempotency| async move {
         let row = idempotency.row();

@@ -60,7 +60,9 @@ async fn an_answer_is_stored_by_a_later_attempt_after_its_store_has_failed() {
     ] {
         let (test, store, counted) = (TestLocks::new(1), Played::default(), Counted::default());
         let app = route(counted.handler(), IdempotencyLayer::new(&test.manager(), store.clone()));
-        plays.iter().for_each(|play| store.plan(Operation::Store, play.clone()));
+        for play in &plays {
+            store.plan(Operation::Store, play.clone());
+        }
         assert_eq!(send(&app, request("later", "")).await.body, "payment 1");
         let replay = send(&app, request("later", "")).await;
         assert!(replay.is_replayed() && replay.body == "payment 1", "{plays:?} {replay:?}");
@@ -206,7 +208,7 @@ async fn the_answer_of_a_later_holder_is_not_taken_for_that_of_the_handler() {
     assert_eq!(send(&app, request("later", "")).await.body, "payment 2");
 }
 
-/// What the handler has stored in its transaction is there, whatever the layer can read.
+/// The handler has stored its answer in its transaction, and the layer cannot read it.
 #[tokio::test]
 async fn an_answer_that_its_handler_has_stored_is_not_replaced_if_it_cannot_be_read() {
     let (test, store) = (TestLocks::new(1), Played::default());
