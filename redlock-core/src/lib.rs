@@ -103,6 +103,7 @@
 //! | `redlock_held` | gauge: locks that this process holds | `lock` |
 //! | `redlock_waiting` | gauge: callers of this process that wait for another holder | `lock` |
 //! | `redlock_broken_total` | counter: holders that [`break_lock`](LockManager::break_lock) of this process has removed | `lock`: `other` for holders of other processes |
+//! | `redlock_replayed_total` | counter: stored answers that an `IdempotencyLayer` of `redlock-axum` has sent to repeated requests | `lock`: the name of the layer |
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, or that their release found gone, including losses by a shutdown | |
 //! | `redlock_lock_order_total` | counter: circles in the [order in which requests take locks](LockManagerBuilder::lock_order) | |
 //! | `redlock_extensions_total` | counter: extensions of leases, including renewals | `outcome`: `extended`, `unavailable`, `lost` |

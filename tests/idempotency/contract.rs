@@ -50,26 +50,47 @@ async fn an_answer_in_redis_is_one_string_with_a_time_to_live() {
     assert_eq!(probe.keys().await, ["shop:redlock:answer:customer%3A7:a%20b"]);
     let ttl: i64 = probe.command(["PTTL", "shop:redlock:answer:customer%3A7:a%20b"]).await;
     assert!((1..=60_000).contains(&ttl), "{ttl}");
+    // As the page of the names says.
+    let page = include_str!("../../redlock-core/src/wire.md");
+    assert!(page.contains("`<prefix>redlock:answer:<scope>:<key>`"));
+    let value: Vec<u8> = probe.command(["GET", "shop:redlock:answer:customer%3A7:a%20b"]).await;
+    assert_eq!(value, [b"0000000000000007", &[1; 32][..], b"x"].concat());
+    let shared = AnswerId::new("", "a");
+    store.claim(&shared, claim).await.unwrap();
+    assert!(probe.keys().await.contains(&"shop:redlock:answer:a".to_owned()));
 }
 
-/// The rights that the page names, and no others.
+/// The rights that the page `production` names, and no others: without one of them, the store cannot be used.
 #[tokio::test]
-async fn few_rights_suffice_for_answers_in_redis() {
+async fn the_rights_of_the_page_suffice_for_answers_in_redis_and_none_is_too_much() {
+    let page = include_str!("../../redlock-axum/docs/production.md");
+    let rights = page.lines().find(|line| line.contains("redlock:answer:")).unwrap();
+    let rights: Vec<_> =
+        rights.split_whitespace().skip("ACL SETUSER app".split(' ').count()).collect();
     let servers = Servers::start(1).await;
     let mut probe = servers[0].probe().await;
-    let rights = "ACL SETUSER answers on >answers-password resetchannels ~shop:redlock:answer:* -@all +get +set +del +evalsha \
-                  +script|load";
-    probe.command::<()>(rights.split_whitespace().collect::<Vec<_>>()).await;
-    let url = format!("redis://answers:answers-password@127.0.0.1:{}", servers[0].port());
+    let url = format!("redis://app:answers-password@127.0.0.1:{}", servers[0].port());
+    let without = rights.iter().filter(|right| right.starts_with(['+', '~'])).map(Some);
+    for without in std::iter::once(None).chain(without) {
+        let kept = rights.iter().filter(|right| Some(*right) != without);
+        let kept = kept.map(|right| if *right == ">secret" { ">answers-password" } else { right });
+        let user = ["ACL", "SETUSER", "app", "reset"].into_iter().chain(kept);
+        probe.command::<()>(user.collect::<Vec<_>>()).await;
+        assert_eq!(is_usable(&url).await, without.is_none(), "{without:?}");
+    }
+}
+
+/// Returns whether a store with the prefix of the page can do everything.
+async fn is_usable(url: &str) -> bool {
     let (id, keep) = (AnswerId::new("7", "a"), Duration::from_secs(60));
-    let store = RedisAnswers::connect(&url).await.unwrap().prefix("shop:");
-    store.claim(&id, AnswerClaim::new(1, [1; 32].into(), keep)).await.unwrap();
-    store.forget(&id, 1).await.unwrap();
-    store.claim(&id, AnswerClaim::new(2, [1; 32].into(), keep)).await.unwrap();
-    assert!(store.store(&id, 2, "x".into(), keep).await.unwrap());
-    assert!(store.load(&id).await.unwrap().unwrap().answer.is_some());
-    let elsewhere = RedisAnswers::connect(&url).await.unwrap();
-    assert!(elsewhere.load(&id).await.unwrap_err().to_string().contains("not permitted"));
+    let Ok(store) = RedisAnswers::connect(url).await else { return false };
+    let store = store.prefix("lock:");
+    let claim = |number| store.claim(&id, AnswerClaim::new(number, [1; 32].into(), keep));
+    claim(1).await.is_ok()
+        && store.forget(&id, 1).await.is_ok()
+        && claim(2).await.is_ok()
+        && matches!(store.store(&id, 2, "x".into(), Duration::from_millis(1)).await, Ok(true))
+        && store.load(&id).await.is_ok()
 }
 
 #[tokio::test]

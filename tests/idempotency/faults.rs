@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use axum::routing::any;
-use redlock_axum::{AnswerId, LockManager, MemoryAnswers};
+use redlock_axum::{
+    AnswerId, Answers, IdempotencyLayer, LockManager, MemoryAnswers, PostgresAnswers, RedisAnswers,
+};
 use redlock_core::test_util::TestLocks;
 use redlock_core::test_util::node_tests::StoreFault;
-use redlock_tests::{Logs, Nodes, Servers, eventually, on_each_kind_of_nodes};
+use redlock_tests::{
+    Logs, Nodes, PostgresServer, RedisServer, Servers, eventually, on_each_kind_of_nodes, skip,
+};
 use tokio::sync::{Notify, Semaphore};
 
 use super::{Counted, Stage, decided, request, route, send};
@@ -51,7 +55,7 @@ async fn run_nodes(nodes: Nodes, behaviour: impl AsyncFn(Nodes)) {
 async fn an_answer_is_replayed_while_no_quorum_answers() {
     let test = TestLocks::new(3);
     let (answers, counted) = (MemoryAnswers::new(), Counted::default());
-    let layer = redlock_axum::IdempotencyLayer::new(&test.manager(), answers.clone());
+    let layer = IdempotencyLayer::new(&test.manager(), answers.clone());
     let app = route(counted.handler(), layer);
     assert_eq!(send(&app, request("first", "")).await.status, 201);
     for node in &test.nodes()[..2] {
@@ -88,22 +92,22 @@ impl Paused {
 }
 
 /// The first holder has lost its lock while it was paused.
-#[tokio::test]
-async fn a_late_holder_stores_its_answer_unless_another_one_has_claimed_the_key() {
-    for is_claimed in [false, true] {
-        let test = TestLocks::new(1);
-        let (answers, paused) = (MemoryAnswers::new(), Paused::new());
+async fn late_holder(answers: Arc<dyn Answers>) {
+    for (is_claimed, key) in [(false, "late"), (true, "claimed")] {
+        let (test, paused) = (TestLocks::new(1), Paused::new());
+        // The stores are servers.
+        tokio::time::resume();
         let app = |locks: &LockManager| {
-            route(paused.handler(), redlock_axum::IdempotencyLayer::new(locks, answers.clone()))
+            route(paused.handler(), IdempotencyLayer::new(locks, Arc::clone(&answers)))
         };
         let late = app(&test.manager());
-        let late = tokio::spawn(async move { send(&late, request("late", "")).await });
+        let late = tokio::spawn(async move { send(&late, request(key, "")).await });
         paused.begun.notified().await;
         test.nodes()[0].forget();
         let second = app(&test.builder().connect().await.unwrap());
         let next = is_claimed.then(|| {
             let second = second.clone();
-            tokio::spawn(async move { send(&second, request("late", "")).await })
+            tokio::spawn(async move { send(&second, request(key, "")).await })
         });
         if is_claimed {
             paused.begun.notified().await;
@@ -113,7 +117,7 @@ async fn a_late_holder_stores_its_answer_unless_another_one_has_claimed_the_key(
         assert_eq!((first_answer.status, first_answer.body.as_str()), (200, "payment 1"));
         let stored = if let Some(next) = next {
             // The first one has not stored its answer.
-            let record = redlock_axum::Answers::load(&answers, &AnswerId::new("7", "late")).await;
+            let record = answers.load(&AnswerId::new("7", key)).await;
             assert_eq!(record.unwrap().unwrap().answer, None);
             paused.permits.add_permits(1);
             next.await.unwrap();
@@ -121,10 +125,63 @@ async fn a_late_holder_stores_its_answer_unless_another_one_has_claimed_the_key(
         } else {
             "payment 1"
         };
-        let replay = send(&second, request("late", "")).await;
+        let replay = send(&second, request(key, "")).await;
         assert!(replay.is_replayed() && replay.body == stored, "{replay:?}");
         assert_eq!(paused.counted.runs(), 1 + usize::from(is_claimed));
     }
+}
+
+mod a_late_holder_stores_its_answer_unless_another_one_has_claimed_the_key {
+    use super::*;
+
+    #[tokio::test]
+    async fn in_memory() {
+        late_holder(Arc::new(MemoryAnswers::new())).await;
+    }
+
+    #[tokio::test]
+    async fn in_redis() {
+        let server = RedisServer::start().await;
+        late_holder(Arc::new(RedisAnswers::connect(&server.url()).await.unwrap())).await;
+    }
+
+    #[tokio::test]
+    async fn in_postgres() {
+        match PostgresServer::start().await {
+            Err(reason) => skip(&reason),
+            Ok(server) => {
+                late_holder(Arc::new(PostgresAnswers::connect(&server.url()).await.unwrap())).await;
+            }
+        }
+    }
+}
+
+/// Five nodes and a store of its own.
+#[tokio::test]
+async fn a_frozen_store_beside_five_nodes_runs_nothing_and_three_frozen_nodes_stop_no_replay() {
+    let (mut servers, mut store) = (Servers::start(5).await, RedisServer::start().await);
+    let locks = redlock_tests::connect(servers.urls()).await;
+    let answers = RedisAnswers::connect(&store.url()).await.unwrap();
+    let counted = Counted::default();
+    let app = route(counted.handler(), IdempotencyLayer::new(&locks, answers));
+    assert_eq!(decided(&app, || request("first", "")).await.body, "payment 1");
+    store.freeze();
+    for key in ["first", "second"] {
+        let refused = send(&app, request(key, "")).await;
+        refused.is(503, "unavailable");
+        assert_eq!(refused.headers["retry-after"], "1");
+    }
+    assert_eq!(counted.runs(), 1, "no run without the guard");
+    store.thaw();
+    let replayed = async || send(&app, request("first", "")).await.is_replayed().then_some(());
+    eventually("the store is used again", SOON, replayed).await;
+    assert_eq!(decided(&app, || request("second", "")).await.body, "payment 2");
+    servers.iter_mut().take(3).for_each(RedisServer::freeze);
+    send(&app, request("third", "")).await.is(503, "unavailable");
+    assert!(send(&app, request("second", "")).await.is_replayed());
+    assert_eq!(counted.runs(), 2);
+    servers.iter_mut().take(3).for_each(RedisServer::thaw);
+    assert_eq!(decided(&app, || request("third", "")).await.body, "payment 3");
 }
 
 /// Redis refuses every write, and still reads and deletes.
@@ -132,9 +189,9 @@ async fn a_late_holder_stores_its_answer_unless_another_one_has_claimed_the_key(
 async fn a_full_store_claims_nothing_and_says_when_it_stores_nothing() {
     let logs = Logs::collect();
     let (locks, servers) = (LockManager::in_memory(), Servers::start(1).await);
-    let answers = redlock_axum::RedisAnswers::connect(&servers.urls()[0]).await.unwrap();
+    let answers = RedisAnswers::connect(&servers.urls()[0]).await.unwrap();
     let paused = Paused::new();
-    let layer = redlock_axum::IdempotencyLayer::new(&locks, answers);
+    let layer = IdempotencyLayer::new(&locks, answers);
     let app = route(paused.handler(), layer);
     paused.permits.add_permits(1);
     assert_eq!(send(&app, request("before", "")).await.status, 200);

@@ -193,3 +193,39 @@ async fn a_client_with_a_short_time_out_pays_once() {
         assert_eq!(shop.payments(path).await, 1, "{path}");
     }
 }
+
+/// A copy is paused in the middle of its transaction until its lock is over. It goes on before and after another copy has
+/// claimed the key.
+#[tokio::test]
+async fn a_copy_that_is_paused_longer_than_its_lease_pays_nothing_twice() {
+    let Some(shop) = Shop::open().await else { return };
+    let admin = shop.server.admin().await;
+    let counted = async |sql: &str| admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    for (is_claimed, key) in [(false, "before"), (true, "after")] {
+        let (paused, survivor) = (shop.copy().await, shop.copy().await);
+        let (client, path) = (Client::new(), "/exact?hold_ms=2000");
+        let url = paused.url(path);
+        let sent = tokio::spawn(client.post(url).header("idempotency-key", key).send());
+        redlock_tests::eventually("the handler has paid", SOON, async || {
+            let paid = "select count(*) from pg_stat_activity where state = 'idle in transaction' \
+                        and query like 'insert into payment%'";
+            (counted(paid).await == 1).then_some(())
+        })
+        .await;
+        paused.freeze();
+        redlock_tests::eventually("the lock is over", SOON, async || {
+            let held = "select count(*) from locks.redlock_lease where expires > clock_timestamp()";
+            (counted(held).await == 0).then_some(())
+        })
+        .await;
+        if is_claimed {
+            assert_eq!(paid(&client, &survivor.url(path), key).await, "paid");
+        }
+        paused.thaw();
+        let late = sent.await.unwrap().unwrap();
+        assert_eq!(late.status().as_u16(), if is_claimed { 409 } else { 201 });
+        let replay = client.post(survivor.url(path)).header("idempotency-key", key).send();
+        assert_eq!(replay.await.unwrap().headers()["idempotency-replayed"], "true");
+        assert_eq!(shop.payments(key).await, 1, "{key}");
+    }
+}

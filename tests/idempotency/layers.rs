@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Method, Request, StatusCode, header};
-use axum::response::Response;
 use axum::routing::{any, post};
 use redlock_axum::{
     AnswerClaim, AnswerId, AnswerRecord, Answers, AnswersFuture, ClaimResult, IdempotencyLayer,
@@ -16,6 +15,8 @@ use redlock_tests::{Moment, drop_after, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
+use tower::ServiceExt;
+use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
 use tower_http::timeout::TimeoutLayer;
 
@@ -41,33 +42,45 @@ async fn behind_a_nested_router_the_whole_path_counts() {
     send(&app, to("/shop/2/pay")).await.is(422, "key_reused");
 }
 
-/// Stands for a compression: it changes the body, and says so.
-async fn shouting(response: Response) -> Response {
-    let (mut parts, body) = response.into_parts();
-    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("shouting"));
-    Response::from_parts(parts, Body::from(body.to_ascii_uppercase()))
+/// Sends a request of a client that accepts gzip. Returns the encoding, and the answer with its bytes as they are.
+async fn gzipped(app: &Router, key: &str) -> (Option<HeaderValue>, Vec<u8>, bool) {
+    let mut request = request(key, "");
+    request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    let response = app.clone().oneshot(request).await.unwrap();
+    let encoding = response.headers().get(header::CONTENT_ENCODING).cloned();
+    let is_replayed = response.headers().contains_key("idempotency-replayed");
+    let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (encoding, body.to_vec(), is_replayed)
 }
 
 #[tokio::test]
 async fn a_compression_outside_compresses_the_replay_and_one_inside_is_stored() {
-    let (counted, layer) = (Counted::default(), layer().scope(super::customer).unwrap());
-    let shout = || axum::middleware::map_response(shouting);
-    let outside =
-        Router::new().route("/pay", counted.handler()).layer(layer.clone()).layer(shout());
-    let plain = Router::new().route("/pay", counted.handler()).layer(layer.clone());
-    assert_eq!(send(&outside, request("outside", "")).await.body, "PAYMENT 1");
+    let layer = layer().scope(super::customer).unwrap();
+    // Longer than the shortest body that is compressed.
+    let text = "payment ".repeat(100);
+    let handler = || {
+        any({
+            let text = text.clone();
+            move || async move { text }
+        })
+    };
+    let plain = Router::new().route("/pay", handler()).layer(layer.clone());
+    let outside = plain.clone().layer(CompressionLayer::new());
+    let (encoding, first, is_replayed) = gzipped(&outside, "outside").await;
+    assert_eq!((encoding.unwrap(), is_replayed), (HeaderValue::from_static("gzip"), false));
+    assert!(first.starts_with(&[0x1f, 0x8b]) && first.len() < text.len());
+    let (encoding, replay, is_replayed) = gzipped(&outside, "outside").await;
+    assert_eq!((encoding.unwrap(), is_replayed), (HeaderValue::from_static("gzip"), true));
+    assert_eq!(replay, first);
+    // The uncompressed answer is stored, for a client that accepts no gzip.
     let replay = send(&outside, request("outside", "")).await;
-    assert!(replay.is_replayed() && replay.body == "PAYMENT 1", "{replay:?}");
-    let replay = send(&plain, request("outside", "")).await;
-    assert_eq!((replay.body.as_str(), replay.headers.get("content-encoding")), ("payment 1", None));
-    let inside = Router::new().route("/pay", counted.handler()).layer(shout()).layer(layer);
-    assert_eq!(send(&inside, request("inside", "")).await.body, "PAYMENT 2");
-    let replay = send(&plain, request("inside", "")).await;
-    assert_eq!(
-        (replay.body.as_str(), &replay.headers["content-encoding"]),
-        ("PAYMENT 2", &HeaderValue::from_static("shouting"))
-    );
+    assert_eq!((replay.body, replay.headers.get("content-encoding")), (text.clone(), None));
+    // A compression inside is stored with its encoding.
+    let inside = Router::new().route("/pay", handler()).layer(CompressionLayer::new()).layer(layer);
+    let (_, first, _) = gzipped(&inside, "inside").await;
+    let (encoding, replay, is_replayed) = gzipped(&plain, "inside").await;
+    assert_eq!((encoding.unwrap(), is_replayed), (HeaderValue::from_static("gzip"), true));
+    assert_eq!(replay, first);
 }
 
 #[tokio::test]

@@ -5,9 +5,16 @@
 mod at_once;
 mod contract;
 mod faults;
+mod in_flight;
 mod kills;
 mod layers;
+mod options;
+mod outcomes;
+mod played;
+mod replays;
+mod stores;
 mod table;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +41,7 @@ pub(crate) struct Stage {
     memory: MemoryAnswers,
 }
 
-/// What one copy of the service has of its own.
+/// The manager and the store of one copy of the service.
 #[derive(Clone)]
 pub(crate) struct Copy {
     pub(crate) locks: LockManager,

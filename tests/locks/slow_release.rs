@@ -102,6 +102,29 @@ async fn a_response_waits_for_the_release_of_its_lock() {
     }
 }
 
+/// The locks are on two servers, and only the second release is held back.
+#[tokio::test]
+async fn a_response_waits_for_the_release_of_each_lock_in_commit_under_lock() {
+    #[redis_lock(key = "a", expire = 60)]
+    async fn by_attribute(Extension(slow): Extension<Arc<Network>>) {
+        slow.set(Traffic::Hold);
+    }
+
+    let (fast, slow) = (Network::start().await, Arc::new(Network::start().await));
+    let layer = LockLayer::new(&slow.locks, LockPolicy::new("a").expire(LONG)).unwrap();
+    let handler = get(by_attribute)
+        .layer::<_, Infallible>(layer)
+        .layer(CommitUnderLock::new(Identity::new()));
+    let app = Router::new()
+        .route("/", handler)
+        .layer(Extension(Arc::clone(&slow)))
+        .with_state(fast.locks.clone());
+    let request = Request::get("/").body(Body::empty()).unwrap();
+    let response = slow.await_release(app.oneshot(request)).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(fast.keys().await, Vec::<String>::new());
+}
+
 /// A client that has the last byte may send its next request, and must find the lock free.
 #[tokio::test]
 async fn the_last_chunk_of_a_body_waits_for_the_release() {

@@ -1,48 +1,23 @@
-//! The layer, its options and their checks.
+//! The layer, and how it is made.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use http::request::Parts;
 use http::{HeaderName, Method};
-use redlock_core::{InvalidOption, LockError, LockManager, LockRequest};
+use redlock_core::__private::LockName;
+use redlock_core::{InvalidOption, LockManager};
 
-use super::answers::{AnswerId, Answers};
-use super::outcome::{STORED_HEADERS, is_never_stored, is_stored_by_default};
+use super::answers::Answers;
 use super::rejection::IdempotencyRejection;
+use super::settings::{OnRefusal, Settings, Unfinished};
 use crate::layer::methods::Methods;
-
-/// The default of `keep`.
-const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 3600);
-/// The range of `keep`.
-const SHORTEST_KEEP: Duration = Duration::from_secs(1);
-const LONGEST_KEEP: Duration = Duration::from_secs(366 * 24 * 3600);
-/// The default of both limits.
-const DEFAULT_LIMIT: usize = 1 << 20;
-/// The greatest `answer_limit`.
-const GREATEST_ANSWER: usize = 64 << 20;
-/// The name of the locks in tables and metrics.
-const LOCK_NAME: &str = "idempotency";
 
 /// The function that returns the scope of a request.
 type ScopeFn = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
-type StoreIf = Arc<dyn Fn(&http::response::Parts, bool) -> bool + Send + Sync>;
-type OnRefusal = Arc<dyn Fn(IdempotencyRejection) -> Response + Send + Sync>;
-
-/// Selects the effect of a claim without an answer on the next request: the copy of the first request was killed, or the store
-/// failed after its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Unfinished {
-    /// The handler runs again. A part of its work, or all of it, may be done already.
-    #[default]
-    RunAgain,
-    /// The request is refused: 409 with the code `outcome_unknown`, until the claim is over after the time of
-    /// [`keep`](IdempotencyLayer::keep), or is removed by hand.
-    Refuse,
-}
 
 /// The state of an [`IdempotencyLayer`] that does not know yet whose keys its clients send. It is no layer yet:
 /// [`scope`](IdempotencyLayer::scope) or [`shared_scope`](IdempotencyLayer::shared_scope) completes it.
@@ -94,53 +69,24 @@ pub struct IdempotencyLayer<S = ScopedKeys> {
     scope: S,
 }
 
-/// The options of a layer.
-#[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) locks: LockManager,
-    pub(super) answers: Arc<dyn Answers>,
-    pub(super) keep: Duration,
-    pub(super) unfinished: Unfinished,
-    body_limit: Option<usize>,
-    pub(super) answer_limit: usize,
-    pub(super) is_detached: bool,
-    pub(super) stored_by_handler: bool,
-    pub(super) stored_headers: Vec<HeaderName>,
-    is_optional: bool,
-    wait: Option<Duration>,
-    /// `None` for all methods that change something.
-    methods: Option<Methods>,
-    store_if: Option<StoreIf>,
-    on_reject: Option<OnRefusal>,
-}
-
 impl IdempotencyLayer<UnscopedKeys> {
     /// Begins a layer. [`scope`](Self::scope) or [`shared_scope`](Self::shared_scope) completes it, after the other options.
     ///
     /// All copies of a service need locks and answers on the same servers. `locks` and `answers` may be on different ones.
     pub fn new(locks: &LockManager, answers: impl Answers) -> Self {
-        let settings = Settings {
-            locks: locks.clone(),
-            answers: Arc::new(answers),
-            keep: DEFAULT_KEEP,
-            unfinished: Unfinished::default(),
-            body_limit: None,
-            answer_limit: DEFAULT_LIMIT,
-            is_detached: true,
-            stored_by_handler: false,
-            stored_headers: STORED_HEADERS.into(),
-            is_optional: false,
-            wait: None,
-            methods: None,
-            store_if: None,
-            on_reject: None,
-        };
+        let settings = Settings::new(locks, Arc::new(answers));
         Self { settings: Arc::new(settings), scope: UnscopedKeys }
     }
 
     fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         set(Arc::make_mut(&mut self.settings));
         self
+    }
+
+    /// Sets the name of the layer's locks and replays for tables and metrics, as [`named`](crate::LockRequest::named) of a request.
+    /// Defaults to `idempotency`.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.with(|settings| settings.name = LockName::new(name))
     }
 
     /// Runs the handler of a request without a key, as without the layer. By default such a request is refused with 400.
@@ -261,81 +207,9 @@ impl IdempotencyLayer<UnscopedKeys> {
 
     fn complete(self, scope: ScopedKeys) -> Result<IdempotencyLayer, InvalidOption> {
         self.settings.check()?;
+        // The first replay is an increase.
+        self.settings.count_replays(0);
         Ok(IdempotencyLayer { settings: self.settings, scope })
-    }
-}
-
-impl Settings {
-    fn check(&self) -> Result<(), InvalidOption> {
-        if !(SHORTEST_KEEP..=LONGEST_KEEP).contains(&self.keep) {
-            let value = format!("{:?}", self.keep);
-            return Err(InvalidOption::new("keep", value, "from 1 s to 366 days"));
-        }
-        let buffers = self.locks.body_buffers().limit();
-        if let Some(limit) = self.body_limit
-            && !(1..=buffers).contains(&limit)
-        {
-            let allowed = format!("from 1 to {buffers} bytes, the body_buffers of the manager");
-            return Err(InvalidOption::new("body_limit", limit, allowed));
-        }
-        if self.answer_limit > GREATEST_ANSWER {
-            let allowed = format!("at most {GREATEST_ANSWER} bytes");
-            return Err(InvalidOption::new("answer_limit", self.answer_limit, allowed));
-        }
-        if let Some(name) = self.stored_headers.iter().find(|name| is_never_stored(name)) {
-            let allowed = "a header that belongs neither to one connection nor to one moment, and is no cookie";
-            return Err(InvalidOption::new("store_header", name, allowed));
-        }
-        if let Some(methods) = &self.methods {
-            methods.check("methods")?;
-        }
-        match self.request("idempotency:check:check").check() {
-            Err(LockError::InvalidOption(error)) => Err(error),
-            Err(LockError::InvalidKey(_)) | Ok(()) => Ok(()),
-            Err(error) => Err(InvalidOption::new("locks", error, "usable")),
-        }
-    }
-
-    fn request(&self, key: &str) -> LockRequest {
-        let request = self.locks.lock(key).named(LOCK_NAME).fenced(true);
-        match self.wait {
-            Some(wait) => request.wait_time(wait),
-            None => request,
-        }
-    }
-
-    /// Returns the request for the lock of a key.
-    pub(super) fn lock(&self, id: &AnswerId) -> LockRequest {
-        self.request(&format!("idempotency:{}", id.text()))
-    }
-
-    pub(super) fn body_limit(&self) -> usize {
-        self.body_limit.unwrap_or(DEFAULT_LIMIT)
-    }
-
-    pub(super) fn is_optional(&self) -> bool {
-        self.is_optional
-    }
-
-    /// Returns whether a request of this method has a key.
-    pub(super) fn covers(&self, method: &Method) -> bool {
-        match &self.methods {
-            Some(methods) => methods.cover(method),
-            None => !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS),
-        }
-    }
-
-    pub(super) fn stores(&self, parts: &http::response::Parts) -> bool {
-        let by_default = is_stored_by_default(parts);
-        self.store_if.as_ref().map_or(by_default, |store_if| store_if(parts, by_default))
-    }
-
-    pub(super) fn reject(&self, rejection: IdempotencyRejection) -> Response {
-        let rejection = rejection.with_log_limit(self.locks.log_limit());
-        match &self.on_reject {
-            None => rejection.into_response(),
-            Some(on_reject) => rejection.respond_by(|rejection| on_reject(rejection)),
-        }
     }
 }
 

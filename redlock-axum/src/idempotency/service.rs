@@ -1,6 +1,5 @@
 //! The service: asks whether a request has an answer already, and locks its key.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,8 +18,9 @@ use tower_service::Service;
 use super::answers::AnswerId;
 use super::fingerprint::Fingerprint;
 use super::key;
-use super::layer::{IdempotencyLayer, Settings};
+use super::layer::IdempotencyLayer;
 use super::rejection::IdempotencyRejection;
+use super::settings::Settings;
 use super::turn::{Turn, bounded};
 use crate::rejection::LockRejection;
 use crate::serve::unread::Unread;
@@ -80,7 +80,7 @@ impl Keyed {
         }
         let key = match key::read(&parts.headers) {
             Ok(Some(key)) => key,
-            Ok(None) if settings.is_optional() => return Ok(None),
+            Ok(None) if settings.is_optional => return Ok(None),
             Ok(None) => return Err(IdempotencyRejection::missing_key()),
             Err(detail) => return Err(IdempotencyRejection::invalid_key(detail)),
         };
@@ -147,14 +147,8 @@ where
     };
     let received = {
         let space = settings.locks.body_buffers();
-        let mut read = pin!(buffered::read_data(request, Some(settings.body_limit()), space));
-        // A slow client does not delay the stop of the service.
-        let mut refused = pin!(acquisition.refused_by_drain());
-        poll_fn(|cx| match read.as_mut().poll(cx) {
-            Poll::Ready(received) => Poll::Ready(received.map_err(LockRejection::from)),
-            Poll::Pending => refused.as_mut().poll(cx).map(|refusal| Err(refusal.into())),
-        })
-        .await
+        let read = pin!(buffered::read_data(request, Some(settings.longest_body()), space));
+        buffered::unless_drained(read, &acquisition).await
     };
     let (parts, body, fingerprint) = match received {
         Ok((request, data)) => {

@@ -23,9 +23,10 @@ use tower_service::Service;
 use super::answers::{AnswerClaim, AnswerId, AnswerRecord, AnswersError, ClaimResult};
 use super::extract::Idempotency;
 use super::fingerprint::Fingerprint;
-use super::layer::{Settings, Unfinished};
-use super::outcome::{self, AnswerOutcome, ReadAnswer};
+use super::outcome::{self, ReadAnswer};
 use super::rejection::IdempotencyRejection;
+use super::settings::{Settings, Unfinished};
+use super::stored_answer::AnswerOutcome;
 use crate::rejection::LockRejection;
 
 /// Marks a stored answer that is sent again.
@@ -75,6 +76,7 @@ impl Turn {
             AnswerOutcome::Answer(answer) => {
                 let mut response = answer.into_response();
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+                self.settings.count_replays(1);
                 response
             }
             AnswerOutcome::NotKept => self.reject(IdempotencyRejection::answer_not_kept()),

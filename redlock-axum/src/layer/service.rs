@@ -141,14 +141,8 @@ where
     }
     let received = {
         let space = layer.locks.body_buffers();
-        let mut read = pin!(buffered::read(request, matched.body.limit, space));
-        // A slow client does not delay the stop of the service.
-        let mut refused = pin!(matched.acquisition.refused_by_drain());
-        poll_fn(|cx| match read.as_mut().poll(cx) {
-            Poll::Ready(received) => Poll::Ready(received.map_err(LockRejection::from)),
-            Poll::Pending => refused.as_mut().poll(cx).map(|refusal| Err(refusal.into())),
-        })
-        .await
+        let read = pin!(buffered::read(request, matched.body.limit, space));
+        buffered::unless_drained(read, &matched.acquisition).await
     };
     match received {
         Ok(request) => lock(layer, matched, inner, request, unread).await,

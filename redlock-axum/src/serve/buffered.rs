@@ -1,7 +1,8 @@
 //! Request bodies that are read before the lock is requested, so that no client decides how long a lock is held.
 
 use std::error::Error;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,9 +13,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError};
-use redlock_core::__private::{BufferSpace, Reserved};
+use redlock_core::__private::{Acquisition, BufferSpace, Reserved};
 
-use crate::rejection::BodyFault;
+use crate::rejection::{BodyFault, LockRejection};
 
 /// Reads the whole body of a request into memory. Without a `limit`, axum's limit of the request counts
 /// ([`DefaultBodyLimit`](axum::extract::DefaultBodyLimit)).
@@ -55,6 +56,19 @@ pub(crate) async fn read_data(
     }
     let (body, data) = buffer.into_body(trailers);
     Ok((Request::from_parts(parts, body), data))
+}
+
+/// Awaits a body that is being read. A slow client does not delay the stop of the service.
+pub(crate) async fn unless_drained<T>(
+    mut read: Pin<&mut impl Future<Output = Result<T, BodyFault>>>,
+    acquisition: &Acquisition,
+) -> Result<T, LockRejection> {
+    let mut refused = pin!(acquisition.refused_by_drain());
+    poll_fn(|cx| match read.as_mut().poll(cx) {
+        Poll::Ready(received) => Poll::Ready(received.map_err(LockRejection::from)),
+        Poll::Pending => refused.as_mut().poll(cx).map(|refusal| Err(refusal.into())),
+    })
+    .await
 }
 
 /// Limits a body as axum's own extractors do. Returns the limit too; `usize::MAX` if the application has disabled it.

@@ -27,7 +27,7 @@ use crate::context::Context;
 use crate::error::LossCause;
 use crate::key::LockKey;
 use crate::lease::HoldState;
-use crate::lock::{Keys, OwnerLabel};
+use crate::lock::{Keys, LockName, OwnerLabel};
 use crate::log_limit::LogLimit;
 use crate::request::LockRequest;
 use crate::request::lead::LeadRequest;
@@ -228,6 +228,12 @@ impl LockManager {
     #[doc(hidden)]
     pub fn body_buffers(&self) -> &Arc<BufferSpace> {
         &self.context.body_buffers
+    }
+
+    /// Counts answers that were sent again, for front ends. No public API.
+    #[doc(hidden)]
+    pub fn count_replays(&self, name: &LockName, count: u64) {
+        self.context.telemetry.named(name.clone()).metrics.replayed(count);
     }
 
     /// Begins to drain this manager and all its clones: only callers that hold a lock get further locks, and holders finish

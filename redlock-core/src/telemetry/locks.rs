@@ -89,6 +89,8 @@ mod recording {
         held: Gauge,
         waiting: Gauge,
         broken: Counter,
+        /// Once a layer counts the replays of this name.
+        replayed: OnceLock<Counter>,
     }
 
     impl LockMetrics {
@@ -102,6 +104,7 @@ mod recording {
                 held: metrics::gauge!("redlock_held", "lock" => of(&label)),
                 waiting: metrics::gauge!("redlock_waiting", "lock" => of(&label)),
                 broken: metrics::counter!("redlock_broken_total", "lock" => of(&label)),
+                replayed: OnceLock::new(),
                 label,
             }))
         }
@@ -143,6 +146,15 @@ mod recording {
         /// Records that an operator has removed a holder.
         pub(crate) fn broken(&self) {
             self.0.broken.increment(1);
+        }
+
+        /// Records that stored answers were sent.
+        pub(crate) fn replayed(&self, count: u64) {
+            let counter = self.0.replayed.get_or_init(|| {
+                let lock = self.0.label.clone();
+                metrics::counter!("redlock_replayed_total", "lock" => lock)
+            });
+            counter.increment(count);
         }
     }
 
@@ -237,6 +249,7 @@ mod silent {
         pub(crate) fn waits(&self) {}
         pub(crate) fn waits_no_longer(&self) {}
         pub(crate) fn broken(&self) {}
+        pub(crate) fn replayed(&self, _: u64) {}
     }
 
     #[allow(clippy::unused_self, reason = "as with the feature")]

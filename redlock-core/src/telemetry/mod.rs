@@ -78,6 +78,7 @@ metrics! {
         describe_gauge("redlock_held", "Locks that this process holds")
         describe_gauge("redlock_waiting", "Callers of this process that wait for a lock")
         describe_counter("redlock_broken_total", "Holders that an operator has removed through this process")
+        describe_counter("redlock_replayed_total", "Stored answers that were sent to repeated requests")
     ]
     lost(count: u64) {
         counter("redlock_lost_total").increment(count),

@@ -11,6 +11,7 @@ use redlock_logs::Logs;
 use super::gauge_tests::Gauges;
 use crate::clock::fake::RuntimeClock;
 use crate::error::NodeError;
+use crate::lock::LockName;
 use crate::node::deferring::DeferringNode;
 use crate::node::fake::{FakeMode, FakeNode};
 use crate::node::{Node, NodeStatus};
@@ -220,6 +221,23 @@ fn the_histograms_have_the_time_of_waiting_and_of_holding() {
         assert_eq!(values.len(), 1);
         assert!(expected.contains(&values[0].into_inner()), "{key:?}: {values:?}");
     }
+}
+
+/// Front ends count them: a name has no such counter otherwise.
+#[test]
+fn answers_that_are_sent_again_are_counted_by_name() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let locks = runtime().block_on(async { LockManager::in_memory() });
+        for (name, count) in [("orders", 0), ("payments", 0), ("payments", 1), ("payments", 1)] {
+            locks.count_replays(&LockName::new(name), count);
+        }
+    });
+    let mut counted = counted(&snapshotter);
+    counted.retain(|metric| metric.contains("replayed"));
+    let expected = ["redlock_replayed_total orders: 0", "redlock_replayed_total payments: 2"];
+    assert_eq!(counted, expected);
 }
 
 /// The services that install their recorder late must not miss it silently.

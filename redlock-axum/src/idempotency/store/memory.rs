@@ -124,3 +124,31 @@ impl fmt::Debug for MemoryAnswers {
         f.debug_struct("MemoryAnswers").field("len", &self.len()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a service that runs for long uses more and more memory.
+    #[tokio::test(start_paused = true)]
+    async fn records_whose_time_is_over_are_removed_and_no_others() {
+        let store = MemoryAnswers::new();
+        let claim = async |number: i64, keep: u64| {
+            let claim = AnswerClaim::new(1, [1; 32].into(), Duration::from_secs(keep));
+            let id = AnswerId::new("", &number.to_string());
+            assert_eq!(store.claim(&id, claim).await.unwrap(), ClaimResult::Claimed);
+        };
+        let most = i64::try_from(FIRST_SWEEP).unwrap();
+        for number in 0..most {
+            claim(number, if number < 10 { 60 } else { 1 }).await;
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        claim(most, 60).await;
+        assert_eq!(store.table().records.len(), 11);
+        // The next one is far away.
+        for number in 0..2 * most {
+            claim(most + 1 + number, 60).await;
+        }
+        assert_eq!((store.len(), store.table().records.len()), (11 + 2048, 11 + 2048));
+    }
+}
