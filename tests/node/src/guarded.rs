@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use redlock_core::node::{
-    Action, Capabilities, Inspection, LockSpec, Moment, Node, NodeSettings, Notify, Op, Remote,
-    ReplyFuture, StatusReceiver, Subscription,
+    Action, Capabilities, Inspection, LockSpec, LossHints, Moment, Node, NodeSettings, Notify, Op,
+    Remote, ReplyFuture, StatusReceiver, Subscription,
 };
 use redlock_core::{NodeError, Vote};
 use tokio::runtime::Handle;
@@ -91,6 +91,10 @@ impl Node for GuardedNode {
 
     fn inspection(&self) -> Option<&dyn Inspection> {
         self.node.inspection()
+    }
+
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
+        self.node.loss_hints()
     }
 
     fn remote(&self) -> Option<&dyn Remote> {

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redlock_core::node::{
-    Capabilities, Fencing, Inspection, LockSpec, LookFuture, Node, NodeStatus, Notify, Op,
-    RemovalFuture, ReplyFuture, StatusReceiver, StatusSender, Subscription,
+    Capabilities, Fencing, Inspection, LockSpec, LookFuture, LossHints, Node, NodeStatus, Notify,
+    Op, RemovalFuture, ReplyFuture, StatusReceiver, StatusSender, Subscription, Token,
 };
 use redlock_core::{HolderId, NodeError, Vote};
 use tokio::sync::{mpsc, oneshot};
@@ -36,7 +36,7 @@ struct Connection {
     store_id: Arc<str>,
     messages: mpsc::UnboundedSender<Message>,
     status: StatusSender,
-    next_subscriber: AtomicU64,
+    next_id: AtomicU64,
 }
 
 impl ActorNode {
@@ -57,7 +57,7 @@ impl ActorNode {
             store_id: format!("actor:{}", STORES.fetch_add(1, Ordering::Relaxed)).into(),
             messages,
             status: StatusSender::new(NodeStatus::Connecting),
-            next_subscriber: AtomicU64::new(0),
+            next_id: AtomicU64::new(0),
         }))
     }
 
@@ -91,6 +91,12 @@ impl ActorNode {
     pub async fn subscribers_of(&self, name: &str) -> usize {
         let name = name.to_owned();
         self.look(move |store| store.subscribers_of(&name)).await.unwrap_or_default()
+    }
+
+    /// Returns the number of holders that want to hear of the loss of a lock.
+    pub async fn watches_of(&self, name: &str) -> usize {
+        let name = name.to_owned();
+        self.look(move |store| store.watches_of(&name)).await.unwrap_or_default()
     }
 
     /// Removes a lock, as an operator does. Returns whether the store runs.
@@ -164,7 +170,7 @@ impl Node for ActorNode {
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        let id = self.0.next_subscriber.fetch_add(1, Ordering::Relaxed);
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let (name, messages) = (spec.name().to_owned(), self.0.messages.clone());
         let (sender, subscribed) = oneshot::channel();
         // A store that has ended sends no notification: the waiters poll.
@@ -181,6 +187,20 @@ impl Node for ActorNode {
 
     fn inspection(&self) -> Option<&dyn Inspection> {
         Some(self)
+    }
+
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
+        Some(self)
+    }
+}
+
+impl LossHints for ActorNode {
+    fn watch(&self, spec: &LockSpec, token: Token, notify: Notify) -> Subscription {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let (name, messages) = (spec.name().to_owned(), self.0.messages.clone());
+        // A store that has ended gives no hints: the holder learns of its loss at its next renewal.
+        let _ = messages.send(Message::Watch { name: name.clone(), id, token, notify });
+        Subscription::new(move || drop(messages.send(Message::EndWatch { name, id })))
     }
 }
 

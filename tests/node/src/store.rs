@@ -13,6 +13,8 @@ pub(crate) enum Message {
     Call(Op, oneshot::Sender<Reply>),
     Subscribe { name: String, id: u64, notify: Notify, done: oneshot::Sender<()> },
     Unsubscribe { name: String, id: u64 },
+    Watch { name: String, id: u64, token: Token, notify: Notify },
+    EndWatch { name: String, id: u64 },
     Look(Box<dyn FnOnce(&mut Store) + Send>),
 }
 
@@ -20,6 +22,7 @@ pub(crate) enum Message {
 pub(crate) struct Store {
     locks: HashMap<String, Lock>,
     subscribers: HashMap<String, Vec<(u64, Notify)>>,
+    watches: HashMap<String, Vec<Watch>>,
     /// The greatest fencing number that was issued or confirmed, for any lock.
     number: i64,
 }
@@ -27,6 +30,15 @@ pub(crate) struct Store {
 struct Lock {
     token: Token,
     end: Instant,
+}
+
+/// The wish of a holder to hear that its lock is gone.
+struct Watch {
+    id: u64,
+    token: Token,
+    notify: Notify,
+    /// Whether the store had the lock when it last looked. Only its loss is news.
+    is_held: bool,
 }
 
 impl Store {
@@ -43,8 +55,14 @@ impl Store {
                     let _ = done.send(());
                 }
                 Message::Unsubscribe { name, id } => self.unsubscribe(&name, id),
+                Message::Watch { name, id, token, notify } => {
+                    let watch = Watch { id, token, notify, is_held: true };
+                    self.watches.entry(name).or_default().push(watch);
+                }
+                Message::EndWatch { name, id } => self.end_watch(&name, id),
                 Message::Look(look) => look(&mut self),
             }
+            self.hint();
         }
     }
 
@@ -106,6 +124,28 @@ impl Store {
         }
     }
 
+    /// Notifies the holders whose lock is gone.
+    fn hint(&mut self) {
+        for (name, watches) in &mut self.watches {
+            let present = self.locks.get(name).map(|lock| lock.token);
+            for watch in watches {
+                let is_held = present == Some(watch.token);
+                if std::mem::replace(&mut watch.is_held, is_held) && !is_held {
+                    (watch.notify)();
+                }
+            }
+        }
+    }
+
+    fn end_watch(&mut self, name: &str, id: u64) {
+        if let Some(watches) = self.watches.get_mut(name) {
+            watches.retain(|watch| watch.id != id);
+            if watches.is_empty() {
+                self.watches.remove(name);
+            }
+        }
+    }
+
     pub(crate) fn time_to_live(&self, name: &str) -> Option<Duration> {
         let left = self.locks.get(name)?.end.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
@@ -114,6 +154,10 @@ impl Store {
     pub(crate) fn len(&self) -> usize {
         let now = Instant::now();
         self.locks.values().filter(|lock| lock.end > now).count()
+    }
+
+    pub(crate) fn watches_of(&self, name: &str) -> usize {
+        self.watches.get(name).map_or(0, Vec::len)
     }
 
     pub(crate) fn subscribers_of(&self, name: &str) -> usize {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redlock_core::node::{
-    Capabilities, Inspection, LockSpec, Node, Notify, Op, ReplyFuture, StatusReceiver, Subscription,
+    Capabilities, Inspection, LockSpec, LossHints, Node, Notify, Op, ReplyFuture, StatusReceiver,
+    Subscription,
 };
 use redlock_core::{NodeError, Vote};
 use tokio::runtime::Handle;
@@ -78,5 +79,9 @@ impl Node for UnorderedNode {
 
     fn inspection(&self) -> Option<&dyn Inspection> {
         self.node.inspection()
+    }
+
+    fn loss_hints(&self) -> Option<&dyn LossHints> {
+        self.node.loss_hints()
     }
 }

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use redlock_actor_node::{ActorNode, GuardedNode, UnorderedNode};
 use redlock_core::node::Node;
 use redlock_core::test_util::TestClock;
@@ -173,6 +174,47 @@ async fn a_release_wakes_the_waiter_of_another_manager() {
     assert!(released.elapsed() < Duration::from_millis(5), "{:?}", released.elapsed());
     next.release().await.unwrap();
     eventually("no subscription is left", async || nodes[0].subscribers_of(KEY).await == 0).await;
+}
+
+/// Without a hint, the holder learns of its loss at its next renewal, after a third of its lease.
+async fn is_hinted<N: Node + Clone>(nodes: &[N], stores: &[ActorNode]) {
+    let (shop, ops) = (connect(nodes).await, connect(nodes).await);
+    for breaks in [false, true] {
+        let guard = shop.lock(KEY).expire(LONG).renew(true).try_acquire().await.unwrap();
+        let lost = guard.lost();
+        if let [first, _, _] = stores {
+            // A minority gets the lock again, and hints go on.
+            first.remove(KEY).await;
+            let is_restored = async || first.time_to_live(KEY).await.is_some();
+            eventually("the lock is set again", is_restored).await;
+            assert!(guard.is_valid());
+        }
+        if breaks {
+            for holder in ops.status(KEY).await.unwrap().holders() {
+                ops.break_lock(KEY, holder).await.unwrap();
+            }
+        } else {
+            join_all(stores.iter().map(|store| store.remove(KEY))).await;
+        }
+        timeout(SOON, lost).await.expect("a hint");
+        assert!(!guard.is_valid());
+        drop(guard);
+        for store in stores {
+            eventually("the watch ends", async || store.watches_of(KEY).await == 0).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_holder_learns_by_a_hint_of_its_nodes_that_its_lock_is_gone() {
+    for count in [1, 3] {
+        let stores = start(count);
+        is_hinted(&stores, &stores).await;
+        let unordered: Vec<_> = stores.iter().map(UnorderedNode::new).collect();
+        is_hinted(&unordered, &stores).await;
+        let guarded: Vec<_> = stores.iter().cloned().map(GuardedNode::new).collect();
+        is_hinted(&guarded, &stores).await;
+    }
 }
 
 #[tokio::test]
