@@ -14,7 +14,7 @@ use crate::test_util::TestLocks;
 use crate::{LockError, LockGuard, LockManager, LockRequest, RunError};
 
 const UP: FakeMode = FakeMode::Up(Duration::ZERO);
-const HOUR: Duration = Duration::from_secs(3600);
+const TEN_MINUTES: Duration = Duration::from_secs(600);
 const BEGIN: &str = "goes on to wait until a quorum of nodes answers";
 const END: &str = "a quorum of nodes has answered a caller that waits for ever for a lock";
 
@@ -35,10 +35,10 @@ async fn acquire_waits_until_the_lock_is_free_unless_a_waiting_time_is_set() {
         let (locks, nodes) = nodes(3);
         let request = || locks.lock("a").expire(SECOND).fair(fair);
         for node in &nodes {
-            node.occupy(3 * HOUR);
+            node.occupy(3 * TEN_MINUTES);
         }
         let waiter = tokio::spawn(request().acquire());
-        sleep(2 * HOUR).await;
+        sleep(2 * TEN_MINUTES).await;
         assert!(!waiter.is_finished(), "{:?}", waiter.now_or_never());
         let begun = Instant::now();
         let none = request().wait_time(Duration::ZERO);
@@ -52,7 +52,7 @@ async fn acquire_waits_until_the_lock_is_free_unless_a_waiting_time_is_set() {
         assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
         let short = request().wait_time(SECOND).acquire().await.unwrap_err();
         assert!(short.is_contended(), "{short:?}");
-        timeout(2 * HOUR, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
+        timeout(2 * TEN_MINUTES, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
     }
 }
 
@@ -75,7 +75,7 @@ async fn a_wait_without_a_limit_outlasts_every_outage_and_logs_its_begin_and_its
                 let (logs, (locks, nodes)) = (Logs::collect(), nodes(count));
                 if !begins_in_outage {
                     for node in &nodes {
-                        node.occupy(2 * HOUR);
+                        node.occupy(2 * TEN_MINUTES);
                     }
                 }
                 let before = (!begins_in_outage).then(|| start(&locks));
@@ -83,7 +83,7 @@ async fn a_wait_without_a_limit_outlasts_every_outage_and_logs_its_begin_and_its
                 set(&nodes[..affected], mode);
                 settle().await;
                 let waiter = before.unwrap_or_else(|| start(&locks));
-                sleep(HOUR / 60).await;
+                sleep(TEN_MINUTES / 10).await;
                 assert!(!waiter.is_finished(), "{case}: {:?}", waiter.now_or_never());
                 assert_eq!((logs.count("WARN", BEGIN), logs.count("INFO", END)), (1, 0), "{case}");
                 set(&nodes, UP);
@@ -142,7 +142,7 @@ async fn every_kind_of_lock_is_waited_for_through_an_outage_and_in_the_order_of_
 async fn only_the_first_of_many_waiters_asks_in_an_outage_and_seldom() {
     const WAITERS: usize = 100;
     let (locks, nodes) = nodes(1);
-    nodes[0].occupy(2 * HOUR);
+    nodes[0].occupy(2 * TEN_MINUTES);
     let waiters: Vec<_> = (0..WAITERS).map(|_| start(&locks)).collect();
     settle().await;
     let before = acquisitions(&nodes[0]);
@@ -159,7 +159,7 @@ async fn a_wait_without_a_limit_ends_by_a_missing_right_and_by_the_end_of_the_ma
     for is_waiting_before in [false, true] {
         let (locks, nodes) = nodes(3);
         for node in &nodes {
-            node.occupy(HOUR);
+            node.occupy(TEN_MINUTES);
         }
         let before = is_waiting_before.then(|| start(&locks));
         settle().await;
