@@ -13,7 +13,7 @@ use crate::node::{Action, Op};
 /// The command that a thread has encoded last, and the memory for the next one.
 #[derive(Default)]
 struct LastEncoded {
-    op: Option<(Token, Mode, Action, Arc<[u8]>)>,
+    op: Option<(Token, Mode, Action, bool, Arc<[u8]>)>,
     writer: Writer,
 }
 
@@ -99,18 +99,19 @@ thread_local! {
 
 /// Returns the command of an operation. A round sends it to one server after another on the same thread, so the call for
 /// the first server encodes it for all. A pair of an acquisition and a release on five servers would otherwise cost a sixth
-/// more instructions.
-pub(super) fn last_or_new(op: &Op, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
+/// more instructions. `is_tracked` is a part of what is encoded.
+pub(super) fn last_or_new(op: &Op, is_tracked: bool, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
     let known = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
-        if let Some((token, mode, action, bytes)) = &last.op
-            && (*token, *mode, *action) == (op.token, op.spec.mode(), op.action)
+        if let Some((token, mode, action, tracked, bytes)) = &last.op
+            && (*token, *mode, *action, *tracked)
+                == (op.token, op.spec.mode(), op.action, is_tracked)
         {
             return Arc::clone(bytes);
         }
         encode(last.writer.begin());
         let bytes = last.writer.command();
-        last.op = Some((op.token, op.spec.mode(), op.action, Arc::clone(&bytes)));
+        last.op = Some((op.token, op.spec.mode(), op.action, is_tracked, Arc::clone(&bytes)));
         bytes
     });
     known.unwrap_or_else(|_| {
@@ -149,7 +150,7 @@ mod tests {
     }
 
     fn encoded(op: &Op, text: &'static str) -> Arc<[u8]> {
-        last_or_new(op, |command| {
+        last_or_new(op, false, |command| {
             command.arg(text);
         })
     }
@@ -165,6 +166,15 @@ mod tests {
             assert_eq!(*other, *b"*1\r\n$5\r\nother\r\n");
         }
         assert_eq!(*first, *b"*1\r\n$5\r\nfirst\r\n");
+    }
+
+    /// Not every server tracks the keys of a lock for the same holder.
+    #[test]
+    fn a_command_is_not_used_for_a_server_that_tracks_the_keys() {
+        let op = op(1);
+        encoded(&op, "untracked");
+        let tracked = last_or_new(&op, true, |command| _ = command.arg("tracked"));
+        assert_eq!(*tracked, *b"*1\r\n$7\r\ntracked\r\n");
     }
 
     /// After a change of the mode, the same token and action need another script.

@@ -32,9 +32,10 @@ pub(super) fn encode_look_up(connection: &Connection, op: &Op) -> Arc<[u8]> {
     encode::packed(&command)
 }
 
-/// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
-pub(super) fn encode(op: &Op, sha: Option<&str>) -> Arc<[u8]> {
-    encode::last_or_new(op, |command| {
+/// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script. With
+/// `is_tracked`, an extension reads the keys behind its change.
+pub(super) fn encode(op: &Op, sha: Option<&str>, is_tracked: bool) -> Arc<[u8]> {
+    encode::last_or_new(op, is_tracked, |command| {
         let (keys, token) = (op.spec.keys(), op.token.text());
         let token = token.as_bytes();
         let Some(sha) = sha else {
@@ -90,6 +91,7 @@ pub(super) fn encode(op: &Op, sha: Option<&str>) -> Arc<[u8]> {
             Action::Extend { lease } => {
                 is_plain.then(|| command.arg(kind));
                 command.number(encode::millis(lease));
+                is_tracked.then(|| command.number(1));
             }
             Action::Confirm { number } => {
                 command.arg(number.to_string());
@@ -127,7 +129,7 @@ mod tests {
         let spec = LockSpec::new(key, Mode::Exclusive, Dialect::Plain);
         let acquire = Action::Acquire { lease: LEASE, fenced: false, ask: Ask::FIRST };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
-        let packed = encode(&op, None).to_vec();
+        let packed = encode(&op, None, false).to_vec();
         let expected = format!(
             "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",
             &*op.token.text()

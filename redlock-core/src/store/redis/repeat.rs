@@ -70,11 +70,13 @@ impl Repeatable<'_> {
         }
     }
 
-    fn encode(&self, connection: &Connection) -> Arc<[u8]> {
+    fn encode(&self, connection: &Connection, is_tracked: bool) -> Arc<[u8]> {
         match self {
-            Self::Op(op, _) => {
-                operation::encode(op, self.script().map(|script| connection.sha(script)))
-            }
+            Self::Op(op, _) => operation::encode(
+                op,
+                self.script().map(|script| connection.sha(script)),
+                is_tracked,
+            ),
             Self::LookUp(op) => operation::encode_look_up(connection, op),
             Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(Script::Fair))),
             Self::Inspect(question) => {
@@ -337,7 +339,6 @@ impl RedisState {
         let mut repetition: Option<Repetition> = None;
         loop {
             let not_counted = target.server.gate.check_extensions().err();
-            let packed = command.encode(&target.connection);
             let prefix = match command {
                 _ if target.is_asking => Prefix::Asking,
                 Repeatable::Op(op, _) if self.watches.follow_extension(op, &target.connection) => {
@@ -345,6 +346,7 @@ impl RedisState {
                 }
                 _ => Prefix::None,
             };
+            let packed = command.encode(&target.connection, prefix == Prefix::Caching);
             let reply = target.connection.link.send_packed(packed, prefix);
             if let Repeatable::Op(op, _) = command
                 && !target.is_asking

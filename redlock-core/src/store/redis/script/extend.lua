@@ -1,4 +1,4 @@
--- token, kind, lease
+-- token, kind, lease, and 1 if the server tracks the keys for the client
 local ends = {}
 for index, key in ipairs(KEYS) do
   local own, reply = mine(key, ARGV[2])
@@ -12,7 +12,7 @@ for index, key in ipairs(KEYS) do
   elseif redis.call('PTTL', key) < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', key, ARGV[3])
     -- A change ends the tracking of a key, and a read begins it again.
-    redis.call('PTTL', key)
+    if ARGV[4] then redis.call('PTTL', key) end
   end
 end
 return 1
