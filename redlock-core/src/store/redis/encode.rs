@@ -13,7 +13,9 @@ use crate::node::{Action, Op};
 /// The command that a thread has encoded last, and the memory for the next one.
 #[derive(Default)]
 struct LastEncoded {
-    op: Option<(Token, Mode, Action, bool, Arc<[u8]>)>,
+    /// What the bytes encode: an operation, and whether the server tracks the keys.
+    of: Option<(Token, Mode, Action, bool)>,
+    bytes: Arc<[u8]>,
     writer: Writer,
 }
 
@@ -103,16 +105,13 @@ thread_local! {
 pub(super) fn last_or_new(op: &Op, is_tracked: bool, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
     let known = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
-        if let Some((token, mode, action, tracked, bytes)) = &last.op
-            && (*token, *mode, *action, *tracked)
-                == (op.token, op.spec.mode(), op.action, is_tracked)
-        {
-            return Arc::clone(bytes);
+        let of = Some((op.token, op.spec.mode(), op.action, is_tracked));
+        if last.of != of {
+            encode(last.writer.begin());
+            last.bytes = last.writer.command();
+            last.of = of;
         }
-        encode(last.writer.begin());
-        let bytes = last.writer.command();
-        last.op = Some((op.token, op.spec.mode(), op.action, is_tracked, Arc::clone(&bytes)));
-        bytes
+        Arc::clone(&last.bytes)
     });
     known.unwrap_or_else(|_| {
         // A guard may be dropped while its thread ends. Its memory is gone then.
