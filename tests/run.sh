@@ -3,10 +3,10 @@
 #
 #     tests/run.sh [options] [filter ..]
 #
-#     --install[=TOOL,..]   install redis-server, or these tools (redis, python, java, postgres, go, all), by the package
-#                           manager of the system; otherwise nothing outside of the target folder changes
+#     --install[=TOOL,..]   install redis-server, or these tools (redis, python, java, postgres, go, monitoring, all), by
+#                           the package manager of the system; otherwise nothing outside of the target folder changes
 #     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc, thorough, mistakes,
-#                           nightly
+#                           nightly, monitoring
 #     --all                 also the tests that the gate leaves to the night: every kind of node, long storms
 #                           (thorough), compile errors (mistakes)
 #     --seed N              the seed of all random values (REDLOCK_SEED)
@@ -19,7 +19,7 @@
 # measured tests alone. A tool that is missing skips its tests; in CI (CI=true) it is installed, and no test may be
 # skipped. tests/README.md describes the kinds.
 #
-# A password or a token in the output of the tests, also of successful ones, fails the run.
+# A password, a token, or a warning of the order of locks in the output of the tests, also of successful ones, fails the run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -42,6 +42,7 @@ title() {
     thorough) echo "long storms" ;;
     mistakes) echo "compile errors" ;;
     nightly) echo "downloaded servers and doubles" ;;
+    monitoring) echo "Prometheus reads the metrics" ;;
     doc) echo "examples in the documentation" ;;
     explore) echo "fresh seeds, $explore s for each test" ;;
     *) return 1 ;;
@@ -82,7 +83,7 @@ while [ $# != 0 ]; do
 done
 
 for tool in ${wanted//,/ }; do
-    [[ " redis python java postgres go all " == *" $tool "* ]] || wrong "--install=$tool: there is no such tool"
+    [[ " redis python java postgres go monitoring all " == *" $tool "* ]] || wrong "--install=$tool: there is no such tool"
 done
 for kind in $kinds; do
     title "$kind" >/dev/null || wrong "--kind $kind: there is no such kind"
@@ -112,7 +113,7 @@ $uses_nextest || say "cargo-nextest is missing, so cargo test runs the tests, on
 
 # The product is tested as users build it. Only the simulation needs the hooks `unstable-simulation`, and Cargo switches
 # them on for everything that it builds together with the simulation.
-features=$(printf 'redlock-core/%s,' cli metrics postgres redis serde test-util tls zookeeper)$(printf 'redlock-axum/%s,' idempotency postgres serde test-util tls zookeeper)
+features=$(printf 'redlock-core/%s,' cli metrics postgres redis serde test-util tls zookeeper)$(printf 'redlock-axum/%s,' idempotency postgres serde test-util tls zookeeper)redlock-tests/metrics,
 product=(--workspace --exclude redlock-simulation --exclude redlock-model --exclude redlock-instructions
     --features "${features%,}" --locked)
 # redlock-logs has the program that searches the output.
@@ -242,9 +243,9 @@ by_cargo() {
     *) set -- "$@" --tests --examples ;;
     esac
     case $kind in
-    real | simulation) arguments=(--show-output --skip measured:: --skip storm:: --skip thorough:: --skip nightly:: --skip versions::) ;;
+    real | simulation) arguments=(--show-output --skip measured:: --skip monitoring:: --skip storm:: --skip thorough:: --skip nightly:: --skip versions::) ;;
     storms) arguments=(--show-output storm:: --skip thorough:: --test-threads 1) ;;
-    measured | thorough | nightly) arguments=(--show-output "$kind::" --test-threads 1) ;;
+    measured | monitoring | thorough | nightly) arguments=(--show-output "$kind::" --test-threads 1) ;;
     esac
     # libtest runs a test that contains any of its filters.
     # shellcheck disable=SC2206 # several filters
@@ -330,7 +331,7 @@ no_secrets() {
     find "$directory" -maxdepth 1 \( -name '*.xml' -o -name '*.txt' \) -exec cat {} + |
         sed -e 's/&lt;/</g; s/&gt;/>/g; s/&quot;/"/g; s/&apos;/'\''/g; s/&amp;/\&/g' |
         "$target/debug/redlock-logs" || {
-        say "A password or a token was printed: see $directory."
+        say "A password, a token, or a warning of the order of locks was printed: see $directory."
         return 1
     }
 }

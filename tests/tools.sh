@@ -209,6 +209,14 @@ prepare_postgres() {
     has_pgbouncer || skip postgres "pgbouncer"
 }
 
+# Checks only that the programs exist: the tests start their own server.
+prepare_monitoring() {
+    has_prometheus || install monitoring prometheus golang-github-prometheus prometheus || true
+    has_prometheus || skip monitoring "Prometheus with promtool"
+}
+
+has_prometheus() { has prometheus && has promtool; }
+
 # A server without any port ends at once. A server without TLS names the directive that it does not know.
 prepare_tls() {
     local output
@@ -243,6 +251,7 @@ prepare() {
     prepare_java
     prepare_postgres
     [[ " $kinds " != *" nightly "* ]] || prepare_downloads
+    [[ " $kinds " != *" monitoring "* ]] || prepare_monitoring
     uses_nextest=true
     prepare_nextest || uses_nextest=false
 }

@@ -12,12 +12,14 @@
 //! | `config.rs` | the lock manager from environment variables, the policies from `policies.toml` |
 //! | `shop.rs` | the state, and methods that lock: `manager = self.locks`, `skip`, `keep` |
 //! | `routes.rs` | handlers: some are locked by the attribute, some by a policy |
+//! | `monitoring.rs` | the metrics, for Prometheus |
 //! | `error.rs` | the service's own error, which is also the response to a refused lock |
 //! | `stock.rs` | stands in for the database |
 //! | `tests.rs` | tests without a server |
 
 mod config;
 mod error;
+mod monitoring;
 mod routes;
 mod shop;
 mod shutdown;
@@ -35,9 +37,10 @@ use crate::stock::Stock;
 async fn serve() -> Result<(), Box<dyn Error>> {
     let signal = shutdown::signal()?;
     let policies = config::read_policies()?;
+    let metrics = monitoring::install()?;
     let locks = config::connect().await?;
     let shop = Shop { locks: locks.clone(), stock: Stock::new() };
-    let app = routes::app(shop.clone(), policies)?;
+    let app = routes::app(shop.clone(), policies)?.merge(metrics);
 
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(&listen).await?;

@@ -21,6 +21,7 @@
 //! * [`builder`] and [`connect`] make lock managers with timeouts for a busy machine.
 //! * [`Nodes`] are the nodes of a lock manager over stores of any kind, so that one test runs over all kinds.
 //! * [`PostgresServer`] is a database server, and [`PgBouncer`] a pooler in front of it.
+//! * [`Prometheus`] is a server that reads the metrics of an example.
 //! * [`ZookeeperServer`] and [`ZookeeperEnsemble`] are servers of ZooKeeper, and [`ZookeeperClient`] is a client that
 //!   sends only what the test says.
 //! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test. [`java`] starts such a
@@ -56,6 +57,7 @@ mod port;
 mod postgres;
 mod probe;
 mod process;
+mod prometheus;
 mod proxy;
 mod redis_server;
 mod scratch;
@@ -95,6 +97,7 @@ pub use peer::Peer;
 pub use played_server::{Command, Play, PlayedServer};
 pub use postgres::{PgBouncer, PostgresOptions, PostgresServer};
 pub use probe::{Monitor, Probe};
+pub use prometheus::Prometheus;
 pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use redlock_logs::{Logs, find_secret};

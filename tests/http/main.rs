@@ -9,6 +9,8 @@ mod end_of_body;
 mod examples;
 mod http2;
 mod leftovers;
+mod metrics;
+mod monitoring;
 mod services;
 mod soak;
 mod stopping;

@@ -10,8 +10,11 @@
 //! * Two tasks hold the keys `patient:0` to `patient:2` for a short time only, and wait until they have them.
 //! * One task acquires keys of its own, `own:<process id>:<number>`, with a lease that is longer than any test, and
 //!   abandons or releases them in every way. Any such key that exists at the end was left behind.
+//! * With the feature `metrics`, one task compares the gauges with the snapshots. Both are zero at the end.
 
 mod contended;
+#[cfg(feature = "metrics")]
+mod gauges;
 mod own_keys;
 mod patient;
 mod sets;
@@ -51,6 +54,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let history = History::at(&settings.history);
     tokio::spawn(record_pauses(history.clone()));
 
+    #[cfg(feature = "metrics")]
+    let gauges = Arc::new(gauges::Gauges::install()?);
     let mut choices = StdRng::seed_from_u64(settings.seed);
     let node_timeout = if choices.random() { PATIENT } else { HASTY };
     let holds_long = choices.random();
@@ -88,6 +93,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let patient = (0..PATIENT_TASKS).map(|_| tokio::spawn(contender(&locks).wait_patiently()));
     tasks.extend(patient);
     tasks.push(tokio::spawn(contender(&own_locks).acquire_own_keys()));
+    #[cfg(feature = "metrics")]
+    let gauges_agree = {
+        // Without the restart guard, both are one manager.
+        let mut managers = vec![locks.clone()];
+        managers.extend(settings.restart_guard.then(|| own_locks.clone()));
+        let (gauges, end) = (Arc::clone(&gauges), end.clone());
+        tokio::spawn(async move { gauges.agree_with(&managers, &end).await })
+    };
     terminate.recv().await;
     end.cancel();
     for task in join_all(tasks).await {
@@ -106,6 +119,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     .await;
     locks.shutdown().await;
     own_locks.shutdown().await;
+    #[cfg(feature = "metrics")]
+    {
+        gauges_agree.await??;
+        gauges.are_zero()?;
+    }
     Ok(())
 }
 
