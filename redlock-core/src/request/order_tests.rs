@@ -54,6 +54,20 @@ async fn two_requests_that_take_two_locks_in_different_orders_are_one_warning_wi
     assert!(warning.find("b then a") < warning.find("a then b"), "the last one first: {warning}");
 }
 
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn each_circle_is_counted_once() {
+    let _logs = Logs::collect().expect_lock_order();
+    let counted = crate::telemetry::Counted::begin();
+    let locks = LockManager::in_memory();
+    for _ in 0..2 {
+        take([lock(&locks, "a"), lock(&locks, "b")]).await;
+        take([lock(&locks, "b"), lock(&locks, "a")]).await;
+        take([lock(&locks, "order:1"), lock(&locks, "order:2")]).await;
+    }
+    assert_eq!(counted.events("redlock_lock_order_total"), [": 2"]);
+}
+
 #[tokio::test]
 async fn a_circle_of_three_names_is_found() {
     let logs = Logs::collect().expect_lock_order();

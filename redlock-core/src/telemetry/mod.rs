@@ -5,6 +5,9 @@
 mod acquisition;
 #[cfg(test)]
 #[cfg(feature = "metrics")]
+mod counted;
+#[cfg(test)]
+#[cfg(feature = "metrics")]
 mod gauge_tests;
 mod hold;
 mod locks;
@@ -25,6 +28,9 @@ use tokio::sync::Notify;
 use crate::lock::LockName;
 
 pub(crate) use acquisition::AcquisitionTimer;
+#[cfg(test)]
+#[cfg(feature = "metrics")]
+pub(crate) use counted::Counted;
 pub(crate) use hold::Hold;
 pub(crate) use locks::{HoldEnd, Named};
 pub(crate) use trace::Trace;

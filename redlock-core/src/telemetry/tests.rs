@@ -191,6 +191,37 @@ fn acquisitions_and_holds_are_counted_by_name_and_a_break_too() {
     assert_eq!(counted, expected);
 }
 
+/// A caller waits for two seconds, and holds the lock for three.
+#[test]
+fn the_histograms_have_the_time_of_waiting_and_of_holding() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        runtime().block_on(async {
+            let (locks, _node) = over_fake();
+            let first = locks.lock("a").named("first").try_acquire().await.unwrap();
+            let second = locks.lock("a").named("second").wait_time(60 * SECOND).acquire();
+            let second = tokio::spawn(second);
+            tokio::time::sleep(2 * SECOND).await;
+            first.release().await.unwrap();
+            let second = second.await.unwrap().unwrap();
+            tokio::time::sleep(3 * SECOND).await;
+            second.release().await.unwrap();
+        });
+    });
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let DebugValue::Histogram(values) = value else { continue };
+        let name = key.key().labels().find(|label| label.key() == "lock");
+        let expected = match (key.key().name(), name.map(metrics::Label::value)) {
+            ("redlock_acquire_seconds", Some("first")) => 0.0..0.5,
+            ("redlock_acquire_seconds", _) | ("redlock_hold_seconds", Some("first")) => 2.0..2.5,
+            _ => 3.0..3.5,
+        };
+        assert_eq!(values.len(), 1);
+        assert!(expected.contains(&values[0].into_inner()), "{key:?}: {values:?}");
+    }
+}
+
 /// The services that install their recorder late must not miss it silently.
 #[test]
 fn a_late_recorder_is_used_from_then_on_with_one_warning() {

@@ -23,7 +23,7 @@ impl Trace {
 
     /// Begins the span of a held lock.
     #[inline]
-    pub(super) fn of_hold(name: &str) -> Self {
+    pub(crate) fn of_hold(name: &str) -> Self {
         Self::of(debug_span!(
             target: "redlock_core", "redlock.hold",
             lock = name, end = Empty, renewals = Empty, number = Empty,

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, Once};
@@ -50,6 +51,9 @@ impl Visit for Text {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collect {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if IGNORES_SPANS.get() {
+            return;
+        }
         let parent = context.span(id).and_then(|span| span.parent()).map(|span| key(&span.id()));
         let mut seen = Seen { name: attributes.metadata().name(), parent, ..Seen::default() };
         attributes.record(&mut Fields(&mut seen.fields));
@@ -85,6 +89,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collect {
 
 fn key(id: &Id) -> u64 {
     id.into_u64()
+}
+
+thread_local! {
+    static IGNORES_SPANS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does not collect the spans of this thread, for a test that counts memory.
+pub(crate) fn ignore_spans() {
+    IGNORES_SPANS.set(true);
 }
 
 /// Begins to collect the spans and warnings of this process.

@@ -3,7 +3,11 @@
 //!
 //! ```text
 //! cargo bench -p redlock-instructions
+//! cargo bench -p redlock-instructions --features metrics
 //! ```
+//!
+//! It also counts what a pair costs besides: the spans that no subscriber wants, and the order of locks. With the feature `metrics`,
+//! all rows have it, and one has a recorder.
 //!
 //! Time depends on the machine and on its other work; the number of instructions hardly does. Both sides run in
 //! a current-thread runtime, over a [stream in memory](server) whose server replies at once. So the numbers contain
@@ -34,6 +38,27 @@ struct Ceiling {
 const CEILINGS: [Ceiling; 2] = [
     Ceiling { nodes: 1, ratio: 1.35, allocations: 10 },
     Ceiling { nodes: 5, ratio: 1.15, allocations: 40 },
+];
+
+/// An addition to a pair, with the highest number of instructions for it.
+struct Extra {
+    name: &'static str,
+    /// The side with the addition, and the side without it.
+    with: &'static str,
+    without: Option<&'static str>,
+    most: f64,
+}
+
+const EXTRAS: &[Extra] = &[
+    Extra { name: "spans that no subscriber wants", with: "spans", without: None, most: 60.0 },
+    Extra {
+        name: "the order of locks, for a request with one lock that may wait",
+        with: "ordered",
+        without: Some("unordered"),
+        most: 60.0,
+    },
+    #[cfg(feature = "metrics")]
+    Extra { name: "a recorder of metrics", with: "recorder", without: Some("ours"), most: 2500.0 },
 ];
 
 /// The counts of one side, per pair.
@@ -75,7 +100,25 @@ fn main() -> ExitCode {
             exceeded = true;
         }
     }
+    exceeded |= !print_extras();
     if exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Prints the cost of each [`Extra`]. Returns whether none exceeds its limit.
+fn print_extras() -> bool {
+    println!("\n| beside a pair on one node | instructions | limit | allocations |");
+    println!("|---|---|---|---|");
+    let mut is_within = true;
+    for Extra { name, with, without, most } in EXTRAS {
+        let with = count(with, 1);
+        let zero = Counts { instructions: 0.0, allocations: 0.0 };
+        let without = without.map_or(zero, |side| count(side, 1));
+        let instructions = with.instructions - without.instructions;
+        let allocations = with.allocations - without.allocations;
+        println!("| {name} | {instructions:.0} | {most:.0} | {allocations:.1} |");
+        is_within &= instructions <= *most;
+    }
+    is_within
 }
 
 fn count(side: &str, nodes: usize) -> Counts {

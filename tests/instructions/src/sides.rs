@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value};
 use futures_util::future::{join_all, try_join_all};
-use redlock_core::{LockManager, simulation};
+use redlock_core::{LockManager, LockManagerBuilder, scope, simulation};
 
 use crate::server::{Connection, Server};
 
@@ -21,14 +21,30 @@ pub(crate) fn run(side: &str, nodes: usize, pairs: u64) {
     let runtime = runtime.enable_time().build().expect("a runtime");
     runtime.block_on(async {
         match side {
-            "ours" => ours(nodes, pairs).await,
+            "ours" => ours(&connect(nodes, |builder| builder).await, pairs).await,
+            "ordered" => one_of_a_request(&connect(nodes, |builder| builder).await, pairs).await,
+            "unordered" => {
+                let locks = connect(nodes, |builder| builder.lock_order(false)).await;
+                one_of_a_request(&locks, pairs).await;
+            }
+            "spans" => (0..pairs).for_each(|_| simulation::trace_a_pair("order:{id}")),
+            #[cfg(feature = "metrics")]
+            "recorder" => {
+                let recorder = metrics_exporter_prometheus::PrometheusBuilder::new();
+                recorder.install_recorder().expect("a recorder");
+                ours(&connect(nodes, |builder| builder).await, pairs).await;
+            }
             "floor" => floor(nodes, pairs).await,
             other => panic!("unknown side {other}"),
         }
     });
 }
 
-async fn ours(nodes: usize, pairs: u64) {
+/// Connects to servers in memory.
+async fn connect(
+    nodes: usize,
+    set: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+) -> LockManager {
     let urls: Vec<_> = (0..nodes).map(|number| format!("redis://server-{number}")).collect();
     let begun = Instant::now();
     let dial = |url: &str| -> Arc<dyn simulation::Dial> {
@@ -41,11 +57,24 @@ async fn ours(nodes: usize, pairs: u64) {
         .owner_label("shop-7f9c6d5b48-x2x:4121")
         .urls(&urls)
         .connect_timeout(limit);
-    let locks =
-        simulation::connect(builder, move || begun.elapsed(), dial).await.expect("a manager");
+    simulation::connect(set(builder), move || begun.elapsed(), dial).await.expect("a manager")
+}
+
+async fn ours(locks: &LockManager, pairs: u64) {
     for _ in 0..pairs {
         let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.expect("a lock");
         guard.release().await.expect("a release");
+    }
+}
+
+/// Each request has one lock, for which it may wait.
+async fn one_of_a_request(locks: &LockManager, pairs: u64) {
+    for _ in 0..pairs {
+        scope(async {
+            let request = locks.lock(KEY).named("order:{id}").expire(LEASE).wait_time(LEASE);
+            request.acquire().await.expect("a lock").release().await.expect("a release");
+        })
+        .await;
     }
 }
 

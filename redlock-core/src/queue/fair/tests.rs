@@ -405,6 +405,8 @@ fn conductor_changes(logs: &redlock_logs::Logs) -> usize {
 async fn when_the_conductor_fails_the_waiters_keep_their_order_on_the_next_node() {
     for mode in [FakeMode::Down, FakeMode::Frozen] {
         let logs = redlock_logs::Logs::collect();
+        #[cfg(feature = "metrics")]
+        let counted = crate::telemetry::Counted::begin();
         let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
         let [here, there] = [fake_process(&nodes), fake_process(&nodes)];
         for node in &nodes {
@@ -424,6 +426,8 @@ async fn when_the_conductor_fails_the_waiters_keep_their_order_on_the_next_node(
         assert_eq!(*order.lock(), [0, 1, 2, 3, 4], "{mode:?}");
         // Each of the two managers has its own limit of log lines.
         assert_eq!(conductor_changes(&logs), 2, "{mode:?}");
+        #[cfg(feature = "metrics")]
+        assert_eq!(counted.events("redlock_conductor_changes_total"), [": 2"]);
         settle().await;
         assert!(nodes.iter().all(|node| node.queues.has_empty_queues()));
     }

@@ -480,10 +480,14 @@ async fn another_database_is_a_warning_that_names_both() {
     assert_eq!(logs.count("WARN", "leads to another database"), 2);
     // A standby has the data of its primary server.
     let node = fresh("connections=1");
+    #[cfg(feature = "metrics")]
+    let counted = crate::telemetry::Counted::begin();
     node.admit(&findings()).unwrap();
     node.admit(&Findings { server: (1, 2), ..findings() }).unwrap();
     assert_eq!(logs.count("WARN", "leads to another database"), 2);
     assert_eq!(logs.count("WARN", "another server has taken over"), 1);
+    #[cfg(feature = "metrics")]
+    assert_eq!(counted.events("redlock_promotions_total").len(), 1);
 }
 
 /// A pooler in transaction mode sends a statement to a session that has not prepared it, or that has another one of its name.

@@ -409,6 +409,8 @@ mod tests {
             Arc::new(|_| Box::pin(async { Ok(Credentials::new("next").expires_in(2 * HOUR)) })),
             "cache:6379".into(),
         );
+        #[cfg(feature = "metrics")]
+        let counted = crate::telemetry::Counted::begin();
         let (link, mut server) = played_link(provider, Some("app"));
         let node = "cache:6379".into();
         let mut authentication = Box::pin(link.keep_authenticated(&node, HOUR));
@@ -426,6 +428,10 @@ mod tests {
                 "{elapsed:?}"
             );
         }
+        // Until the link has read the last reply.
+        assert!(tokio::time::timeout(HOUR, authentication).await.is_err());
+        #[cfg(feature = "metrics")]
+        assert_eq!(counted.events("redlock_authentications_total"), ["cache:6379 renewed: 2"]);
     }
 
     /// Each attempt asks for new credentials, and the pauses grow.
@@ -440,6 +446,8 @@ mod tests {
             }),
             "cache:6379".into(),
         );
+        #[cfg(feature = "metrics")]
+        let counted = crate::telemetry::Counted::begin();
         let (link, mut server) = played_link(provider, None);
         let node = "cache:6379".into();
         let mut authentication = Box::pin(link.keep_authenticated(&node, HOUR));
@@ -458,6 +466,13 @@ mod tests {
         }
         assert_eq!(pauses.len(), 8);
         assert!(link.is_alive());
+        // The last reply may not be read yet.
+        #[cfg(feature = "metrics")]
+        {
+            let counted = counted.events("redlock_authentications_total");
+            let expected = [8, 9].map(|count| vec![format!("cache:6379 failed: {count}")]);
+            assert!(expected.contains(&counted), "{counted:?}");
+        }
     }
 
     /// Opens a link to a server that sends these bytes after the first bytes of each client, and returns the error.

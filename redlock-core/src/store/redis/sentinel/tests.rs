@@ -139,12 +139,16 @@ async fn the_log_line_of_a_promotion_says_whether_a_guard_is_missing() {
         (Some(MINUTE), "; it grants no locks until they have ended"),
     ] {
         let logs = Logs::collect();
+        #[cfg(feature = "metrics")]
+        let counted = crate::telemetry::Counted::begin();
         let group = guarded_group("s1,s2,s3", guard);
         for epoch in [1, 2] {
             (0..3).for_each(|index| name(&group, index, 6379 + epoch, epoch.into()));
         }
         assert_eq!(logs.count("WARN", remedy), 1, "{:?}", logs.lines());
         assert_eq!(logs.count("WARN", "a server was promoted"), 1);
+        #[cfg(feature = "metrics")]
+        assert_eq!(counted.events("redlock_promotions_total").len(), 1);
     }
 }
 

@@ -231,6 +231,31 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
     const MINUTE: Duration = Duration::from_secs(60);
 
+    #[cfg(feature = "metrics")]
+    #[tokio::test]
+    async fn the_promotion_of_a_master_of_a_cluster_is_counted_once() {
+        let counted = crate::telemetry::Counted::begin();
+        let promotions = Arc::new(Promotions::default());
+        let settings = ServerSettings::for_tests(NodeSettings::for_tests(LEASE));
+        let server = Server::for_tests(Role::Member(Arc::clone(&promotions)), settings);
+        let identity = |id: &str| Identity {
+            replication: Some(Replication {
+                id: Some(id.into()),
+                was_replica: true,
+                ..Replication::default()
+            }),
+            ..Identity::default()
+        };
+        // It was promoted before the node was up.
+        server.admit(&identity("one")).unwrap();
+        promotions.record_start();
+        for _ in 0..2 {
+            server.admit(&identity("two")).unwrap();
+        }
+        let expected = format!("{}: 1", server.settings.voter);
+        assert_eq!(counted.events("redlock_promotions_total"), [expected]);
+    }
+
     /// This process was cut off from all servers, and another master has granted locks until a moment ago.
     #[tokio::test(start_paused = true)]
     async fn an_unconfirmed_master_of_another_generation_counts_as_promoted_when_it_is_met() {

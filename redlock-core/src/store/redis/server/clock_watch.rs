@@ -206,13 +206,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_step_back_and_a_step_without_the_guard_are_only_logged() {
+    async fn a_step_back_and_a_step_without_the_guard_are_only_logged_and_counted() {
         for (guard, ahead) in [(Some(LEASE), None), (None, Some(60))] {
+            #[cfg(feature = "metrics")]
+            let counted = crate::telemetry::Counted::begin();
             let mut watched = watched(guard).await;
             watched.0.is_used.store(true, Ordering::Relaxed);
             let reply = ahead.map_or_else(|| time(0).replace("179", "178"), time);
             assert!(count(&mut watched, &reply, READING_INTERVAL + READING_INTERVAL / 2).await > 0);
             assert_eq!(watched.0.gate.check_grants(), Ok(()), "{guard:?}");
+            #[cfg(feature = "metrics")]
+            {
+                let direction = if ahead.is_some() { "forward" } else { "back" };
+                let expected = format!("stepped:1 {direction}: 1");
+                assert_eq!(counted.events("redlock_clock_steps_total"), [expected]);
+            }
         }
     }
 
