@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::eventually::eventually;
 use crate::process::Process;
 use crate::scratch::scratch;
-use redlock_logs::find_secret;
+use redlock_logs::{find_secret, is_lock_order_warning};
 
 /// The longest time for a start or an orderly shutdown, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ pub struct Service {
     address: String,
 }
 
-/// The log file of a service. Its destructor searches it for secrets.
+/// The log file of a service. Its destructor searches it for secrets, and for warnings of the order of locks.
 #[derive(Debug)]
 struct Log(TempDir);
 
@@ -139,10 +139,11 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         let log = std::fs::read_to_string(self.path()).unwrap_or_default();
-        if let Some(line) = log.lines().find(|line| find_secret(line).is_some())
+        let is_wrong = |line: &&str| find_secret(line).is_some() || is_lock_order_warning(line);
+        if let Some(line) = log.lines().find(is_wrong)
             && !std::thread::panicking()
         {
-            panic!("a service has logged a secret: {line}");
+            panic!("a service has logged a secret, or a warning that no test expects: {line}");
         }
     }
 }

@@ -16,6 +16,16 @@ fn is_accepted(output: &[u8]) -> bool {
     search.wait().unwrap().success()
 }
 
+/// A test that expects the warning collects it, and prints nothing.
+#[test]
+fn output_with_a_warning_of_the_order_of_locks_is_rejected() {
+    let warning = "requests take locks in different orders, so they may wait for each other";
+    for (level, accepted) in [("WARN", false), ("INFO", true)] {
+        let output = format!("---- stdout ----\n {level} redlock_core::lock_order: {warning}\n");
+        assert_eq!(is_accepted(output.as_bytes()), accepted, "{level}");
+    }
+}
+
 #[test]
 fn output_with_a_password_or_a_token_is_rejected() {
     assert!(is_accepted(b"test the_first ... ok\nthe end\n"));
