@@ -34,6 +34,7 @@ macro_rules! page {
     ($file:literal) => {
         concat!(
             "[choose-a-store.md]: crate::guide::choose_a_store\n",
+            "[contention.svg]: #contention\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
             "[idempotency.md]: ../idempotency/index.html\n",
@@ -91,6 +92,7 @@ pub mod performance {}
 pub mod postgres {}
 
 #[doc = page!("production.md")]
+#[doc = include_str!("../docs/contention.svg")]
 pub mod production {}
 
 #[doc = page!("recipes.md")]
