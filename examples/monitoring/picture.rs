@@ -122,8 +122,8 @@ fn draw(samples: &[Vec<Sample>; 2]) -> Result<String, Box<dyn Error>> {
             let points = samples.iter().map(|sample| (sample.seconds, value(sample)));
             chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
             let at = samples.first().map_or(0.0, |sample| sample.seconds);
-            let text =
-                Text::new(format!("lock {name}"), (at, highest), ("sans-serif", 13, &colour));
+            let style = ("sans-serif", 13).into_font().color(&colour);
+            let text = Text::new(format!("lock {name}"), (at, highest * 0.5), style);
             chart.draw_series([text])?;
         }
     }

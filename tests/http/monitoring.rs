@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use percent_encoding::NON_ALPHANUMERIC;
 use redlock_tests::{Prometheus, RedisServer, eventually, skip};
 use reqwest::{Client, Method};
 use serde_json::Value;
@@ -38,9 +39,15 @@ fn load(shop: &str) -> JoinSet<()> {
 }
 
 /// Asks the API. Returns `None` if there is no answer yet.
-async fn ask(prometheus: &Prometheus, path: &str, query: &[(&str, &str)]) -> Option<Value> {
-    let request = Client::new().get(prometheus.url(path)).query(query);
-    let answer = request.send().await.ok()?.text().await.ok()?;
+async fn ask(prometheus: &Prometheus, path: &str, query: Option<&str>) -> Option<Value> {
+    let path = match query {
+        Some(query) => {
+            let query = percent_encoding::utf8_percent_encode(query, NON_ALPHANUMERIC);
+            format!("{path}?query={query}")
+        }
+        None => path.to_owned(),
+    };
+    let answer = reqwest::get(prometheus.url(&path)).await.ok()?.text().await.ok()?;
     let answer: Value = serde_json::from_str(&answer).ok()?;
     assert_eq!(answer["status"], "success", "{query:?}: {answer}");
     Some(answer["data"].clone())
@@ -49,7 +56,7 @@ async fn ask(prometheus: &Prometheus, path: &str, query: &[(&str, &str)]) -> Opt
 /// Waits until a query returns samples.
 async fn has_samples(prometheus: &Prometheus, query: &str) {
     eventually(query, SOON, async || {
-        let answer = ask(prometheus, "/api/v1/query", &[("query", query)]).await?;
+        let answer = ask(prometheus, "/api/v1/query", Some(query)).await?;
         (!answer["result"].as_array()?.is_empty()).then_some(())
     })
     .await;
@@ -67,7 +74,7 @@ fn of_dashboard() -> Vec<String> {
 
 /// Returns the alerts of which Prometheus says this, by their names.
 async fn alerts(prometheus: &Prometheus, is_it: impl Fn(&Value) -> bool) -> Option<Vec<String>> {
-    let rules = ask(prometheus, "/api/v1/rules", &[]).await?;
+    let rules = ask(prometheus, "/api/v1/rules", None).await?;
     let rules = rules["groups"].as_array()?.iter().flat_map(|group| group["rules"].as_array());
     let found = rules.flatten().filter(|rule| is_it(rule));
     found.map(|rule| Some(rule["name"].as_str()?.to_owned())).collect()
@@ -75,7 +82,7 @@ async fn alerts(prometheus: &Prometheus, is_it: impl Fn(&Value) -> bool) -> Opti
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prometheus_answers_every_query_and_the_alerts_are_silent_until_the_quorum_is_lost() {
-    let redis = RedisServer::start().await;
+    let mut redis = RedisServer::start().await;
     let shop = shop(&redis).await;
     let prometheus = match Prometheus::start(shop.address()) {
         Ok(prometheus) => prometheus,
@@ -92,7 +99,7 @@ async fn prometheus_answers_every_query_and_the_alerts_are_silent_until_the_quor
     for query in of_dashboard {
         has_samples(&prometheus, &query).await;
     }
-    let rules = ask(&prometheus, "/api/v1/rules", &[]).await.unwrap();
+    let rules = ask(&prometheus, "/api/v1/rules", None).await.unwrap();
     let rules = rules["groups"][0]["rules"].as_array().unwrap().clone();
     assert_eq!(rules.len(), 6, "{rules:?}");
     for rule in &rules {

@@ -116,7 +116,7 @@ fn print_extras() -> bool {
         let instructions = with.instructions - without.instructions;
         let allocations = with.allocations - without.allocations;
         println!("| {name} | {instructions:.0} | {most:.0} | {allocations:.1} |");
-        is_within &= instructions <= most;
+        is_within &= instructions <= *most;
     }
     is_within
 }

@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
-use redlock_core::LockManager;
+use redlock_core::{LockManager, METRIC_BUCKETS};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// The pause between two comparisons.
-const PAUSE: Duration = Duration::from_millis(3);
+const PAUSE: Duration = Duration::from_millis(25);
 /// The most comparisons in a row that may meet a change, or find a difference.
-const MOST: usize = 2_000;
+const MOST: usize = 1_000;
 
 /// The gauges of this process.
 pub(crate) struct Gauges(PrometheusHandle);
@@ -30,7 +30,9 @@ pub(crate) struct Drift(String);
 impl Gauges {
     /// Installs the recorder. Call it before the managers are created.
     pub(crate) fn install() -> Result<Self, BuildError> {
-        PrometheusBuilder::new().install_recorder().map(Self)
+        // Without boundaries, the recorder would compute quantiles at each reading.
+        let recorder = PrometheusBuilder::new().set_buckets(METRIC_BUCKETS)?;
+        recorder.install_recorder().map(Self)
     }
 
     fn read(&self) -> Counts {
