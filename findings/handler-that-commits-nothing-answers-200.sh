@@ -13,24 +13,10 @@
 # Why it matters: the client takes 200 as a payment that is recorded. No lock helps. A handler passes on each error of a
 # statement, and commits itself before it gives work to a task.
 #
-# Needs cargo, and PostgreSQL's initdb and postgres in PATH or in /usr/lib/postgresql. As root, it runs them as the user
-# `postgres`.
+# Needs cargo and PostgreSQL.
 . "$(dirname "$0")/environment.sh"
 . "$(dirname "$0")/rust.sh"
-
-PATH=$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)
-as=()
-if [ "$(id -u)" = 0 ]; then
-    as=(setpriv "--reuid=$(id -u postgres)" "--regid=$(id -g postgres)" --clear-groups)
-    chown postgres "$folder"
-fi
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-"${as[@]}" initdb -D "$folder/data" -U postgres -A trust --no-sync >/dev/null
-"${as[@]}" postgres -D "$folder/data" -k "$folder" -p "$port" -c listen_addresses=127.0.0.1 2>"$folder/log" &
-server=$!
-trap 'kill -QUIT "$server"; wait "$server" || true; rm -rf "$folder"' EXIT
-postgres --version
-export DATABASE_URL=postgres://postgres@127.0.0.1:$port/postgres
+. "$(dirname "$0")/postgres.sh"
 
 crates 'axum = "=0.8.9"' 'axum-sqlx-tx = "=0.11.0"' 'tower = { version = "=0.5.3", features = ["util"] }' \
     'sqlx = { version = "=0.9.0", default-features = false, features = ["postgres", "runtime-tokio"] }' \

@@ -5,7 +5,10 @@
 
 mod axum_idempotent;
 mod axum_sqlx_tx;
+mod dropped;
 mod own;
+mod retries;
+mod sessions;
 
 use axum::Router;
 use axum::body::Body;
