@@ -33,44 +33,12 @@ async fn a_holder_learns_of(cause: Cause, count: usize) {
     }
 }
 
-macro_rules! a_holder_learns_at_once_of {
-    ($($name:ident: $cause:ident,)+) => {
-        mod one_server {
-            use super::*;
-            $(#[tokio::test]
-            async fn $name() {
-                a_holder_learns_of(Cause::$cause, 1).await;
-            })+
-        }
-
-        mod five_servers {
-            use super::*;
-            $(#[tokio::test]
-            async fn $name() {
-                a_holder_learns_of(Cause::$cause, 5).await;
-            })+
-        }
-    };
-}
-
-a_holder_learns_at_once_of! {
-    a_deletion: Deleted,
-    another_value: Replaced,
-    a_value_of_another_type: OfAnotherType,
-    a_flush: Flushed,
-    a_break: Broken,
-    an_eviction: Evicted,
-}
-
 /// The lock is lost between its acquisition and the first call.
-#[tokio::test]
-async fn a_loss_before_the_first_call_is_found_by_it() {
-    for count in [1, 5] {
-        let (servers, locks) = start(count).await;
-        let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-        Cause::Deleted.happen(&servers).await;
-        is_lost(&guard, "before the call").await;
-    }
+async fn a_loss_before_the_first_call(count: usize) {
+    let (servers, locks) = start(count).await;
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    Cause::Deleted.happen(&servers).await;
+    is_lost(&guard, "before the call").await;
 }
 
 /// The votes decide: a minority that has lost the lock gets it again, and the hints go on for the restored lock.
@@ -96,88 +64,131 @@ async fn a_minority_that_has_lost_the_lock_gets_it_again_at_once() {
 }
 
 /// The servers have forgotten all locks. The holder knows it when it is connected again.
-#[tokio::test]
-async fn a_holder_learns_at_once_that_restarted_servers_have_forgotten_its_lock() {
-    for count in [1, 5] {
-        let (mut servers, locks) = start(count).await;
-        let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-        let lost = guard.lost();
-        servers.iter_mut().for_each(RedisServer::kill);
-        join_all(servers.iter_mut().map(|server| server.restart())).await;
-        drop(lost);
-        is_lost(&guard, "after a restart").await;
-    }
+async fn a_restart(count: usize) {
+    let (mut servers, locks) = start(count).await;
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let lost = guard.lost();
+    servers.iter_mut().for_each(RedisServer::kill);
+    join_all(servers.iter_mut().map(|server| server.restart())).await;
+    drop(lost);
+    is_lost(&guard, "after a restart").await;
 }
 
 /// No hint arrives from a frozen server. The holder knows by its clock that its lease ends, before the server can end it.
-#[tokio::test]
-async fn a_holder_whose_renewals_are_frozen_knows_it_before_the_servers_end_its_lease() {
+async fn frozen_renewals(count: usize) {
     const LEASE: Duration = Duration::from_secs(3);
-    for count in [1, 5] {
-        let mut servers = Servers::start(count).await;
-        let locks = builder(servers.urls()).node_timeout(LEASE / 6).connect().await.unwrap();
-        let guard = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
-        let lost = guard.lost();
-        servers.iter_mut().for_each(RedisServer::freeze);
-        lost.await;
-        assert!(!guard.is_valid());
-        servers.iter_mut().for_each(RedisServer::thaw);
-        // Whether a renewal that was on its way prolongs the key or not: nobody else had the lock before the loss.
-        let other = connect(servers.urls()).await;
-        let next = other.lock(KEY).expire(LEASE).wait_time(LONG).acquire().await.unwrap();
-        assert!(!guard.is_valid() && next.is_valid());
-        next.release().await.unwrap();
-    }
+    let mut servers = Servers::start(count).await;
+    let locks = builder(servers.urls()).node_timeout(LEASE / 6).connect().await.unwrap();
+    let guard = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
+    let lost = guard.lost();
+    servers.iter_mut().for_each(RedisServer::freeze);
+    // Each server has the lock for longer than the holder relies on it.
+    assert!(guard.remaining() < LEASE, "{:?}", guard.remaining());
+    lost.await;
+    assert!(!guard.is_valid());
+    servers.iter_mut().for_each(RedisServer::thaw);
+    // Whether a renewal that was on its way prolongs the key or not: nobody else had the lock before the loss.
+    let other = connect(servers.urls()).await;
+    let next = other.lock(KEY).expire(LEASE).wait_time(LONG).acquire().await.unwrap();
+    assert!(!guard.is_valid() && next.is_valid());
+    next.release().await.unwrap();
 }
 
 /// Twelve holders are cut off from a majority of the servers, and a rival of each waits on connections of its own.
-#[tokio::test]
-async fn no_rival_has_a_lock_beside_its_holder_behind_a_partition() {
+async fn a_partition(count: usize) {
     const LEASE: Duration = Duration::from_secs(3);
     const HOLDERS: usize = 12;
-    for count in [1, 5] {
-        let servers = Servers::start(count).await;
-        let cut_off = join_all(servers[..=count / 2].iter().map(Proxy::to)).await;
-        let urls = cut_off.iter().map(Proxy::url).chain(servers.urls().split_off(count / 2 + 1));
-        let locks = builder(urls).node_timeout(LEASE / 6).connect().await.unwrap();
-        let rivals = connect(servers.urls()).await;
-        let keys = (0..HOLDERS).map(|number| format!("order:{number}"));
-        let keys: Vec<_> = keys.collect();
-        let acquire = keys.iter().map(|key| locks.lock(key).expire(LEASE).renew(true));
-        let acquire = acquire.map(|request| async { request.try_acquire().await.unwrap() });
-        let guards = join_all(acquire).await;
-        let lost: Vec<_> = guards.iter().map(|guard| tokio::spawn(guard.lost())).collect();
+    let servers = Servers::start(count).await;
+    let cut_off = join_all(servers[..=count / 2].iter().map(Proxy::to)).await;
+    let urls = cut_off.iter().map(Proxy::url).chain(servers.urls().split_off(count / 2 + 1));
+    let locks = builder(urls).node_timeout(LEASE / 6).connect().await.unwrap();
+    let rivals = connect(servers.urls()).await;
+    let keys = (0..HOLDERS).map(|number| format!("order:{number}"));
+    let keys: Vec<_> = keys.collect();
+    let acquire = keys.iter().map(|key| locks.lock(key).expire(LEASE).renew(true));
+    let acquire = acquire.map(|request| async { request.try_acquire().await.unwrap() });
+    let guards = join_all(acquire).await;
+    let lost: Vec<_> = guards.iter().map(|guard| tokio::spawn(guard.lost())).collect();
 
-        for proxy in &cut_off {
-            proxy.welcome(Welcome::Silence);
-            proxy.set_both(Traffic::Hold);
-        }
-        let begun = Instant::now();
-        let waiting = keys.iter().zip(&guards).map(|(key, guard)| {
-            let (request, holder) = (rivals.lock(key).expire(LONG).wait_time(LONG), guard.handle());
-            tokio::spawn(async move {
-                let rival = request.acquire().await.unwrap();
-                (holder.is_valid(), begun.elapsed(), rival)
-            })
-        });
-        let waiting: Vec<_> = waiting.collect();
-        let knows = lost.into_iter().map(async |lost| {
-            lost.await.unwrap();
-            begun.elapsed()
-        });
-        let (mut known, had) = tokio::join!(join_all(knows), join_all(waiting));
-        let had: Vec<_> = had.into_iter().map(Result::unwrap).collect();
-        let beside = had.iter().filter(|(is_valid, ..)| *is_valid).count();
-        assert_eq!(beside, 0, "{count} servers: {beside} of {HOLDERS} rivals beside the holder");
-        let mut rival: Vec<_> = had.iter().map(|(_, after, _)| *after).collect();
-        known.sort();
-        rival.sort();
-        println!(
-            "{count} servers, lease {LEASE:?}: known after {:?} to {:?}, a rival had the lock after {:?} to {:?}",
-            known[0],
-            known[HOLDERS - 1],
-            rival[0],
-            rival[HOLDERS - 1]
-        );
+    for proxy in &cut_off {
+        proxy.welcome(Welcome::Silence);
+        proxy.set_both(Traffic::Hold);
     }
+    let begun = Instant::now();
+    let waiting = keys.iter().zip(&guards).map(|(key, guard)| {
+        let (request, holder) = (rivals.lock(key).expire(LONG).wait_time(LONG), guard.handle());
+        tokio::spawn(async move {
+            let rival = request.acquire().await.unwrap();
+            (holder.is_valid(), begun.elapsed(), rival)
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    let knows = lost.into_iter().map(async |lost| {
+        lost.await.unwrap();
+        begun.elapsed()
+    });
+    let (mut known, had) = tokio::join!(join_all(knows), join_all(waiting));
+    let had: Vec<_> = had.into_iter().map(Result::unwrap).collect();
+    let beside = had.iter().filter(|(is_valid, ..)| *is_valid).count();
+    assert_eq!(beside, 0, "{count} servers: {beside} of {HOLDERS} rivals beside the holder");
+    let mut rival: Vec<_> = had.iter().map(|(_, after, _)| *after).collect();
+    known.sort();
+    rival.sort();
+    println!(
+        "{count} servers, lease {LEASE:?}: known after {:?} to {:?}, a rival had the lock after {:?} to {:?}",
+        known[0],
+        known[HOLDERS - 1],
+        rival[0],
+        rival[HOLDERS - 1]
+    );
+}
+
+macro_rules! a_holder_learns_of {
+    ($count:literal: $($name:ident: $cause:ident,)+) => {
+        use super::*;
+
+        $(#[tokio::test]
+        async fn $name() {
+            a_holder_learns_of(Cause::$cause, $count).await;
+        })+
+
+        #[tokio::test]
+        async fn a_loss_before_the_first_call_is_found_by_it() {
+            a_loss_before_the_first_call($count).await;
+        }
+
+        #[tokio::test]
+        async fn a_restart() {
+            super::a_restart($count).await;
+        }
+
+        #[tokio::test]
+        async fn frozen_renewals_before_the_servers_end_its_lease() {
+            frozen_renewals($count).await;
+        }
+
+        #[tokio::test]
+        async fn a_partition_before_a_rival_has_its_lock() {
+            a_partition($count).await;
+        }
+    };
+    ($count:literal) => {
+        a_holder_learns_of! {
+            $count:
+            a_deletion: Deleted,
+            another_value: Replaced,
+            a_value_of_another_type: OfAnotherType,
+            a_flush: Flushed,
+            a_break: Broken,
+            an_eviction: Evicted,
+        }
+    };
+}
+
+mod one_server {
+    a_holder_learns_of! { 1 }
+}
+
+mod five_servers {
+    a_holder_learns_of! { 5 }
 }
