@@ -27,6 +27,7 @@ async fn wrong_arguments_are_errors_with_a_remedy() {
         (&["run", "a", "--expire", "5ms", "--", "true"], "from 10 ms to 7 days"),
         (&["run", "a", "--keep", "8d", "--", "true"], "from 10 ms to 7 days"),
         (&["run", "a", "--grace", "16s", "--", "true"], "at most 15s"),
+        (&["run", "a", "--keep", "1h", "--grace", "16s", "--", "true"], "at most 15s"),
         (&["--config", "/no/such", "status", "a"], "--config /no/such"),
         (&["--url", "http://a", "status", "a"], "its scheme is unknown"),
     ] {

@@ -44,11 +44,11 @@ async fn sound_nodes_are_shown_with_product_version_and_round_trip(nodes: Nodes)
 
 on_each_kind_of_nodes! {
     [
-        redis: Nodes::redis(1).await,
         redis_x5: Nodes::redis(5).await,
         postgres: Nodes::postgres(1, 0).await,
         zookeeper: Nodes::zookeeper().await,
     ]
+    if_all_kinds [redis: Nodes::redis(1).await,]
     [sound_nodes_are_shown_with_product_version_and_round_trip,]
 }
 

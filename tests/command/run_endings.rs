@@ -1,7 +1,7 @@
 //! The ends of `redlock run` and of its command: signals, a lost lock, a kill.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redlock_core::LockManager;
 use redlock_tests::{Proxy, RedisServer, Running, Traffic, Welcome, builder, connect, eventually};
@@ -152,14 +152,12 @@ async fn a_broken_lock_ends_the_command() {
 #[tokio::test]
 async fn a_command_that_ends_well_without_its_lock_is_no_success() {
     let job = Job::new().await;
-    let script = "trap 'exit 0' TERM; while :; do sleep 0.02; done";
+    let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let arguments = ["run", KEY, "--expire", "3s", "--", "/bin/sh", "-c", script];
     let mut running = Running::start(&[job.server.url()], &arguments);
-    let mut probe = job.server.probe().await;
-    eventually("the command runs", SOON, async || probe.get(KEY).await).await;
-    // After the shell has set its trap.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    probe.command::<()>(["DEL", KEY]).await;
+    let is_ready = async || running.log().contains("ready").then_some(());
+    eventually("the shell has set its trap", SOON, is_ready).await;
+    job.server.probe().await.command::<()>(["DEL", KEY]).await;
     assert_eq!(running.ended().await.code(), Some(75), "{}", running.log());
 }
 

@@ -92,12 +92,14 @@ async fn a_break_ends_the_named_holder_and_no_other(nodes: Nodes) {
 
 on_each_kind_of_nodes! {
     [
-        redis: Nodes::redis(1).await,
         redis_x5: Nodes::redis(5).await,
-        sentinel: Nodes::sentinel(1).await,
-        cluster: Nodes::cluster().await,
         postgres: Nodes::postgres(1, 0).await,
         zookeeper: Nodes::zookeeper().await,
+    ]
+    if_all_kinds [
+        redis: Nodes::redis(1).await,
+        sentinel: Nodes::sentinel(1).await,
+        cluster: Nodes::cluster().await,
     ]
     [
         a_status_shows_the_holder_and_says_by_its_exit_status_whether_there_is_one,

@@ -27,8 +27,8 @@ async fn a_watch_prints_a_line_for_each_change_until_ctrl_c(nodes: Nodes) {
 }
 
 on_each_kind_of_nodes! {
-    [
-        redis: Nodes::redis(1).await,
+    [redis: Nodes::redis(1).await,]
+    if_all_kinds [
         redis_x5: Nodes::redis(5).await,
         postgres: Nodes::postgres(1, 0).await,
         zookeeper: Nodes::zookeeper().await,

@@ -54,6 +54,7 @@ impl Plan {
             beat: None,
             idle: None,
             leadership: None,
+            has_operator: false,
             tracks: true,
             longest_hold: Duration::from_millis(60),
             length: Duration::from_secs(4),

@@ -68,7 +68,12 @@ impl Worker {
     }
 
     /// Holds a lock for a random time, up to `longest`.
-    async fn watch(&mut self, guard: &LockGuard, belief: &mut Belief, longest: Duration) {
+    pub(super) async fn watch(
+        &mut self,
+        guard: &LockGuard,
+        belief: &mut Belief,
+        longest: Duration,
+    ) {
         // Many holds are short, and some outlast their lease.
         let is_longest = self.random.random_ratio(1, 3);
         let part = if is_longest { 1.0 } else { self.random.random_range(0.0..1.0f64).powi(3) };

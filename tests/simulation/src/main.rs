@@ -21,7 +21,8 @@
 //! Runs [without faults](calm) also check that readers overlap, that writers do not starve beside readers that never
 //! rest, and that no mark of a writer outlasts its waiting.
 //!
-//! In runs with [leaders](leaders), clients lead one after another, and drain.
+//! In runs with [leaders](leaders), clients lead one after another, and drain. In runs with an [operator](operators), locks are
+//! broken and deleted while callers hold them.
 //!
 //! The module [`ticks`] measures how often nobody gets a lock for which several callers ask at the same moment.
 //!
@@ -56,6 +57,7 @@ mod holding;
 mod leaders;
 mod lua;
 mod network;
+mod operators;
 mod order;
 mod panics;
 mod plan;

@@ -111,6 +111,8 @@ pub(super) struct Plan {
     pub(super) idle: Option<Range<Duration>>,
     /// How the clients lead, if they do. The first worker of each client then leads, and the others are handlers.
     pub(super) leadership: Option<Leadership>,
+    /// Whether an operator removes holders.
+    pub(super) has_operator: bool,
     /// Whether the servers track keys. The hints let a holder set its lock again between two faults, so that weak rules are
     /// found without them.
     pub(super) tracks: bool,
@@ -216,6 +218,7 @@ impl Plan {
             beat: None,
             idle: None,
             leadership: None,
+            has_operator: false,
             tracks: true,
             longest_hold: LONGEST_HOLD,
             length: LENGTH,

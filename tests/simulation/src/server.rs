@@ -125,6 +125,12 @@ impl Server {
         self.begin(store);
     }
 
+    /// Deletes a key, as an operator does by hand.
+    pub(super) fn delete(&self, key: &str) {
+        // No client has this connection.
+        self.execute(usize::MAX, 0, &["DEL", key].map(|word| word.as_bytes().to_vec()));
+    }
+
     pub(super) fn forget_scripts(&self) {
         self.0.state.lock().store.forget_scripts();
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::history::{self, Hold, Span};
 use super::leaders::{Leading, Resource};
 use super::network::Network;
+use super::operators::{Operations, label_of};
 use super::order::{self, FairTurn};
 use super::panics;
 use super::plan::{Fault, Plan, SLOW, Weakness};
@@ -46,6 +48,8 @@ pub(super) struct Counts {
     /// The grants of shared locks that a holder of another client had.
     pub(super) shared: u64,
     pub(super) downgraded: u64,
+    /// The holders that have lost their lock beside an operator.
+    pub(super) removed: u64,
     /// The longest time in which a caller acquired a shared lock, and an exclusive one.
     pub(super) longest_read: Duration,
     pub(super) longest_write: Duration,
@@ -70,6 +74,7 @@ pub(super) struct World {
     pub(super) writers: WaitingWriters,
     /// The resource that leaders write to.
     pub(super) resource: Mutex<Resource>,
+    pub(super) operations: Mutex<Operations>,
 }
 
 /// Runs the plan of a seed. All events follow from the seed alone.
@@ -94,6 +99,7 @@ pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
             counts: Mutex::default(),
             writers: WaitingWriters::default(),
             resource: Mutex::default(),
+            operations: Mutex::default(),
         };
         Arc::new(world).run().await
     })
@@ -113,10 +119,15 @@ impl World {
         for client in 0..plan.clients.len() {
             clients.push(self.start_client(client, &network, &mut work).await);
         }
+        // A machine without drift, beside those of the clients.
+        let ops = plan.has_operator.then(|| self.connect(clients.len(), 0, &network));
+        let ops = OptionFuture::from(ops).await;
+        let operate = OptionFuture::from(ops.as_ref().map(|ops| self.operate(ops, &servers)));
         tokio::select! {
             biased;
             () = self.inject_faults(&network, &servers, &clients) => {}
             () = self.watch_writers(&servers) => {}
+            Some(()) = operate => {}
         }
         let all_work = async {
             while let Some(done) = work.join_next().await {
@@ -140,7 +151,7 @@ impl World {
         violations.extend(history::violations(spans, |first, second| {
             let is_excused = plan.excuses(first, second);
             self.counts.lock().excused += u64::from(is_excused);
-            is_excused
+            is_excused || self.has_removed(first, second)
         }));
         let first_fault = plan.faults.first().map_or(Duration::MAX, |(at, _)| *at);
         let apart = Duration::from_millis(2 * plan.latency.end() + 10);
@@ -154,16 +165,14 @@ impl World {
         Outcome { violations, counts, trace: self.trace.take() }
     }
 
-    async fn start_client(
-        self: &Arc<Self>,
-        number: usize,
-        network: &Network,
-        work: &mut JoinSet<()>,
-    ) -> Client {
+    /// Connects the manager of a client to all servers.
+    async fn connect(&self, number: usize, drift: i32, network: &Network) -> LockManager {
         let plan = &self.plan;
-        let drift = plan.clients[number];
         let mut builder = LockManager::builder().node_timeout(NODE_TIMEOUT).dialect(plan.dialect);
         builder = builder.expire(plan.longest_lease());
+        if plan.has_operator {
+            builder = builder.owner_label(label_of(number));
+        }
         if plan.restart_guard {
             builder = builder.restart_guard(plan.longest_lease());
         }
@@ -176,7 +185,18 @@ impl World {
         let (start, rate) = (Instant::now(), 1.0 + f64::from(drift) / 1e6);
         let clock = move || start.elapsed().mul_f64(rate);
         let connected = simulation::connect(builder.urls(&urls), clock, dial).await;
-        let locks = connected.expect("no fault before the connect");
+        connected.expect("no fault before the connect")
+    }
+
+    async fn start_client(
+        self: &Arc<Self>,
+        number: usize,
+        network: &Network,
+        work: &mut JoinSet<()>,
+    ) -> Client {
+        let plan = &self.plan;
+        let drift = plan.clients[number];
+        let locks = self.connect(number, drift, network).await;
         // Some clients drain their locks before the end.
         let drains = number == 0
             && plan.seed.is_multiple_of(4)
@@ -202,6 +222,7 @@ impl World {
             let leadership = plan.leadership;
             work.spawn(async move {
                 match leadership {
+                    None if worker.world.plan.has_operator => worker.work_beside_operator().await,
                     None => worker.work().await,
                     Some(leadership) if index == 0 => worker.lead(leadership).await,
                     Some(_) => worker.handle().await,
@@ -310,6 +331,10 @@ impl World {
         self.spans.lock().push(span);
     }
 
+    pub(super) fn count_removed(&self) {
+        self.counts.lock().removed += 1;
+    }
+
     pub(super) fn downgraded(&self) {
         self.counts.lock().downgraded += 1;
     }
@@ -363,7 +388,7 @@ impl Counts {
     pub(super) fn add(&mut self, other: Self) {
         let Self { granted, contended, unavailable, given_up, faults, stepped, excused, .. } =
             other;
-        let Self { batches, fair, shared, downgraded, .. } = other;
+        let Self { batches, fair, shared, downgraded, removed, .. } = other;
         let Self { longest_read, longest_write, leading, .. } = other;
         self.granted += granted;
         self.contended += contended;
@@ -376,6 +401,7 @@ impl Counts {
         self.fair += fair;
         self.shared += shared;
         self.downgraded += downgraded;
+        self.removed += removed;
         self.longest_read = self.longest_read.max(longest_read);
         self.longest_write = self.longest_write.max(longest_write);
         self.leading.add(leading);

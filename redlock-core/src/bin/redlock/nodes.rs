@@ -153,7 +153,7 @@ impl Check {
     fn end(mut self, nodes: &[Value]) -> Self {
         if self.nodes.is_multiple_of(2) {
             let text = format!(
-                "{} nodes survive no more losses than {}; use an odd number",
+                "{} nodes survive no more losses than {} would; use an odd number",
                 self.nodes,
                 self.nodes - 1
             );

@@ -61,12 +61,21 @@ pub(crate) async fn run(
     arguments: &RunArguments,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
+    // An error behind the acquisition would leave the lock for as long as it is kept, although no command has run.
+    let kept = arguments.keep.map(|keep| Watcher::of_kept(config, arguments, keep)).transpose()?;
     let acquiring = acquire(config, arguments);
     let (locks, guard) = tokio::select! {
         acquired = acquiring => acquired?,
         signal = signals.next() => return Ok(ExitCode::from(of_signal(signal.as_raw()))),
     };
-    let status = under(config, &locks, guard, arguments, &mut signals).await;
+    let watcher = kept.map_or_else(|| Watcher::of_renewed(&locks, &guard, arguments), Ok);
+    let status = match watcher {
+        Ok(watcher) => under(&watcher, guard, arguments, &mut signals).await,
+        Err(failure) => {
+            release(guard).await;
+            Err(failure)
+        }
+    };
     locks.shutdown().await;
     status
 }
@@ -125,13 +134,11 @@ fn refused(error: &LockError) -> Failure {
 
 /// Runs the command while the lock is held, and releases the lock.
 async fn under(
-    config: &LockManagerConfig,
-    locks: &LockManager,
+    watcher: &Watcher,
     guard: LockGuard,
     arguments: &RunArguments,
     signals: &mut Signals,
 ) -> Result<ExitCode, Failure> {
-    let watcher = Watcher::new(config, locks, &guard, arguments)?;
     let environment = [
         ("LOCK_KEY", guard.keys()[0].as_str().to_owned()),
         (

@@ -43,18 +43,32 @@ pub(super) struct Ended {
 }
 
 impl Watcher {
-    /// Creates a watcher. Returns an error if the grace is too long for the lease.
-    pub(super) fn new(
+    /// Creates a watcher of a lock that is kept for this time. Returns an error if the grace is too long for the lease.
+    pub(super) fn of_kept(
         config: &LockManagerConfig,
+        arguments: &RunArguments,
+        keep: Duration,
+    ) -> Result<Self, Failure> {
+        let lease = arguments.expire.or(config.expire).unwrap_or(LEASE).min(keep);
+        Self::new(lease, Some(lease), arguments)
+    }
+
+    /// Creates a watcher of a lock that is renewed. Returns an error if the grace is too long for the lease.
+    pub(super) fn of_renewed(
         locks: &LockManager,
         guard: &LockGuard,
         arguments: &RunArguments,
     ) -> Result<Self, Failure> {
         let held = locks.snapshot().held;
         let lease = held.first().map_or_else(|| guard.remaining(), |held| held.lease);
-        let renewed = arguments.expire.or(config.expire).unwrap_or(LEASE);
-        let extend = arguments.keep.map(|keep| renewed.min(keep));
-        let lease = extend.unwrap_or(lease);
+        Self::new(lease, None, arguments)
+    }
+
+    fn new(
+        lease: Duration,
+        extend: Option<Duration>,
+        arguments: &RunArguments,
+    ) -> Result<Self, Failure> {
         let longest = lease / LONGEST_GRACE_DIVISOR;
         let grace = match arguments.grace {
             Some(grace) if grace > longest => {
