@@ -213,6 +213,12 @@ mod tests {
         assert_eq!(order.add("b", "a", true).map(|circle| circle.len()), Some(2));
         assert_eq!(order.add("a", "b", true).map(|circle| circle.len()), Some(2));
         assert_eq!(order.add("a", "b", false), None);
+        // Readers around a writer's circle, which is reported alone.
+        let mut order = Watched(graph());
+        assert_eq!(order.add("b", "c", true), None);
+        assert_eq!(order.add("c", "b", true).map(|circle| circle.len()), Some(2));
+        assert_eq!(order.add("a", "b", false), None);
+        assert_eq!(order.add("b", "a", false), None);
         // The writer is on another edge of the circle.
         let mut order = Watched(graph());
         assert_eq!(order.add("a", "b", true), None);

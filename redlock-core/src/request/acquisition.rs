@@ -142,9 +142,7 @@ impl Acquisition {
 
     /// Waits for the lock, and once more if a server is back at the end of the waiting time.
     async fn try_until(&self, wait_time: WaitTime) -> Result<LockGuard, LockError> {
-        if wait_time != WaitTime::UpTo(Duration::ZERO) {
-            self.record_order();
-        }
+        self.record_order();
         let deadline = match wait_time {
             // A deadline that the clock cannot represent is no deadline.
             WaitTime::UpTo(wait_time) => Instant::now().checked_add(wait_time),
