@@ -29,7 +29,7 @@ use crate::lock_order::{OrderedLock, RequestPlace};
 use crate::node::Ask;
 use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime, check_name};
 use crate::telemetry::{AcquisitionTimer, Named, Trace};
-use crate::waiting::{Caller, FairWait, Place, WaiterOptions};
+use crate::waiting::{FairWait, Place, WaiterOptions, WaitingCaller};
 
 /// One acquisition of a lock, with checked options. No public API.
 pub struct Acquisition {
@@ -342,7 +342,7 @@ impl Acquisition {
     }
 }
 
-impl Caller for Acquisition {
+impl WaitingCaller for Acquisition {
     type Lock = LockGuard;
 
     fn join(&self) -> Result<Option<LockGuard>, LockError> {

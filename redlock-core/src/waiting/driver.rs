@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Instant;
 use super::fair::{FairPosition, FairWait};
 use super::machine::{
-    self, AfterJoin, Failure, Fair, Machine, Pause, Question, Refusal, Sight, Step, Terms, Wake,
+    self, AfterJoin, Failure, Fair, Machine, Pause, Question, Sight, Step, Terms, WaitRefusal, Wake,
 };
 use super::pauses::Now;
 use super::queues::Queues;
@@ -22,7 +22,7 @@ use crate::log_limited;
 use crate::node::{Ask, Subscription};
 
 /// A caller that waits for a lock.
-pub(crate) trait Caller: Sync {
+pub(crate) trait WaitingCaller: Sync {
     type Lock: Send;
 
     /// Returns the lock if the scope of the caller has got it meanwhile.
@@ -133,7 +133,10 @@ impl<'a> Place<'a> {
     }
 
     /// Waits until the caller has the lock. If the future is dropped, the caller gives up.
-    pub(crate) async fn wait<C: Caller>(&mut self, caller: &C) -> Result<C::Lock, LockError> {
+    pub(crate) async fn wait<C: WaitingCaller>(
+        &mut self,
+        caller: &C,
+    ) -> Result<C::Lock, LockError> {
         let mut step = Step::Look;
         loop {
             step = match step {
@@ -224,14 +227,14 @@ impl<'a> Place<'a> {
     fn refuse(&mut self, mut error: LockError) -> Step {
         let named = self.record_holder(&mut error);
         let Self { queues, waiter, machine, last_holder, .. } = self;
-        let refusal = Refusal::of(&error, &waiter.spec, waiter.options.is_endless);
+        let refusal = WaitRefusal::of(&error, &waiter.spec, waiter.options.is_endless);
         let mut by_key = queues.lock(&waiter.spec);
         let mut line = machine.at().and_then(|key| by_key.get_mut(waiter.spec.key_at(key)));
         if let Some(shared) = line.as_mut().and_then(|line| line.shared_mut()) {
             if named {
                 shared.holder.clone_from(last_holder);
             }
-            if let Refusal::NoQuorum { .. } = refusal {
+            if let WaitRefusal::NoQuorum { .. } = refusal {
                 shared.votes = error.votes().cloned().unwrap_or_default();
             }
         }

@@ -34,7 +34,7 @@ pub(super) struct Terms {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Machine<H, G: LineSignal> {
     terms: Terms,
-    state: State<H, G>,
+    state: Activity<H, G>,
     /// The index of the key in whose line the waiter stands. `None` as long as it asks the nodes before it joins a line.
     at: Option<usize>,
     /// Since when the caller has waited for a holder, and not only for the nodes. `None` for a new caller.
@@ -56,7 +56,7 @@ pub(super) struct Machine<H, G: LineSignal> {
 
 /// What the waiter does at the moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum State<H, G: LineSignal> {
+enum Activity<H, G: LineSignal> {
     /// It looks at its line next.
     Looks,
     /// It asks the nodes.
@@ -138,7 +138,7 @@ pub(super) enum Wake {
 }
 
 /// The next step of a waiter.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     /// It looks at its line again.
     Look,
@@ -171,13 +171,13 @@ pub(super) enum Failure {
     Refused,
     /// Its `wait_time` is over, and it could not ask the nodes.
     TimedOut,
-    /// No node keeps the fair order. The driver passes that on as a [refusal](Refusal::NoQuorum).
+    /// No node keeps the fair order. The driver passes that on as a [refusal](WaitRefusal::NoQuorum).
     NoConductor,
 }
 
 /// What the nodes have answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Refusal {
+pub(super) enum WaitRefusal {
     /// No quorum has answered.
     NoQuorum {
         /// Whether the reason may pass while the caller waits.
@@ -220,7 +220,7 @@ pub(super) enum Fair {
 impl<H: LineHolder, G: LineSignal> Machine<H, G> {
     pub(super) fn new(terms: Terms) -> Self {
         Self {
-            state: State::Looks,
+            state: Activity::Looks,
             at: None,
             waiting_since: None,
             moved: None,
@@ -256,7 +256,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
     /// Returns why the waiter sleeps.
     pub(super) fn pause(&self) -> Option<&Pause<H, G>> {
         match &self.state {
-            State::Sleeps(pause) => Some(pause),
+            Activity::Sleeps(pause) => Some(pause),
             _ => None,
         }
     }
@@ -309,22 +309,24 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         sight: Sight,
         fair: impl FnOnce() -> Fair,
     ) -> Step {
-        self.state = State::Looks;
+        self.state = Activity::Looks;
         if sight.was_handed_over {
-            self.state = State::Takes(now.at);
+            self.state = Activity::Takes(now.at);
             return Step::Take;
         }
         let mut question = Question { begun: now.at, heard: None };
         if sight.is_closed {
             // The attempt fails.
-            self.state = State::Asks(question);
+            self.state = Activity::Asks(question);
             return Step::Ask;
         }
         match line.as_ref().and_then(|line| line.state(waiter)) {
             Some(WaiterState::Queued) => return self.sleep(Pause::Queue, None, now),
             // Its pause is over.
             Some(WaiterState::Refused) => {
-                line.iter_mut().for_each(|line| line.set(waiter, WaiterState::Called));
+                if let Some(line) = &mut line {
+                    line.set(waiter, WaiterState::Called);
+                }
             }
             Some(WaiterState::Called | WaiterState::Asking) | None => {}
         }
@@ -358,7 +360,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             question.heard = signal.map(|signal| (signal.clone(), signal.counts()));
             line.set(waiter, WaiterState::Asking);
         }
-        self.state = State::Asks(question);
+        self.state = Activity::Asks(question);
         Step::Ask
     }
 
@@ -421,7 +423,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         if self.is_over(now) {
             return Step::Fail(Failure::TimedOut);
         }
-        self.state = State::Sleeps(pause);
+        self.state = Activity::Sleeps(pause);
         Step::Sleep(match (until, self.terms.deadline) {
             (Some(until), Some(deadline)) => Some(until.min(deadline)),
             (until, deadline) => until.or(deadline),
@@ -435,19 +437,19 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         mut line: Option<&mut Line<W, H, G, S>>,
         waiter: &W,
         now: &Now,
-        refusal: Refusal,
+        refusal: WaitRefusal,
         wake: impl FnMut(&W),
     ) -> Step {
         let (held_at, remaining, is_split) = match refusal {
-            Refusal::NoQuorum { is_transient } => {
+            WaitRefusal::NoQuorum { is_transient } => {
                 return self.wait_in_outage(line, waiter, now, is_transient);
             }
-            Refusal::Final => {
+            WaitRefusal::Final => {
                 record_quorum(line, waiter, wake);
                 return Step::Fail(Failure::Refused);
             }
-            Refusal::Held { key, remaining, is_split } => (key, remaining, is_split),
-            Refusal::HeldHere { key, remaining } => (key, Some(remaining), false),
+            WaitRefusal::Held { key, remaining, is_split } => (key, remaining, is_split),
+            WaitRefusal::HeldHere { key, remaining } => (key, Some(remaining), false),
         };
         self.waiting_since.get_or_insert(now.at);
         self.outage = None;
@@ -459,14 +461,14 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             self.moved = Some(now.at).filter(|_| self.terms.has_several_keys);
             return Step::Join(held_at, AfterJoin::EndOutage);
         };
-        if let Refusal::HeldHere { remaining, .. } = refusal {
+        if let WaitRefusal::HeldHere { remaining, .. } = refusal {
             // The release of this attempt is published, so the waiter does not listen.
             self.behind_readers_until = Some(now.at + now.poll_pause(remaining));
             self.stay_first(line, waiter, WaiterState::Called);
             return Step::Look;
         }
-        let question = match mem::replace(&mut self.state, State::Looks) {
-            State::Asks(question) => question,
+        let question = match mem::replace(&mut self.state, Activity::Looks) {
+            Activity::Asks(question) => question,
             _ => Question { begun: now.at, heard: None },
         };
         if !self.stay_first(line, waiter, WaiterState::Refused) {
@@ -536,18 +538,18 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         is_transient: bool,
     ) -> Step {
         let begun = match self.state {
-            State::Asks(Question { begun, .. }) | State::Takes(begun) => begun,
-            State::Looks | State::Sleeps(_) => now.at,
+            Activity::Asks(Question { begun, .. }) | Activity::Takes(begun) => begun,
+            Activity::Looks | Activity::Sleeps(_) => now.at,
         };
         let is_endless = self.terms.is_endless && is_transient;
         if is_endless && self.at.is_none() {
             return Step::Join(0, AfterJoin::EvaluateRefusal);
         }
-        self.state = State::Looks;
+        self.state = Activity::Looks;
         let Some(line) = line else { return Step::Fail(Failure::Refused) };
         let since = line.record_outage(begun);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
-        if !is_endless && !(waited_before && is_transient) {
+        if !(is_endless || waited_before && is_transient) {
             return Step::Fail(Failure::Refused);
         }
         self.skips_lookup = false;
@@ -557,11 +559,11 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             return Step::Look;
         }
         let reconnects = is_endless && self.outage.is_none();
-        let begin = || Outage { since: None, backoff: Backoff::new() };
-        let outage = self.outage.get_or_insert_with(begin);
+        let new_outage = || Outage { since: None, backoff: Backoff::new() };
+        let outage = self.outage.get_or_insert_with(new_outage);
         outage.since = outage.since.or(Some(now.at).filter(|_| is_endless));
         let pause = outage.backoff.pause(now);
-        self.state = State::Sleeps(Pause::Outage { pause, reconnects });
+        self.state = Activity::Sleeps(Pause::Outage { pause, reconnects });
         Step::Sleep((!is_endless).then_some(until))
     }
 
@@ -573,7 +575,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         waiter: &W,
         state: WaiterState,
     ) -> bool {
-        self.state = State::Looks;
+        self.state = Activity::Looks;
         let Some(is_first) = line.set_if_first(waiter, state) else { return false };
         if !is_first {
             // As if it had just come.
@@ -592,7 +594,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         has_fired: bool,
         is_queued: impl FnOnce() -> bool,
     ) -> Step {
-        let State::Sleeps(pause) = mem::replace(&mut self.state, State::Looks) else {
+        let Activity::Sleeps(pause) = mem::replace(&mut self.state, Activity::Looks) else {
             return Step::Look;
         };
         let has_passed = match pause {

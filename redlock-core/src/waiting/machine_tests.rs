@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::line::{Line, LineHolder, LineSignal, LineWaiter, WaiterState};
 use super::machine::{
-    AfterJoin, Failure, Fair, Machine, Pause, Refusal, Sight, Step, Terms, Wake, end_outage_before,
+    AfterJoin, Failure, Fair, Machine, Pause, Sight, Step, Terms, WaitRefusal, Wake,
+    end_outage_before,
 };
 use super::pauses::Now;
 use super::{Instant, Mode};
@@ -12,7 +13,7 @@ use super::{Instant, Mode};
 const MILLI: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_secs(2);
 const CLEAR: Sight = Sight { was_handed_over: false, is_closed: false, blocked_key: None };
-const TRANSIENT: Refusal = Refusal::NoQuorum { is_transient: true };
+const TRANSIENT: WaitRefusal = WaitRefusal::NoQuorum { is_transient: true };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Who(u32, Mode, Instant);
@@ -163,7 +164,7 @@ impl Setup {
         self.look_with(CLEAR, Fair::First)
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Step {
+    fn refuse(&mut self, refusal: WaitRefusal) -> Step {
         let (now, woken) = (self.now(), &mut self.woken);
         let line = self.machine.at().map(|_| &mut self.line);
         self.machine.refuse(line, &self.who, &now, refusal, |who| woken.push(who.0))
@@ -192,8 +193,8 @@ impl Setup {
     }
 }
 
-fn held(remaining: Option<Duration>) -> Refusal {
-    Refusal::Held { key: 0, remaining, is_split: false }
+fn held(remaining: Option<Duration>) -> WaitRefusal {
+    WaitRefusal::Held { key: 0, remaining, is_split: false }
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn a_writer_asks_behind_readers_and_pauses_after_a_grant_beside_them() {
     setup.hold(Mode::SHARED, GRACE);
     assert!(setup.arrive());
     assert_eq!(setup.look(), Step::Ask);
-    let here = Refusal::HeldHere { key: 0, remaining: GRACE };
+    let here = WaitRefusal::HeldHere { key: 0, remaining: GRACE };
     assert_eq!((setup.refuse(here), setup.state()), (Step::Look, Some(WaiterState::Called)));
     assert_eq!((setup.look(), setup.pause()), (setup.sleeps(252 * MILLI), "Holder"));
     setup.passed = 250 * MILLI;
@@ -293,7 +294,7 @@ fn other_processes_have_their_turn_after_a_release() {
 fn a_lock_of_several_keys_goes_on_to_the_refused_key_and_pauses_if_nodes_name_one_and_then_another()
 {
     let mut setup = Setup::new(|terms| (terms.has_several_keys, terms.nodes) = (true, 3));
-    let of_key = |key| Refusal::Held { key, remaining: None, is_split: false };
+    let of_key = |key| WaitRefusal::Held { key, remaining: None, is_split: false };
     // It asks before it joins a line.
     assert_eq!(setup.look(), Step::Ask);
     assert_eq!(setup.refuse(of_key(0)), Step::Join(0, AfterJoin::EndOutage));
@@ -368,7 +369,7 @@ fn a_waiter_that_is_refused_behind_another_one_waits_in_its_place() {
 
 #[test]
 fn a_refused_waiter_chooses_its_pause() {
-    let split = Refusal::Held { key: 0, remaining: None, is_split: true };
+    let split = WaitRefusal::Held { key: 0, remaining: None, is_split: true };
     let long = held(Some(GRACE));
     for (nodes, subscribed, refusal, pause, time) in [
         (1, false, long, "Subscribe", 50 * MILLI),
@@ -444,7 +445,7 @@ fn a_new_caller_fails_in_an_outage_and_a_reason_that_lasts_ends_every_wait() {
     let mut setup = Setup::new(|terms| terms.is_endless = true);
     assert!(setup.arrive());
     assert_eq!(setup.look(), Step::Ask);
-    let lasting = Refusal::NoQuorum { is_transient: false };
+    let lasting = WaitRefusal::NoQuorum { is_transient: false };
     assert_eq!(setup.refuse(lasting), Step::Fail(Failure::Refused));
 }
 
@@ -473,7 +474,7 @@ fn an_answer_of_the_nodes_ends_the_outage_and_wakes_the_first_waiter() {
     setup.line.insert_first(&Who(1, Mode::Exclusive, setup.begun), || ());
     setup.line.set_signal(Signal(1));
     setup.line.record_outage(setup.begun);
-    assert_eq!(setup.refuse(Refusal::Final), Step::Fail(Failure::Refused));
+    assert_eq!(setup.refuse(WaitRefusal::Final), Step::Fail(Failure::Refused));
     assert_eq!(setup.woken, [1]);
     assert!(!setup.line.subscribes(), "it may have missed releases");
 }

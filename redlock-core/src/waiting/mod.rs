@@ -42,7 +42,7 @@ use tokio::time::Instant;
 use crate::lock::Mode;
 use crate::node::TURN;
 
-pub(crate) use driver::{Caller, Place};
+pub(crate) use driver::{Place, WaitingCaller};
 pub(crate) use fair::{FairQueues, FairWait};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use queues::Queues;

@@ -38,7 +38,7 @@ pub(super) struct Now {
 impl Now {
     /// Returns a random time between two times.
     pub(super) fn between(&self, shortest: Duration, longest: Duration) -> Duration {
-        shortest + (longest - shortest).mul_f64((self.chance)())
+        shortest + longest.saturating_sub(shortest).mul_f64((self.chance)())
     }
 
     /// Returns how long to wait for a published release after a refusal without the holder's remaining time to

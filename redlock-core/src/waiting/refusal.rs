@@ -1,12 +1,12 @@
 //! What a failed acquisition means for a waiter.
 
-use super::machine::Refusal;
+use super::machine::WaitRefusal;
 use crate::ballot::Standing;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::lock::LockSpec;
 use crate::quorum::quorum;
 
-impl Refusal {
+impl WaitRefusal {
     pub(super) fn of(error: &LockError, spec: &LockSpec, is_endless: bool) -> Self {
         match error {
             _ if is_outage(error) => Self::no_quorum(error),

@@ -56,7 +56,6 @@ impl Place<'_> {
     async fn event(&self, pause: &Why, until: Option<Instant>) -> Wake {
         let ballot = &self.queues.ballot;
         match pause {
-            Pause::Queue | Pause::Yield | Pause::Split(_) => pending().await,
             Pause::Fair => {
                 let fair = async {
                     if let Some(fair) = &self.fair {
@@ -77,7 +76,7 @@ impl Place<'_> {
                 signal.fired(counts).await;
                 Wake::Release
             }
-            Pause::Release(_) => pending().await,
+            Pause::Queue | Pause::Yield | Pause::Split(_) | Pause::Release(_) => pending().await,
             Pause::Subscribe => {
                 self.subscribe(until).await;
                 Wake::Subscribed

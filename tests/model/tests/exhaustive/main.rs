@@ -10,6 +10,7 @@ mod pooler;
 mod session;
 mod sharing;
 mod split;
+mod waiting;
 
 use redlock_model::{Check, World};
 

@@ -1,0 +1,192 @@
+//! The claims that the checker tests, and the situations that must occur.
+
+use stateright::Property;
+
+use super::Mode;
+use super::machine::{Pause, Step};
+use super::state::{Caller, Held, Phase, Signal, State};
+use super::step::GRACE;
+use super::world::{Waiting, World};
+
+/// A property of every state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// A waiter that may go is awake, or has been woken, or sleeps until a time. The first waiter does not stand behind
+    /// another one.
+    NobodySleepsForEver,
+    /// Locks of this process that exclude each other have one holder that relies on them.
+    OneHolder,
+    /// A caller that has left has no place in the line, and a line without waiters keeps nothing.
+    NoPlaceStays,
+    /// A caller gets the lock before all callers that have come later, unless an outage lets these ask first.
+    OrderIsKept,
+    /// The grace of an outage counts from its begin.
+    OneGrace,
+    /// Only the first waiter asks the nodes, and readers directly behind it.
+    FewAsk,
+    /// A waiter does not ask again and again without a pause.
+    NoBusyLoop,
+}
+
+impl Claim {
+    pub(super) const ALL: [Self; 7] = [
+        Self::NobodySleepsForEver,
+        Self::OneHolder,
+        Self::NoPlaceStays,
+        Self::OrderIsKept,
+        Self::OneGrace,
+        Self::FewAsk,
+        Self::NoBusyLoop,
+    ];
+
+    /// Returns the name of the claim in the output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NobodySleepsForEver => "nobody who may go sleeps for ever",
+            Self::OneHolder => "one holder",
+            Self::NoPlaceStays => "no place outlives its future",
+            Self::OrderIsKept => "nobody is overtaken",
+            Self::OneGrace => "one grace for an outage",
+            Self::FewAsk => "only the first waiters ask",
+            Self::NoBusyLoop => "no busy loop",
+        }
+    }
+
+    pub(super) fn property(self) -> Property<Waiting> {
+        let condition = match self {
+            Self::NobodySleepsForEver => nobody_sleeps_for_ever,
+            Self::OneHolder => one_holder,
+            Self::NoPlaceStays => no_place_stays,
+            Self::OrderIsKept => order_is_kept,
+            Self::OneGrace => one_grace,
+            Self::FewAsk => few_ask,
+            Self::NoBusyLoop => no_busy_loop,
+        };
+        Property::always(self.name(), condition)
+    }
+}
+
+/// Situations that must occur in some state of a world.
+pub(super) fn situations(world: &World) -> Vec<Property<Waiting>> {
+    let sleeps = |name, is: fn(&Waiting, &State) -> bool| Property::sometimes(name, is);
+    let mut all = vec![
+        sleeps("a waiter sleeps behind another one", |_, state| {
+            state.pauses().any(|pause| matches!(pause, Pause::Queue))
+        }),
+        sleeps("a waiter sleeps behind a holder of its process", |_, state| {
+            state.pauses().any(|pause| matches!(pause, Pause::Holder(_)))
+        }),
+    ];
+    if world.others > 0 {
+        all.extend([
+            sleeps("a waiter sleeps until its subscription is in effect", |_, state| {
+                state.pauses().any(|pause| matches!(pause, Pause::Subscribe))
+            }),
+            sleeps("a waiter sleeps until a release", |_, state| {
+                state.pauses().any(|pause| matches!(pause, Pause::Release(_)))
+            }),
+            sleeps("another process has its turn", |_, state| {
+                state.pauses().any(|pause| matches!(pause, Pause::Yield))
+            }),
+        ]);
+    }
+    if world.splits > 0 {
+        all.push(sleeps("a waiter sleeps after split votes", |_, state| {
+            state.pauses().any(|pause| matches!(pause, Pause::Split(_)))
+        }));
+    }
+    if world.outages > 0 {
+        all.push(sleeps("a waiter sleeps in an outage", |_, state| {
+            state.pauses().any(|pause| matches!(pause, Pause::Outage { .. }))
+        }));
+    }
+    if world.readers.iter().filter(|is_reader| !**is_reader).count() > 1 {
+        all.push(sleeps("a waiter takes a lock that was handed over", |_, state| {
+            state.callers.iter().any(|caller| matches!(&caller.phase, Phase::Steps(_, Step::Take)))
+        }));
+    }
+    if world.readers.iter().filter(|is_reader| **is_reader).count() > 1 {
+        all.push(sleeps("two readers ask at once", |_, state| {
+            let asks = |caller: &&Caller| matches!(caller.phase, Phase::Asks(_));
+            state.callers.iter().filter(asks).count() > 1
+        }));
+    }
+    all
+}
+
+impl State {
+    fn pauses(&self) -> impl Iterator<Item = &Pause<Held, Signal>> {
+        self.callers.iter().filter_map(|caller| match &caller.phase {
+            Phase::Sleeps(machine, ..) => machine.pause(),
+            _ => None,
+        })
+    }
+}
+
+fn nobody_sleeps_for_ever(_: &Waiting, state: &State) -> bool {
+    let is_first_queued =
+        state.line.first().is_some_and(|first| state.line.is_queued(&first.waiter));
+    !is_first_queued
+        && (0..state.callers.len()).all(|caller| {
+            let one = &state.callers[caller];
+            let Phase::Sleeps(machine, ..) = &one.phase else { return true };
+            let is_waiting_for_nothing = match machine.pause() {
+                // It stands behind another one, or was called and is woken.
+                Some(Pause::Queue) => !state.line.is_queued(&one.who),
+                Some(Pause::Holder(held)) => {
+                    !state.line.holders().iter().any(|holder| holder.id == held.id)
+                        && !state.releases(held.id)
+                }
+                _ => false,
+            };
+            !is_waiting_for_nothing || !state.reasons(caller).is_empty()
+        })
+}
+
+impl State {
+    /// Returns whether a holder has ended its holding, and wakes the first waiter when the nodes have deleted its lock.
+    fn releases(&self, id: usize) -> bool {
+        self.callers.iter().any(|caller| match caller.phase {
+            Phase::Releases(held) => held.id == id,
+            _ => false,
+        })
+    }
+}
+
+fn one_holder(_: &Waiting, state: &State) -> bool {
+    let holders = || state.valid();
+    holders().count() <= 1 || holders().all(|held| held.mode == Mode::Shared)
+}
+
+fn no_place_stays(_: &Waiting, state: &State) -> bool {
+    let is_in_line =
+        |caller: usize| state.line.entries().any(|entry| entry.waiter.caller == caller);
+    let is_over = |phase: &Phase| {
+        matches!(phase, Phase::Absent | Phase::Holds(_) | Phase::Releases(_) | Phase::Gone)
+    };
+    let mut callers = state.callers.iter().enumerate();
+    callers.all(|(caller, one)| !(is_over(&one.phase) && is_in_line(caller)))
+}
+
+fn order_is_kept(model: &Waiting, state: &State) -> bool {
+    let may_be_overtaken = model.world.outages > 0;
+    may_be_overtaken || state.callers.iter().all(|caller| caller.overtaken == 0)
+}
+
+fn one_grace(_: &Waiting, state: &State) -> bool {
+    let Some(noticed) = state.noticed else { return true };
+    state.callers.iter().all(|caller| match &caller.phase {
+        Phase::Sleeps(machine, _, Some(until)) => {
+            !matches!(machine.pause(), Some(Pause::Outage { .. })) || *until <= noticed + GRACE
+        }
+        _ => true,
+    })
+}
+
+fn few_ask(_: &Waiting, state: &State) -> bool {
+    !state.has_asked_out_of_turn
+}
+
+fn no_busy_loop(_: &Waiting, state: &State) -> bool {
+    state.callers.iter().all(|caller| caller.questions <= 3)
+}

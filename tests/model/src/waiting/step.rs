@@ -1,0 +1,443 @@
+//! What happens in one step.
+
+use std::fmt;
+use std::mem;
+use std::time::Duration;
+
+use super::line::LineWaiter;
+use super::machine::{
+    AfterJoin, Fair, Machine, Pause, Question, Sight, Step, Terms, WaitRefusal, Wake, record_quorum,
+};
+use super::pauses::Now;
+use super::state::{Held, Phase, Signal, State, Who};
+use super::world::{Rule, World};
+use super::{Instant, Mode};
+
+/// How long a lock is valid.
+const LEASE: Duration = Duration::from_millis(300);
+pub(super) const GRACE: Duration = Duration::from_millis(100);
+const NODE_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// A step of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    /// A caller comes.
+    Come(usize),
+    /// A caller does its next step.
+    Do(usize),
+    /// The nodes answer a caller.
+    Answer(usize),
+    /// The nodes refuse a caller, because several callers have votes.
+    Split(usize),
+    /// The lock is lost before the caller takes it.
+    Lose(usize),
+    /// A sleeping caller wakes.
+    Wake(usize, Reason),
+    /// A caller releases its lock.
+    Release(usize),
+    /// The nodes delete the lock that a caller has released.
+    Delete(usize),
+    /// The future of a caller is dropped.
+    Drop(usize),
+    /// Another process gets the lock.
+    OtherAcquires,
+    /// The other process releases the lock.
+    OtherReleases,
+    /// No quorum of nodes answers any more.
+    Fail,
+    /// A quorum of nodes answers again.
+    Recover,
+    /// The nodes forget all locks.
+    Forget,
+    /// The manager is shut down.
+    Close,
+    /// The next timer fires.
+    Tick,
+}
+
+/// Why a sleeping caller wakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Reason {
+    /// Another caller has woken it.
+    Notified,
+    /// A release was published.
+    Release,
+    /// Its pause is over.
+    Timer,
+    /// The lock of the holder is lost.
+    HolderEnded,
+    /// Its subscription is in effect.
+    Subscribed,
+    /// A quorum of nodes is back.
+    QuorumIsBack,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl State {
+    pub(super) fn now(&self) -> Now {
+        Now { at: self.now, chance: || 0.0 }
+    }
+
+    /// Returns the locks of this process on which a holder relies.
+    pub(super) fn valid(&self) -> impl Iterator<Item = Held> {
+        let held = self.callers.iter().filter_map(|caller| match caller.phase {
+            Phase::Granted(_, held) | Phase::Holds(held) => Some(held),
+            _ => caller.handed_over,
+        });
+        held.filter(|held| held.until > self.now)
+    }
+
+    fn wake_all(&mut self, woken: &[Who], world: &World) {
+        if world.keeps(Rule::Wake) {
+            woken.iter().for_each(|who| self.callers[who.caller].is_woken = true);
+        }
+    }
+
+    pub(super) fn come(&mut self, caller: usize, world: &World) {
+        let order = u64::try_from(caller).unwrap_or_default();
+        let one = &mut self.callers[caller];
+        one.who.since = if world.keeps(Rule::KeepOrder) {
+            self.now
+        } else {
+            Instant(Duration::from_secs(10 - order))
+        };
+        (one.came, self.arrivals) = (self.arrivals, self.arrivals + 1);
+        let who = one.who;
+        let is_endless = world.endless == Some(caller);
+        let mut machine = Machine::new(Terms {
+            mode: who.mode,
+            has_several_keys: false,
+            is_endless,
+            since: self.now,
+            deadline: world.wait_time.filter(|_| !is_endless).map(|time| self.now + time),
+            nodes: world.nodes,
+            has_turns: who.mode.is_shared(),
+            node_timeout: NODE_TIMEOUT,
+            outage_grace: GRACE,
+        });
+        let queues = world.keeps(Rule::Queue) || !who.mode.is_shared();
+        let are_up = self.are_up;
+        if queues && machine.arrive(&mut self.line, 0, || are_up, self.now) {
+            self.line.insert(&who, || ());
+        }
+        self.callers[caller].phase = Phase::Steps(machine, Step::Look);
+    }
+
+    /// Does the next step of a caller.
+    pub(super) fn do_step(&mut self, caller: usize, world: &World) {
+        let who = self.callers[caller].who;
+        let mut woken = Vec::new();
+        let now = self.now();
+        match mem::replace(&mut self.callers[caller].phase, Phase::Gone) {
+            Phase::Steps(mut machine, Step::Look) => {
+                let sight = Sight {
+                    was_handed_over: self.callers[caller].handed_over.is_some(),
+                    is_closed: self.is_closed,
+                    blocked_key: None,
+                };
+                let line = machine.at().map(|_| &mut self.line);
+                let step = machine.look(line, &who, &now, sight, || Fair::First);
+                self.go_on(caller, machine, step);
+            }
+            Phase::Steps(machine, Step::Take) => {
+                let held = self.callers[caller].handed_over.take();
+                match held.filter(|held| held.until > self.now) {
+                    Some(held) => self.grant(caller, machine, held),
+                    None => self.return_to_head(caller, machine),
+                }
+            }
+            Phase::Steps(mut machine, Step::Join(_, then)) => {
+                self.line.insert(&who, || ());
+                machine.join(0, &now);
+                if then == AfterJoin::EndOutage {
+                    record_quorum(Some(&mut self.line), &who, |who| woken.push(*who));
+                }
+                let step = if then == AfterJoin::EvaluateRefusal {
+                    let refusal = WaitRefusal::NoQuorum { is_transient: true };
+                    machine.refuse(Some(&mut self.line), &who, &now, refusal, |_| {})
+                } else {
+                    Step::Look
+                };
+                self.wake_all(&woken, world);
+                self.go_on(caller, machine, step);
+            }
+            // It gives up.
+            Phase::Steps(_, Step::Fail(_)) => self.leave(caller, world),
+            Phase::Granted(_, held) => {
+                self.leave(caller, world);
+                self.callers[caller].phase = Phase::Holds(held);
+            }
+            phase => self.callers[caller].phase = phase,
+        }
+    }
+
+    /// Loses the lock that was handed over to a caller.
+    pub(super) fn lose(&mut self, caller: usize) {
+        let lost = self.callers[caller].handed_over.take();
+        if let Some(lost) = lost {
+            self.granted.retain(|held| held.token != lost.token);
+        }
+        if let Phase::Steps(machine, _) = mem::replace(&mut self.callers[caller].phase, Phase::Gone)
+        {
+            self.return_to_head(caller, machine);
+        }
+    }
+
+    fn return_to_head(&mut self, caller: usize, machine: Machine<Held, Signal>) {
+        let who = self.callers[caller].who;
+        self.line.insert_first(&who, || ());
+        self.callers[caller].has_returned = true;
+        self.go_on(caller, machine, Step::Look);
+    }
+
+    /// Begins the next step of a caller.
+    fn go_on(&mut self, caller: usize, machine: Machine<Held, Signal>, step: Step) {
+        if let Step::Sleep(_) = step
+            && let Some(Pause::Subscribe) = machine.pause()
+        {
+            let (mode, published) = (self.callers[caller].who.mode, self.published);
+            let signal = Signal { caller, mode, in_effect: false, published };
+            self.signal = Some(signal);
+            self.line.set_signal(signal);
+        }
+        if step == Step::Ask && !self.is_closed {
+            let who = self.callers[caller].who;
+            let mut before = self.line.entries().map(|entry| entry.waiter);
+            // Readers next to each other ask together.
+            let ends = |other: &Who| other.is(&who) || !(other.is_reader() && who.is_reader());
+            let stop = before.find(ends);
+            self.has_asked_out_of_turn |=
+                stop.is_some_and(|stop| !stop.is(&who)) && machine.at().is_some();
+        }
+        let one = &mut self.callers[caller];
+        one.phase = match step {
+            Step::Ask => {
+                one.questions += 1;
+                Phase::Asks(machine)
+            }
+            Step::Sleep(until) => Phase::Sleeps(machine, self.now, until),
+            step => Phase::Steps(machine, step),
+        };
+    }
+
+    pub(super) fn answer(&mut self, caller: usize, is_split: bool, world: &World) {
+        let who = self.callers[caller].who;
+        let Phase::Asks(machine) = mem::replace(&mut self.callers[caller].phase, Phase::Gone)
+        else {
+            return;
+        };
+        if self.is_closed {
+            return self.refuse(caller, machine, WaitRefusal::Final, world);
+        }
+        if !self.are_up {
+            // A caller that asks before it joins the line does not wait in the outage.
+            if machine.at().is_some() {
+                self.noticed.get_or_insert(self.now);
+            }
+            if !world.keeps(Rule::ShareTheOutage) {
+                self.line.end_outage();
+            }
+            let refusal = WaitRefusal::NoQuorum { is_transient: true };
+            return self.refuse(caller, machine, refusal, world);
+        }
+        self.noticed = None;
+        let now = self.now;
+        self.granted.retain(|held| held.until > now);
+        let other = self.granted.iter().find(|held| !held.mode.compatible(who.mode)).copied();
+        let is_marked = who.mode.is_shared() && self.callers.iter().any(|other| other.has_mark);
+        if is_split || other.is_some() || is_marked {
+            if other.is_some_and(|other| other.mode.is_shared()) {
+                self.callers[caller].has_mark = true;
+            }
+            let remaining = other.filter(|_| !is_split).map(|held| held.until - now);
+            return self.refuse(
+                caller,
+                machine,
+                WaitRefusal::Held { key: 0, remaining, is_split },
+                world,
+            );
+        }
+        let until = now + LEASE;
+        let held = Held { id: caller, token: caller, mode: who.mode, until, hand_overs: 0 };
+        // As `Queues::admit`.
+        if let Some((_, remaining)) = self.line.conflict(who.mode, || now) {
+            self.publish();
+            return self.refuse(
+                caller,
+                machine,
+                WaitRefusal::HeldHere { key: 0, remaining },
+                world,
+            );
+        }
+        self.granted.push(held);
+        self.callers[caller].has_mark = false;
+        let mut woken = Vec::new();
+        self.line.add_holder(held);
+        if self.line.end_outage() {
+            self.line.wake_first(|who| woken.push(*who));
+        }
+        if who.mode.is_shared() {
+            self.line.call_run(|who| woken.push(*who));
+        }
+        self.line.wake_first_beside(who.mode, |who| woken.push(*who));
+        self.wake_all(&woken, world);
+        self.grant(caller, machine, held);
+    }
+
+    fn refuse(
+        &mut self,
+        caller: usize,
+        mut machine: Machine<Held, Signal>,
+        refusal: WaitRefusal,
+        world: &World,
+    ) {
+        let (who, mut woken, now) = (self.callers[caller].who, Vec::new(), self.now());
+        let line = machine.at().map(|_| &mut self.line);
+        let step = machine.refuse(line, &who, &now, refusal, |who| woken.push(*who));
+        self.wake_all(&woken, world);
+        self.go_on(caller, machine, step);
+    }
+
+    fn grant(&mut self, caller: usize, mut machine: Machine<Held, Signal>, held: Held) {
+        machine.acquired();
+        let came = self.callers[caller].came;
+        let has_returned = self.callers[caller].has_returned;
+        // Readers that go together do not overtake each other. If a waiter takes too late the lock that was handed over to it,
+        // another one may ask already.
+        for other in &mut self.callers {
+            let is_in_line = self.line.state(&other.who).is_some();
+            let is_before = is_in_line && other.phase.waits() && other.came < came;
+            let is_before = is_before && !other.has_returned && !has_returned;
+            if is_before && !(held.mode.is_shared() && other.who.mode.is_shared()) {
+                other.overtaken += 1;
+            }
+        }
+        self.callers[caller].phase = Phase::Granted(machine, held);
+    }
+
+    pub(super) fn wake(&mut self, caller: usize, reason: Reason) {
+        let line = &mut self.line;
+        let one = &mut self.callers[caller];
+        let Phase::Sleeps(mut machine, ..) = mem::replace(&mut one.phase, Phase::Gone) else {
+            return;
+        };
+        one.is_woken = false;
+        one.questions = 0;
+        let has_fired = match machine.pause() {
+            Some(Pause::Split(Question { heard: Some((_, published)), .. })) => {
+                self.published > *published
+            }
+            Some(Pause::Subscribe) => {
+                if let Some(signal) = self.signal.filter(|signal| signal.caller == caller) {
+                    let signal = Signal { in_effect: true, ..signal };
+                    self.signal = Some(signal);
+                    line.set_signal(signal);
+                }
+                false
+            }
+            _ => false,
+        };
+        let wake = match reason {
+            Reason::Notified => Wake::Notified,
+            Reason::Release => Wake::Release,
+            Reason::Timer => Wake::Timer,
+            Reason::HolderEnded => Wake::HolderEnded,
+            Reason::Subscribed => Wake::Subscribed,
+            Reason::QuorumIsBack => Wake::QuorumIsBack,
+        };
+        let who = one.who;
+        let step = machine.wake(wake, has_fired, || line.is_queued(&who));
+        self.go_on(caller, machine, step);
+    }
+
+    /// Ends a holding: hands the lock over, or begins to release it on the nodes.
+    pub(super) fn release(&mut self, held: Held, world: &World) -> bool {
+        let mut woken = Vec::new();
+        let pass = |next: &Who, fairness: &super::fairness::Fairness| {
+            let is_allowed = next.mode == Mode::Exclusive
+                && held.mode == Mode::Exclusive
+                && held.until > self.now
+                && fairness.may_continue(held.hand_overs, Duration::ZERO);
+            is_allowed.then_some(Held { id: next.caller, hand_overs: held.hand_overs + 1, ..held })
+        };
+        let handed_over = self.line.hand_over(&held, pass, |who| woken.push(*who));
+        self.wake_all(&woken, world);
+        let Some((next, held)) = handed_over else { return false };
+        self.callers[next.caller].handed_over = Some(held);
+        self.callers[next.caller].is_woken = true;
+        true
+    }
+
+    /// Deletes a lock on the nodes, and lets the next waiter ask. As `ReleasePermit`.
+    pub(super) fn delete(&mut self, held: Held, world: &World) {
+        if self.are_up {
+            self.granted.retain(|other| other.token != held.token);
+            self.publish();
+        }
+        let (mut woken, now, own) = (Vec::new(), self.now, self.line.subscribes());
+        self.line.remove_holder(&held);
+        // The other process is always subscribed.
+        self.line.fairness.record_release(Some(1 + usize::from(own)), own, || now);
+        self.line.wake_first_after(&held, |who| woken.push(*who));
+        self.line.end_if_idle();
+        self.wake_all(&woken, world);
+    }
+
+    /// Drops the place of a caller.
+    pub(super) fn leave(&mut self, caller: usize, world: &World) {
+        let (who, mut woken) = (self.callers[caller].who, Vec::new());
+        self.callers[caller].has_mark = false;
+        if world.keeps(Rule::Leave) {
+            self.line.remove(&who, |who| woken.push(*who));
+            self.line.end_if_idle();
+        }
+        self.wake_all(&woken, world);
+        self.callers[caller].phase = Phase::Gone;
+        if let Some(held) = self.callers[caller].handed_over.take()
+            && !self.release(held, world)
+        {
+            self.delete(held, world);
+        }
+    }
+
+    pub(super) fn publish(&mut self) {
+        self.published += 1;
+        // The signal of the line, if it has one, is the last one.
+        if let Some(signal) = &mut self.signal
+            && self.line.subscribes()
+        {
+            signal.published = self.published;
+            self.line.set_signal(*signal);
+        }
+    }
+
+    /// Wakes all waiters, as a shutdown does.
+    pub(super) fn close(&mut self, world: &World) {
+        self.is_closed = true;
+        let all: Vec<_> = self.line.entries().map(|entry| entry.waiter).collect();
+        self.wake_all(&all, world);
+    }
+
+    /// Returns when the next timer fires.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        let timers = self.callers.iter().flat_map(|caller| match &caller.phase {
+            Phase::Sleeps(machine, since, until) => {
+                let ends = match machine.pause() {
+                    Some(Pause::Outage { pause, .. }) => Some(*since + *pause),
+                    Some(Pause::Holder(held)) => Some(held.until),
+                    _ => None,
+                };
+                [ends, *until]
+            }
+            Phase::Granted(_, held) | Phase::Holds(held) => [Some(held.until), None],
+            _ => [caller.handed_over.map(|held| held.until), None],
+        });
+        let granted = self.granted.iter().map(|held| Some(held.until));
+        timers.chain(granted).flatten().filter(|timer| *timer > self.now).min()
+    }
+}
