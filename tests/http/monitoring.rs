@@ -75,7 +75,7 @@ fn of_dashboard() -> Vec<String> {
 /// Returns the alerts of which Prometheus says this, by their names.
 async fn alerts(prometheus: &Prometheus, is_it: impl Fn(&Value) -> bool) -> Option<Vec<String>> {
     let rules = ask(prometheus, "/api/v1/rules", None).await?;
-    let rules = rules["groups"].as_array()?.iter().flat_map(|group| group["rules"].as_array());
+    let rules = rules["groups"].as_array()?.iter().filter_map(|group| group["rules"].as_array());
     let found = rules.flatten().filter(|rule| is_it(rule));
     found.map(|rule| Some(rule["name"].as_str()?.to_owned())).collect()
 }

@@ -279,8 +279,7 @@ async fn a_snapshot_shows_what_the_process_holds_and_waits_for() {
     assert_eq!(snapshot.nodes.len(), 3);
     assert!(snapshot.nodes.iter().all(|node| node.status.is_up() && node.report.kind == "memory"));
     let [first, second] = &snapshot.held[..] else { panic!("{snapshot:?}") };
-    let keys =
-        |held: &HeldSnapshot| held.keys.iter().map(|key| key.to_string()).collect::<Vec<_>>();
+    let keys = |held: &HeldSnapshot| held.keys.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!((keys(first), keys(second)), (vec!["b".into()], vec!["c".into(), "d".into()]));
     let token = fenced.fencing_token().map(crate::FencingToken::number);
     assert_eq!((first.fencing_number, second.fencing_number), (token, None));

@@ -24,7 +24,7 @@ impl Counted {
         let metrics = self.snapshotter.snapshot().into_vec().into_iter();
         let events = metrics.filter_map(|(key, _, _, value)| match value {
             DebugValue::Counter(count) if count > 0 && key.key().name() == name => {
-                let labels: Vec<_> = key.key().labels().map(|label| label.value()).collect();
+                let labels: Vec<_> = key.key().labels().map(metrics::Label::value).collect();
                 Some(format!("{}: {count}", labels.join(" ")))
             }
             _ => None,
