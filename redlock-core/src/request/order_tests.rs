@@ -159,6 +159,24 @@ async fn requests_that_cannot_wait_for_each_other_are_no_warning() {
     assert_eq!(warnings(&logs), [""; 0]);
 }
 
+/// Its guard still exists.
+#[tokio::test]
+async fn a_lock_that_is_lost_is_on_no_circle() {
+    let logs = Logs::collect();
+    let node = crate::MemoryNode::new();
+    let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
+    take([lock(&locks, "a"), lock(&locks, "b")]).await;
+    scope(async {
+        let lost = lock(&locks, "b").acquire().await.unwrap();
+        node.forget();
+        lost.extend(Duration::from_secs(60)).await.unwrap_err();
+        drop(lock(&locks, "a").acquire().await.unwrap());
+        drop(lost);
+    })
+    .await;
+    assert_eq!(logs.count("WARN", CIRCLE), 0, "{:?}", warnings(&logs));
+}
+
 #[tokio::test]
 async fn a_writer_closes_the_circle_of_readers() {
     let logs = Logs::collect().expect_lock_order();
