@@ -69,7 +69,7 @@ async fn a_restart(count: usize) {
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let lost = guard.lost();
     servers.iter_mut().for_each(RedisServer::kill);
-    join_all(servers.iter_mut().map(|server| server.restart())).await;
+    join_all(servers.iter_mut().map(RedisServer::restart)).await;
     drop(lost);
     is_lost(&guard, "after a restart").await;
 }
@@ -123,11 +123,11 @@ async fn a_partition(count: usize) {
         })
     });
     let waiting: Vec<_> = waiting.collect();
-    let knows = lost.into_iter().map(async |lost| {
+    let losses = lost.into_iter().map(async |lost| {
         lost.await.unwrap();
         begun.elapsed()
     });
-    let (mut known, had) = tokio::join!(join_all(knows), join_all(waiting));
+    let (mut known, had) = tokio::join!(join_all(losses), join_all(waiting));
     let had: Vec<_> = had.into_iter().map(Result::unwrap).collect();
     let beside = had.iter().filter(|(is_valid, ..)| *is_valid).count();
     assert_eq!(beside, 0, "{count} servers: {beside} of {HOLDERS} rivals beside the holder");

@@ -122,7 +122,9 @@ impl World {
             let key = format!("key-{}", random.random_range(0..self.plan.keys));
             if random.random_ratio(1, 3) {
                 let until = self.trace.elapsed();
-                servers.iter().for_each(|server| server.delete(&key));
+                for server in servers {
+                    server.delete(&key);
+                }
                 let removal = Removal { key, client: None, from: until, until };
                 self.operations.lock().removals.push(removal);
                 continue;

@@ -91,6 +91,7 @@ pub(super) enum Fault {
 }
 
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) servers: Vec<WallClock>,

@@ -94,7 +94,9 @@ impl State {
 
     fn wake_all(&mut self, woken: &[Who], world: &World) {
         if world.keeps(Rule::Wake) {
-            woken.iter().for_each(|who| self.callers[who.caller].is_woken = true);
+            for who in woken {
+                self.callers[who.caller].is_woken = true;
+            }
         }
     }
 
@@ -210,9 +212,9 @@ impl State {
             let mut before = self.line.entries().map(|entry| entry.waiter);
             // Readers next to each other ask together.
             let ends = |other: &Who| other.is(&who) || !(other.is_reader() && who.is_reader());
-            let stop = before.find(ends);
+            let first = before.find(ends);
             self.has_asked_out_of_turn |=
-                stop.is_some_and(|stop| !stop.is(&who)) && machine.at().is_some();
+                first.is_some_and(|first| !first.is(&who)) && machine.at().is_some();
         }
         let one = &mut self.callers[caller];
         one.phase = match step {

@@ -61,7 +61,8 @@ pub fn table() -> String {
     }
     let mut table = "| state | event | step |\n|---|---|---|\n".to_owned();
     for ((state, steps), events) in events {
-        table += &format!("| {state} | {} | {steps} |\n", events.join("; "));
+        let row = ["| ", &state, " | ", &events.join("; "), " | ", &steps, " |\n"];
+        table += &row.concat();
     }
     table
 }

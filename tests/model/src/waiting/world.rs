@@ -317,11 +317,11 @@ impl State {
             reasons.push(Reason::Timer);
         }
         match pause {
-            Pause::Holder(held) if !self.valid().any(|valid| valid.id == held.id) => {
-                // A holder that has released its lock is not lost.
-                if held.until <= self.now {
-                    reasons.push(Reason::HolderEnded);
-                }
+            // A holder that has released its lock is not lost.
+            Pause::Holder(held)
+                if held.until <= self.now && !self.valid().any(|valid| valid.id == held.id) =>
+            {
+                reasons.push(Reason::HolderEnded);
             }
             Pause::Release(question) => {
                 let heard = question.heard.as_ref();
