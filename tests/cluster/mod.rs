@@ -16,7 +16,7 @@ use redlock_core::{LockManager, LockManagerBuilder};
 use redlock_tests::RedisCluster;
 
 /// Longer than any step of a test takes on a busy machine.
-const SOON: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_secs(30);
 
 /// Returns a builder with shorter timeouts: some leases are short, and a frozen server delays the reading of the slots for
 /// the connect timeout.

@@ -24,7 +24,7 @@ use redlock_core::{LockError, LockGuard, LockManager, LockManagerBuilder, NodeEr
 use redlock_tests::{PostgresServer, builder, eventually, skip};
 
 const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "order:42";
 
 /// Starts a server; skips the test if there is no PostgreSQL.

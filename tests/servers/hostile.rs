@@ -173,10 +173,10 @@ async fn no_unasked_push_among_two_thousand_replies_grants_a_lock_that_is_held()
     });
     let progress = async {
         let count = || asked.load(Ordering::SeqCst);
-        reaches("all commands are in flight", CALLERS, SOON, count).await;
+        reaches("all commands are in flight", CALLERS, 6 * SOON, count).await;
         server.hold_replies(false);
         let count = || answered.load(Ordering::SeqCst);
-        reaches("all attempts end", CALLERS, SOON, count).await;
+        reaches("all attempts end", CALLERS, 6 * SOON, count).await;
     };
     let (attempts, ()) = tokio::join!(join_all(attempts), progress);
     for (number, attempt) in attempts.iter().enumerate() {

@@ -40,7 +40,7 @@ use redlock_tests::{Probe, Servers, builder, connect, eventually};
 /// A lease longer than any test.
 const LONG: Duration = Duration::from_secs(300);
 /// Deadline for what takes no time on an idle machine.
-const SOON: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_secs(20);
 
 /// Starts servers and a manager.
 async fn start(count: usize) -> (Servers, LockManager) {
