@@ -139,16 +139,23 @@ on_each_kind_of_nodes! {
     [redis_x1_beside_a_crowd: Nodes::redis(1).await,]
     at_every_poll_beside_a_crowd [
         try_acquire,
+        acquire_behind_another_process,
+        release,
+        run,
+    ]
+}
+
+on_each_kind_of_nodes! {
+    []
+    if_all_kinds [every_redis_x1_beside_a_crowd: Nodes::redis(1).await,]
+    at_every_poll_beside_a_crowd [
         acquire,
         acquire_fenced,
-        acquire_behind_another_process,
         acquire_behind_a_caller_of_this_process,
         acquire_fairly,
         acquire_fairly_behind_another_process,
-        release,
         release_to_the_next_waiter,
         extend,
-        run,
     ]
 }
 

@@ -38,13 +38,13 @@ on_each_kind_of_nodes! {
         unordered_x3: Nodes::unordered(3),
         unordered_x5: Nodes::unordered(5),
         redis_x1: Nodes::redis(1).await,
-        sentinel_x1: Nodes::sentinel(1).await,
         redis_x5: Nodes::redis(5).await,
         memory_x1_redisson: Nodes::memory(1).redisson(),
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
-        redis_x5_redisson: Nodes::redis(5).await.redisson(),
     ]
     if_all_kinds [
+        every_sentinel: Nodes::sentinel(1).await,
+        every_redis_x5_redisson: Nodes::redis(5).await.redisson(),
         every_cluster: Nodes::cluster().await,
         every_cluster_redisson: Nodes::cluster().await.redisson(),
     ]
@@ -114,11 +114,9 @@ mod contract {
         memory_x1: [] Nodes::memory(1),
         memory_x5: [several:] Nodes::memory(5),
         redis_x1: [] Nodes::redis(1).await,
-        sentinel_x1: [] Nodes::sentinel(1).await,
         redis_x5: [several:] Nodes::redis(5).await,
         memory_x1_redisson: [] Nodes::memory(1).redisson(),
         redis_x1_redisson: [] Nodes::redis(1).await.redisson(),
-        redis_x5_redisson: [several:] Nodes::redis(5).await.redisson(),
         postgres_x1: [] Nodes::postgres(1, 0).await,
         zookeeper_x1: [] Nodes::zookeeper().await,
     }
@@ -128,6 +126,8 @@ mod thorough {
     use super::*;
 
     contract_of! {
+        sentinel_x1: [] Nodes::sentinel(1).await,
+        redis_x5_redisson: [several:] Nodes::redis(5).await.redisson(),
         cluster: [] Nodes::cluster().await,
         cluster_redisson: [] Nodes::cluster().await.redisson(),
         postgres_x3: [several:] Nodes::postgres(3, 0).await,

@@ -20,13 +20,15 @@ on_each_kind_of_nodes! {
         redis_x1: Nodes::redis(1).await,
         redis_x5: Nodes::redis(5).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
-        redis_x5_redisson: Nodes::redis(5).await.redisson(),
-        sentinel_x1: Nodes::sentinel(1).await,
         cluster: Nodes::cluster().await,
         postgres_x1: Nodes::postgres(1, 0).await,
         zookeeper_x1: Nodes::zookeeper().await,
         actor_x1: Nodes::actor(1),
         actor_x3: Nodes::actor(3),
+    ]
+    if_all_kinds [
+        every_redis_x5_redisson: Nodes::redis(5).await.redisson(),
+        every_sentinel: Nodes::sentinel(1).await,
     ]
     [
         every_kind_of_lock_shows_its_label,
