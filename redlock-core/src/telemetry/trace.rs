@@ -4,6 +4,7 @@
 use std::fmt::Display;
 
 use tracing::field::{Empty, Value, display};
+use tracing::level_filters::LevelFilter;
 use tracing::{Span, debug_span};
 
 /// A span that costs nothing if no subscriber wants it.
@@ -14,24 +15,33 @@ impl Trace {
     /// Begins the span of an acquisition.
     #[inline]
     pub(crate) fn of_acquisition(name: &str) -> Self {
-        Self::of(debug_span!(
-            target: "redlock_core", "redlock.acquire",
-            lock = name, otel.kind = "client", outcome = Empty, waited_ms = Empty, granted = Empty, nodes = Empty,
-            holder = Empty, error.type = Empty,
-        ))
+        Self::of(|| {
+            debug_span!(
+                target: "redlock_core", "redlock.acquire",
+                lock = name, otel.kind = "client", outcome = Empty, waited_ms = Empty, granted = Empty, nodes = Empty,
+                holder = Empty, error.type = Empty,
+            )
+        })
     }
 
     /// Begins the span of a held lock.
     #[inline]
     pub(crate) fn of_hold(name: &str) -> Self {
-        Self::of(debug_span!(
-            target: "redlock_core", "redlock.hold",
-            lock = name, end = Empty, renewals = Empty, number = Empty,
-        ))
+        Self::of(|| {
+            debug_span!(
+                target: "redlock_core", "redlock.hold",
+                lock = name, end = Empty, renewals = Empty, number = Empty,
+            )
+        })
     }
 
+    /// Without a subscriber for this level, no span is made.
     #[inline]
-    fn of(span: Span) -> Self {
+    fn of(span: impl FnOnce() -> Span) -> Self {
+        if LevelFilter::current() < LevelFilter::DEBUG {
+            return Self(None);
+        }
+        let span = span();
         Self((!span.is_disabled()).then(|| Box::new(span)))
     }
 
