@@ -156,6 +156,10 @@ async fn a_command_that_cannot_be_executed_gives_the_status_of_a_shell_and_leave
         let failed = done(&urls, &["run", KEY, "--", program]).await;
         assert_eq!(failed.status, status, "{failed:?}");
         assert!(failed.err.contains(program) && failed.err.contains(words), "{failed:?}");
+        // A typo must not cost the next period.
+        let kept = done(&urls, &["run", KEY, "--keep", "1h", "--", program]).await;
+        assert_eq!(kept.status, status, "{kept:?}");
+        assert_eq!(server.probe().await.get(KEY).await, None, "{program}");
     }
     let by_signal = done(&urls, &["run", KEY, "--", "/bin/sh", "-c", "kill -SEGV $$"]).await;
     assert_eq!(by_signal.status, 128 + 11, "{by_signal:?}");

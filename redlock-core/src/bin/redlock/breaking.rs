@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use redlock_core::{BreakError, Holder, LockManagerConfig, LockStatus};
+use redlock_core::{BreakError, Holder, KeyState, LockManagerConfig, LockStatus};
 use serde_json::json;
 
 use crate::arguments::BreakArguments;
@@ -71,7 +71,8 @@ fn gone(arguments: &BreakArguments, status: &LockStatus) -> Failure {
         .map(|one| one.id().to_string())
         .collect();
     let present = match &*present {
-        [] => "nobody has it".to_owned(),
+        [] if matches!(status.state(), KeyState::Foreign) => "its value is no lock".to_owned(),
+        [] => "no other holder was seen".to_owned(),
         ids => format!("its holder is {}", ids.join(", ")),
     };
     let message = format!(

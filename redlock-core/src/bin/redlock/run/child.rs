@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child as Process, Command};
 
@@ -56,6 +58,39 @@ impl Child {
     pub(super) async fn wait(&mut self) -> Result<u8, Failure> {
         let status = self.process.wait().await;
         status.map(as_number).map_err(|error| Failure::new(format!("the command: {error}")))
+    }
+}
+
+/// Looks for the program of the command, as the system does: in the folders of `PATH`, unless its name has a slash. Returns an exit
+/// status if it cannot be executed. Called before the acquisition: a kept lock stays although no command has run.
+pub(super) fn check(words: &[OsString]) -> Result<(), ExitCode> {
+    let program = words.first().map_or_else(|| Path::new(""), Path::new);
+    let has_slash = program.as_os_str().as_encoded_bytes().contains(&b'/');
+    let places: Vec<PathBuf> = match std::env::var_os("PATH") {
+        Some(folders) if !has_slash => {
+            std::env::split_paths(&folders).map(|folder| folder.join(program)).collect()
+        }
+        // The system has a path of its own.
+        None if !has_slash => return Ok(()),
+        _ => vec![program.to_owned()],
+    };
+    let mut failure = io::Error::from(Errno::NOENT);
+    for place in places {
+        match executable(&place) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => failure = error,
+        }
+    }
+    Err(stub::not_executed(program, &failure))
+}
+
+fn executable(program: &Path) -> io::Result<()> {
+    let file = std::fs::metadata(program)?;
+    if file.is_file() && file.permissions().mode() & 0o111 != 0 {
+        Ok(())
+    } else {
+        Err(Errno::ACCESS.into())
     }
 }
 

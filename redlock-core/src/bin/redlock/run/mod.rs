@@ -63,6 +63,9 @@ pub(crate) async fn run(
     let mut signals = Signals::new()?;
     // An error behind the acquisition would leave the lock for as long as it is kept, although no command has run.
     let kept = arguments.keep.map(|keep| Watcher::of_kept(config, arguments, keep)).transpose()?;
+    if let Err(status) = child::check(&arguments.command) {
+        return Ok(status);
+    }
     let acquiring = acquire(config, arguments);
     let (locks, guard) = tokio::select! {
         acquired = acquiring => acquired?,
