@@ -4,38 +4,52 @@ use stateright::Property;
 
 use super::Mode;
 use super::machine::{Pause, Step};
-use super::state::{Caller, Held, Phase, Signal, State};
+use super::state::{Caller, Held, Phase, Signal, State, Who};
 use super::step::GRACE;
 use super::world::{Waiting, World};
 
 /// A property of every state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// A waiter that may go is awake, or has been woken, or sleeps until a time. The first waiter does not stand behind
     /// another one.
     NobodySleepsForEver,
+    /// The first waiter is woken at the end of an outage, and beside a new holder of its process.
+    TheFirstIsTold,
     /// Locks of this process that exclude each other have one holder that relies on them.
     OneHolder,
+    /// A waiter that asks the nodes is given no other lock.
+    NoLockWaits,
     /// A caller that has left has no place in the line, and a line without waiters keeps nothing.
     NoPlaceStays,
-    /// A caller gets the lock before all callers that have come later, unless an outage lets these ask first.
+    /// A caller gets the lock before all callers that have come later, unless an outage lets these ask first. A caller whose
+    /// lock was lost before it took it is first again.
     OrderIsKept,
+    /// A waiter behind another one does not give up because of an outage.
+    OnlyTheFirstGivesUp,
     /// The grace of an outage counts from its begin.
     OneGrace,
-    /// Only the first waiter asks the nodes, and readers directly behind it.
+    /// Only the first waiter asks the nodes, and readers directly behind it. After a refusal, or behind a holder of its process,
+    /// it asks alone.
     FewAsk,
+    /// When the nodes grant a reader the lock, the reader behind the first one is called, too.
+    ReadersGoTogether,
     /// A waiter does not ask again and again without a pause.
     NoBusyLoop,
 }
 
 impl Claim {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::NobodySleepsForEver,
+        Self::TheFirstIsTold,
         Self::OneHolder,
+        Self::NoLockWaits,
         Self::NoPlaceStays,
         Self::OrderIsKept,
+        Self::OnlyTheFirstGivesUp,
         Self::OneGrace,
         Self::FewAsk,
+        Self::ReadersGoTogether,
         Self::NoBusyLoop,
     ];
 
@@ -43,11 +57,15 @@ impl Claim {
     pub fn name(self) -> &'static str {
         match self {
             Self::NobodySleepsForEver => "nobody who may go sleeps for ever",
+            Self::TheFirstIsTold => "the first waiter is told",
             Self::OneHolder => "one holder",
+            Self::NoLockWaits => "no lock waits for a waiter that asks",
             Self::NoPlaceStays => "no place outlives its future",
             Self::OrderIsKept => "nobody is overtaken",
+            Self::OnlyTheFirstGivesUp => "only the first waiter gives up",
             Self::OneGrace => "one grace for an outage",
             Self::FewAsk => "only the first waiters ask",
+            Self::ReadersGoTogether => "readers go together",
             Self::NoBusyLoop => "no busy loop",
         }
     }
@@ -55,11 +73,15 @@ impl Claim {
     pub(super) fn property(self) -> Property<Waiting> {
         let condition = match self {
             Self::NobodySleepsForEver => nobody_sleeps_for_ever,
+            Self::TheFirstIsTold => the_first_is_told,
             Self::OneHolder => one_holder,
+            Self::NoLockWaits => no_lock_waits,
             Self::NoPlaceStays => no_place_stays,
             Self::OrderIsKept => order_is_kept,
+            Self::OnlyTheFirstGivesUp => only_the_first_gives_up,
             Self::OneGrace => one_grace,
             Self::FewAsk => few_ask,
+            Self::ReadersGoTogether => readers_go_together,
             Self::NoBusyLoop => no_busy_loop,
         };
         Property::always(self.name(), condition)
@@ -153,6 +175,28 @@ impl State {
     }
 }
 
+fn the_first_is_told(_: &Waiting, state: &State) -> bool {
+    let Some(Who { caller, mode, .. }) = state.line.first().map(|first| first.waiter) else {
+        return true;
+    };
+    let Phase::Sleeps(machine, ..) = &state.callers[caller].phase else { return true };
+    // A writer behind readers asks the nodes now and then.
+    let holder = state.line.conflict(mode, || state.now);
+    let has_holder = holder.is_some_and(|(held, _)| held.mode == Mode::Exclusive);
+    let knows_all = match machine.pause() {
+        Some(Pause::Outage { .. }) => state.line.outage().is_some(),
+        Some(Pause::Release(_)) => !has_holder,
+        _ => true,
+    };
+    knows_all || !state.reasons(caller).is_empty()
+}
+
+fn no_lock_waits(_: &Waiting, state: &State) -> bool {
+    // After a shutdown, each attempt fails at once.
+    let asks = |caller: &Caller| matches!(caller.phase, Phase::Asks(_)) && !state.is_closed;
+    !state.callers.iter().any(|caller| asks(caller) && caller.handed_over.is_some())
+}
+
 fn one_holder(_: &Waiting, state: &State) -> bool {
     let holders = || state.valid();
     holders().count() <= 1 || holders().all(|held| held.mode == Mode::Shared)
@@ -165,7 +209,11 @@ fn no_place_stays(_: &Waiting, state: &State) -> bool {
         matches!(phase, Phase::Absent | Phase::Holds(_) | Phase::Releases(_) | Phase::Gone)
     };
     let mut callers = state.callers.iter().enumerate();
+    // A caller that waits no longer ends what an idle line keeps when it drops its place, or when its lock is deleted.
+    let has_place = |one: &Caller| !is_over(&one.phase) || matches!(one.phase, Phase::Releases(_));
+    let keeps = state.line.is_idle() && state.line.shared().is_some();
     callers.all(|(caller, one)| !(is_over(&one.phase) && is_in_line(caller)))
+        && (!keeps || state.callers.iter().any(has_place))
 }
 
 fn order_is_kept(model: &Waiting, state: &State) -> bool {
@@ -184,7 +232,15 @@ fn one_grace(_: &Waiting, state: &State) -> bool {
 }
 
 fn few_ask(_: &Waiting, state: &State) -> bool {
-    !state.has_asked_out_of_turn
+    !state.broken.contains(&Claim::FewAsk)
+}
+
+fn readers_go_together(_: &Waiting, state: &State) -> bool {
+    !state.broken.contains(&Claim::ReadersGoTogether)
+}
+
+fn only_the_first_gives_up(_: &Waiting, state: &State) -> bool {
+    !state.broken.contains(&Claim::OnlyTheFirstGivesUp)
 }
 
 fn no_busy_loop(_: &Waiting, state: &State) -> bool {

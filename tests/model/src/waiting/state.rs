@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::claim::Claim;
 use super::line::{Line, LineHolder, LineSignal, LineWaiter};
 use super::machine::{Machine, Step};
 use super::{Instant, Mode};
@@ -115,8 +116,10 @@ pub(super) struct State {
     /// The last subscription.
     pub(super) signal: Option<Signal>,
     pub(super) arrivals: u8,
-    /// Whether a waiter has begun to ask the nodes although it was not its turn.
-    pub(super) has_asked_out_of_turn: bool,
+    /// The first waiter, if it asks the nodes alone: they have refused it, or a holder was in its way.
+    pub(super) alone: Option<usize>,
+    /// The claims that a step has broken, and that no state shows.
+    pub(super) broken: SmallVec<[Claim; 1]>,
     pub(super) left: Left,
 }
 
@@ -136,8 +139,9 @@ pub(super) struct Caller {
     pub(super) who: Who,
     /// The number of callers that came before.
     pub(super) came: u8,
-    /// Whether it has returned to the head of the line, because the lock that was handed over to it was lost.
-    pub(super) has_returned: bool,
+    /// The callers that may get the lock before it although they came later, as bits: one of them has returned to the head of
+    /// the line, because the lock that was handed over to it was lost, or this one has, while the other had asked.
+    pub(super) excused: u8,
     pub(super) phase: Phase,
     /// Whether the waiter was woken since its last sleep.
     pub(super) is_woken: bool,

@@ -4,7 +4,8 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
-use super::line::LineWaiter;
+use super::claim::Claim;
+use super::line::{LineWaiter, WaiterState};
 use super::machine::{
     AfterJoin, Fair, Machine, Pause, Question, Sight, Step, Terms, WaitRefusal, Wake, record_quorum,
 };
@@ -125,7 +126,7 @@ impl State {
         let queues = world.keeps(Rule::Queue) || !who.mode.is_shared();
         let are_up = self.are_up;
         if queues && machine.arrive(&mut self.line, 0, || are_up, self.now) {
-            self.line.insert(&who, || ());
+            self.insert(caller);
         }
         self.callers[caller].phase = Phase::Steps(machine, Step::Look);
     }
@@ -150,11 +151,11 @@ impl State {
                 let held = self.callers[caller].handed_over.take();
                 match held.filter(|held| held.until > self.now) {
                     Some(held) => self.grant(caller, machine, held),
-                    None => self.return_to_head(caller, machine),
+                    None => self.return_to_head(caller, held, machine, world),
                 }
             }
             Phase::Steps(mut machine, Step::Join(_, then)) => {
-                self.line.insert(&who, || ());
+                self.insert(caller);
                 machine.join(0, &now);
                 if then == AfterJoin::EndOutage {
                     record_quorum(Some(&mut self.line), &who, |who| woken.push(*who));
@@ -178,23 +179,68 @@ impl State {
         }
     }
 
-    /// Loses the lock that was handed over to a caller.
+    /// Loses the lock that was handed over to a caller, which has not taken it.
     pub(super) fn lose(&mut self, caller: usize) {
-        let lost = self.callers[caller].handed_over.take();
-        if let Some(lost) = lost {
-            self.granted.retain(|held| held.token != lost.token);
-        }
-        if let Phase::Steps(machine, _) = mem::replace(&mut self.callers[caller].phase, Phase::Gone)
-        {
-            self.return_to_head(caller, machine);
+        let now = self.now;
+        let Some(held) = &mut self.callers[caller].handed_over else { return };
+        held.until = now;
+        let lost = *held;
+        self.granted.retain(|held| held.token != lost.token);
+        if self.line.remove_holder(&lost) {
+            self.line.add_holder(lost);
         }
     }
 
-    fn return_to_head(&mut self, caller: usize, machine: Machine<Held, Signal>) {
+    /// Returns whether the lock of a holder is no longer valid, and was not released.
+    pub(super) fn is_lost(&self, held: &Held) -> bool {
+        let in_line = self.line.holders().iter().find(|holder| holder.id == held.id);
+        in_line.unwrap_or(held).until <= self.now && !self.valid().any(|valid| valid.id == held.id)
+    }
+
+    /// Returns a caller to the head of the line, because the lock that was handed over to it is lost.
+    fn return_to_head(
+        &mut self,
+        caller: usize,
+        lost: Option<Held>,
+        machine: Machine<Held, Signal>,
+        world: &World,
+    ) {
+        if let Some(lost) = lost {
+            self.delete(lost, world);
+        }
         let who = self.callers[caller].who;
         self.line.insert_first(&who, || ());
-        self.callers[caller].has_returned = true;
+        self.alone = None;
+        let mut has_asked = 0;
+        for (other, one) in self.callers.iter_mut().enumerate() {
+            if self.line.state(&one.who).is_some() {
+                one.excused |= 1 << caller;
+            }
+            if matches!(one.phase, Phase::Asks(_)) || one.handed_over.is_some() {
+                has_asked |= 1 << other;
+            }
+        }
+        self.callers[caller].excused |= has_asked;
         self.go_on(caller, machine, Step::Look);
+    }
+
+    /// Puts a caller into the line.
+    fn insert(&mut self, caller: usize) {
+        let who = self.callers[caller].who;
+        self.line.insert(&who, || ());
+        if self.line.state(&who) == Some(WaiterState::Called) {
+            self.record_calls(&[who]);
+        }
+    }
+
+    /// Records that waiters were called, although the nodes have not granted a lock.
+    fn record_calls(&mut self, called: &[Who]) {
+        let mut entries = self.line.entries().map(|entry| entry.waiter);
+        let (first, second) = (entries.next(), entries.next());
+        let is_alone = first.is_some_and(|first| self.alone == Some(first.caller));
+        if is_alone && second.is_some_and(|second| called.iter().any(|who| who.is(&second))) {
+            self.broken.push(Claim::FewAsk);
+        }
     }
 
     /// Begins the next step of a caller.
@@ -213,8 +259,14 @@ impl State {
             // Readers next to each other ask together.
             let ends = |other: &Who| other.is(&who) || !(other.is_reader() && who.is_reader());
             let first = before.find(ends);
-            self.has_asked_out_of_turn |=
-                first.is_some_and(|first| !first.is(&who)) && machine.at().is_some();
+            if first.is_some_and(|first| !first.is(&who)) && machine.at().is_some() {
+                self.broken.push(Claim::FewAsk);
+            }
+        }
+        if let (Step::Sleep(_), Some(pause)) = (step, machine.pause())
+            && !matches!(pause, Pause::Queue | Pause::Yield)
+        {
+            self.alone = Some(caller);
         }
         let one = &mut self.callers[caller];
         one.phase = match step {
@@ -284,7 +336,13 @@ impl State {
             self.line.wake_first(|who| woken.push(*who));
         }
         if who.mode.is_shared() {
+            self.alone = None;
             self.line.call_run(|who| woken.push(*who));
+            let readers = self.line.entries().map(|entry| entry.waiter);
+            let next = readers.take_while(Who::is_reader).nth(1);
+            if next.is_some_and(|next| self.line.is_queued(&next)) {
+                self.broken.push(Claim::ReadersGoTogether);
+            }
         }
         self.line.wake_first_beside(who.mode, |who| woken.push(*who));
         self.wake_all(&woken, world);
@@ -308,13 +366,12 @@ impl State {
     fn grant(&mut self, caller: usize, mut machine: Machine<Held, Signal>, held: Held) {
         machine.acquired();
         let came = self.callers[caller].came;
-        let has_returned = self.callers[caller].has_returned;
         // Readers that go together do not overtake each other. If a waiter takes too late the lock that was handed over to it,
         // another one may ask already.
         for other in &mut self.callers {
             let is_in_line = self.line.state(&other.who).is_some();
             let is_before = is_in_line && other.phase.waits() && other.came < came;
-            let is_before = is_before && !other.has_returned && !has_returned;
+            let is_before = is_before && other.excused & (1 << caller) == 0;
             if is_before && !(held.mode.is_shared() && other.who.mode.is_shared()) {
                 other.overtaken += 1;
             }
@@ -354,6 +411,9 @@ impl State {
         };
         let who = one.who;
         let step = machine.wake(wake, has_fired, || line.is_queued(&who));
+        if matches!(step, Step::Fail(_)) && line.is_queued(&who) {
+            self.broken.push(Claim::OnlyTheFirstGivesUp);
+        }
         self.go_on(caller, machine, step);
     }
 
@@ -386,7 +446,7 @@ impl State {
         // The other process is always subscribed.
         self.line.fairness.record_release(Some(1 + usize::from(own)), own, || now);
         self.line.wake_first_after(&held, |who| woken.push(*who));
-        self.line.end_if_idle();
+        self.end_if_idle();
         self.wake_all(&woken, world);
     }
 
@@ -395,8 +455,10 @@ impl State {
         let (who, mut woken) = (self.callers[caller].who, Vec::new());
         self.callers[caller].has_mark = false;
         if world.keeps(Rule::Leave) {
+            self.alone = self.alone.filter(|alone| *alone != caller);
             self.line.remove(&who, |who| woken.push(*who));
-            self.line.end_if_idle();
+            self.record_calls(&woken);
+            self.end_if_idle();
         }
         self.wake_all(&woken, world);
         self.callers[caller].phase = Phase::Gone;
@@ -404,6 +466,14 @@ impl State {
             && !self.release(held, world)
         {
             self.delete(held, world);
+        }
+    }
+
+    fn end_if_idle(&mut self) {
+        self.line.end_if_idle();
+        if self.line.is_idle() {
+            // Nobody is left whose grace it is.
+            self.noticed = None;
         }
     }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use stateright::{Model, Property};
 
 use super::claim::{Claim, situations};
-use super::machine::{Pause, Step};
+use super::machine::Pause;
 use super::state::{Caller, Held, KeyLine, Left, Phase, State, Who};
 use super::step::{Action, Reason};
 use super::{Instant, Mode};
@@ -124,7 +124,7 @@ impl Model for Waiting {
                 mode: if *is_reader { Mode::Shared } else { Mode::Exclusive },
             },
             came: 0,
-            has_returned: false,
+            excused: 0,
             phase: Phase::Absent,
             is_woken: false,
             handed_over: None,
@@ -143,7 +143,8 @@ impl Model for Waiting {
             published: 0,
             signal: None,
             arrivals: 0,
-            has_asked_out_of_turn: false,
+            alone: None,
+            broken: SmallVec::new(),
             left: Left { drops, outages, others, splits, losses, shutdowns },
         }]
     }
@@ -271,13 +272,7 @@ impl State {
                     actions.push(Action::Come(caller));
                 }
             }
-            Phase::Steps(_, step) => {
-                actions.push(Action::Do(caller));
-                if *step == Step::Take && self.left.losses > 0 {
-                    actions.push(Action::Lose(caller));
-                }
-            }
-            Phase::Granted(..) => actions.push(Action::Do(caller)),
+            Phase::Steps(..) | Phase::Granted(..) => actions.push(Action::Do(caller)),
             Phase::Asks(_) => {
                 actions.push(Action::Answer(caller));
                 if self.left.splits > 0 && self.are_up {
@@ -291,6 +286,9 @@ impl State {
             Phase::Holds(_) => actions.push(Action::Release(caller)),
             Phase::Releases(_) => actions.push(Action::Delete(caller)),
             Phase::Gone => {}
+        }
+        if self.left.losses > 0 && one.handed_over.is_some() {
+            actions.push(Action::Lose(caller));
         }
         if self.left.drops > 0 && one.phase.waits() {
             actions.push(Action::Drop(caller));
@@ -318,11 +316,7 @@ impl State {
         }
         match pause {
             // A holder that has released its lock is not lost.
-            Pause::Holder(held)
-                if held.until <= self.now && !self.valid().any(|valid| valid.id == held.id) =>
-            {
-                reasons.push(Reason::HolderEnded);
-            }
+            Pause::Holder(held) if self.is_lost(held) => reasons.push(Reason::HolderEnded),
             Pause::Release(question) => {
                 let heard = question.heard.as_ref();
                 if heard.is_some_and(|(_, published)| self.published > *published) {
