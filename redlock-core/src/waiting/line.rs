@@ -98,8 +98,8 @@ struct Waiting<W, G, S> {
 pub(super) struct Entry<W> {
     pub(super) waiter: W,
     state: WaiterState,
-    /// Whether the waiter asks the nodes alone, although readers stand behind it: they have refused it, or a holder of this
-    /// process was in its way.
+    /// Whether the waiter asks the nodes alone, although readers stand behind it: they have refused it, a holder of this
+    /// process was in its way, or another waiter was put before it.
     asks_alone: bool,
     /// The holder for whose end the waiter waits.
     watched: Option<usize>,
@@ -291,13 +291,12 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
             Box::new(Waiting { waiters, signal: None, outage: None, shared: shared() })
         });
         let waiters = &mut waiting.waiters;
-        if index == 0
-            && let Some(displaced) = waiters.front_mut()
-            && displaced.may_take()
-            && !displaced.leads_readers()
-        {
+        let leads = waiters.front().is_some_and(Entry::leads_readers);
+        if index == 0 && !(leads && waiter.is_reader()) {
             // Only the first waiter and the readers of its run ask the nodes.
-            displaced.set(WaiterState::Queued);
+            let all = waiters.iter_mut().enumerate();
+            let run = all.take_while(|(at, other)| *at == 0 || other.waiter.is_reader());
+            run.for_each(|(_, other)| other.displace());
         }
         let is_called = index
             .checked_sub(1)
@@ -400,6 +399,15 @@ impl<W: LineWaiter> Entry<W> {
         self.waiter.is_reader()
             && !self.asks_alone
             && matches!(self.state, WaiterState::Called | WaiterState::Asking)
+    }
+
+    /// Lets the waiter wait behind another one, which was put before it.
+    fn displace(&mut self) {
+        if self.state == WaiterState::Asking {
+            self.asks_alone = true;
+        } else {
+            self.set(WaiterState::Queued);
+        }
     }
 
     /// Lets a waiter that stands behind another one ask the nodes. Returns false if that changes nothing.

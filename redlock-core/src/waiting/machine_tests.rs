@@ -341,7 +341,7 @@ fn an_answer_of_the_conductor_ends_an_earlier_outage_only() {
 fn an_older_waiter_goes_in_front_of_a_waiter_that_does_not_ask() {
     for (mode, asks, state) in [
         (Mode::Exclusive, false, WaiterState::Queued),
-        (Mode::SHARED, false, WaiterState::Called),
+        (Mode::SHARED, false, WaiterState::Queued),
         (Mode::Exclusive, true, WaiterState::Asking),
     ] {
         let mut setup = Setup::new(|terms| terms.mode = mode);

@@ -47,6 +47,19 @@ fn waiters_bear_losses_and_split_votes() {
     let pair = World { readers: &[READER, WRITER], others: 1, ..World::CALM };
     holds(World { name: "a loss", losses: 1, ..pair });
     holds(World { name: "a loss before the lock is taken", losses: 1, ..WRITERS });
+    holds(World {
+        name: "a loss before the lock is taken, and a reader",
+        readers: &[WRITER, WRITER, READER],
+        losses: 1,
+        ..World::CALM
+    });
+    holds(World {
+        name: "a loss before the lock is taken, and two readers",
+        readers: &[WRITER, WRITER, READER, READER],
+        losses: 1,
+        ends_after: Duration::from_millis(10),
+        ..World::CALM
+    });
     let ends_after = Duration::from_millis(110);
     holds(World { name: "a loss in an outage", losses: 1, outages: 1, ends_after, ..WRITERS });
     holds(World { name: "split votes", nodes: 3, splits: 1, ..pair });
