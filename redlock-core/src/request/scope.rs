@@ -154,6 +154,9 @@ pub(super) fn for_each(queues: &Arc<Queues>, mut f: impl FnMut(&Holding)) {
     let _ = SCOPE.try_with(|scope| {
         let of_manager: SmallVec<[Arc<Holding>; 1]> = {
             let all = scope.held.lock();
+            if all.is_empty() {
+                return;
+            }
             let own = all.iter().filter(|(manager, _)| *manager == id(queues));
             own.filter_map(|(_, held)| held.upgrade()).collect()
         };

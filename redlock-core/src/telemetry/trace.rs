@@ -41,6 +41,13 @@ impl Trace {
         if LevelFilter::current() < LevelFilter::DEBUG {
             return Self(None);
         }
+        Self::with_subscriber(span)
+    }
+
+    /// Not inlined, so that nothing is prepared where no subscriber wants the span.
+    #[cold]
+    #[inline(never)]
+    fn with_subscriber(span: impl FnOnce() -> Span) -> Self {
         let span = span();
         Self((!span.is_disabled()).then(|| Box::new(span)))
     }
@@ -54,11 +61,18 @@ impl Trace {
     #[inline]
     pub(crate) fn record(&self, field: &'static str, value: impl Value) {
         if let Some(span) = &self.0 {
-            span.record(field, value);
+            record(span, field, value);
         }
     }
 
     pub(crate) fn record_text(&self, field: &'static str, value: impl Display) {
         self.record(field, display(value));
     }
+}
+
+/// Not inlined, as [`Trace::with_subscriber`].
+#[cold]
+#[inline(never)]
+fn record(span: &Span, field: &'static str, value: impl Value) {
+    span.record(field, value);
 }

@@ -55,7 +55,7 @@ const EXTRAS: &[Extra] = &[
         name: "the order of locks, for a request with one lock that may wait",
         with: "ordered",
         without: Some("unordered"),
-        most: 150.0,
+        most: 100.0,
     },
     #[cfg(feature = "metrics")]
     Extra { name: "a recorder of metrics", with: "recorder", without: Some("ours"), most: 2500.0 },
