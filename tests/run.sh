@@ -8,15 +8,15 @@
 #     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc, thorough, mistakes,
 #                           nightly, monitoring
 #     --all                 also the tests that the gate leaves to the night: every kind of node, long storms
-#                           (thorough), compile errors (mistakes)
+#                           (thorough), times (measured), compile errors (mistakes)
 #     --seed N              the seed of all random values (REDLOCK_SEED)
 #     --explore SECONDS     fresh seeds for so many seconds in each test that explores
 #     --repeat N            run every test N times, and end at the first failure
 #     --resume              continue an interrupted --repeat, with its kinds, filters and number
 #     --prepare             install and download what the tests need, then end
 #
-# A filter is a part of a test's path, or of the name of its binary. Without filters all tests run: the kinds after each other, the storms and the
-# measured tests alone. A tool that is missing skips its tests; in CI (CI=true) it is installed, and no test may be
+# A filter is a part of a test's path, or of the name of its binary. Without filters all tests of the gate run: the kinds after each
+# other, the storms alone. A tool that is missing skips its tests; in CI (CI=true) it is installed, and no test may be
 # skipped. tests/README.md describes the kinds.
 #
 # A password, a token, or a warning of the order of locks in the output of the tests, also of successful ones, fails the run.
@@ -130,10 +130,10 @@ if $resume; then
     { read -r repeat && read -r kinds && read -r filters && read -r seed; } <"$directory/options"
 fi
 if [ -z "$kinds" ]; then
-    kinds="unit simulation real storms measured"
+    kinds="unit simulation real storms"
     [ -n "$repeat" ] || kinds+=" doc"
     [ -z "$explore" ] || kinds="simulation explore"
-    ! $all || kinds="mistakes $kinds thorough"
+    ! $all || kinds="mistakes $kinds measured thorough"
 fi
 if ! $uses_nextest; then
     # cargo test selects tests by their paths alone, which do not tell whether a test needs servers.
@@ -243,8 +243,11 @@ by_cargo() {
     *) set -- "$@" --tests --examples ;;
     esac
     case $kind in
-    real | simulation) arguments=(--show-output --skip measured:: --skip monitoring:: --skip storm:: --skip thorough:: --skip nightly:: --skip versions::) ;;
-    storms) arguments=(--show-output storm:: --skip thorough:: --test-threads 1) ;;
+    real | simulation) 
+        arguments=(--show-output --skip measured:: --skip monitoring:: --skip storm:: --skip thorough:: --skip nightly::
+            --skip pooler:: --skip versions:: --skip without_a_promise::)
+        ;;
+    storms) arguments=(--show-output storm:: --skip thorough:: --skip _are_detected --test-threads 1) ;;
     measured | monitoring | thorough | nightly) arguments=(--show-output "$kind::" --test-threads 1) ;;
     esac
     # libtest runs a test that contains any of its filters.

@@ -40,6 +40,10 @@ impl Service {
         let mut environment = environment.to_vec();
         environment.push(("LISTEN", "127.0.0.1:0".to_owned()));
         environment.push(("NO_COLOR", "1".to_owned()));
+        // A busy machine does not connect within the default of 1 s.
+        if environment.iter().all(|(name, _)| *name != "LOCKS_CONNECT_TIMEOUT") {
+            environment.push(("LOCKS_CONNECT_TIMEOUT", "60s".to_owned()));
+        }
         let program = program.as_ref().as_os_str();
         let mut process =
             Process::start(program, [""; 0], &environment, &log).expect("the service's process");

@@ -80,9 +80,8 @@ on_each_kind_of_nodes! {
 
 // The operations on locks are those of a server, but the connection is made another way.
 on_each_kind_of_nodes! {
-    [
-        sentinel_x1: Nodes::sentinel(1).await,
-    ]
+    []
+    if_all_kinds [sentinel_x1: Nodes::sentinel(1).await,]
     at_every_poll [
         connect,
         try_acquire,
@@ -118,8 +117,11 @@ on_each_kind_of_nodes! {
 }
 
 on_each_kind_of_nodes! {
-    [split_redis_x3: Nodes::redis(3).await,]
-    if_all_kinds [split_redis_x5: Nodes::redis(5).await,]
+    []
+    if_all_kinds [
+        split_redis_x3: Nodes::redis(3).await,
+        split_redis_x5: Nodes::redis(5).await,
+    ]
     at_every_poll [acquire_with_split_votes,]
 }
 
@@ -137,18 +139,16 @@ on_each_kind_of_nodes! {
 
 on_each_kind_of_nodes! {
     [redis_x1_beside_a_crowd: Nodes::redis(1).await,]
-    at_every_poll_beside_a_crowd [
-        try_acquire,
-        acquire_behind_another_process,
-        release,
-        run,
-    ]
+    at_every_poll_beside_a_crowd [acquire_behind_another_process,]
 }
 
 on_each_kind_of_nodes! {
     []
     if_all_kinds [every_redis_x1_beside_a_crowd: Nodes::redis(1).await,]
     at_every_poll_beside_a_crowd [
+        try_acquire,
+        release,
+        run,
         acquire,
         acquire_fenced,
         acquire_behind_a_caller_of_this_process,

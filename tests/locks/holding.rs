@@ -18,42 +18,6 @@ use rustix::process::{Pid, Signal, kill_process};
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(120);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_of_ten_thousand_locks_is_renewed_again_and_again() {
-    const LOCKS: usize = 10_000;
-    const LEASE: Duration = Duration::from_secs(30);
-    // The last of these comes after the first lease, so a lock that is not renewed is lost by then.
-    const RENEWALS: u64 = 4;
-
-    let servers = Servers::start(1).await;
-    let locks = builder(servers.urls()).node_timeout(LEASE / 3).connect().await.unwrap();
-    let acquire = |number| {
-        let request = locks.lock(format!("lock:{number}")).expire(LEASE).renew(true);
-        async { request.try_acquire().await.unwrap() }
-    };
-    let guards: Vec<_> = stream::iter((0..LOCKS).map(acquire)).buffered(100).collect().await;
-    let mut probe = servers[0].probe().await;
-    probe.reset_calls().await;
-    eventually("the locks are renewed", SOON * 6, async || {
-        let renewals = probe.calls().await.get("evalsha").copied().unwrap_or_default();
-        (renewals >= RENEWALS * LOCKS as u64).then_some(())
-    })
-    .await;
-    assert!(guards.iter().all(|guard| guard.state() == LockState::Held));
-
-    drop(guards);
-    eventually("the locks are released", SOON * 3, async || {
-        servers.keys().await.is_empty().then_some(())
-    })
-    .await;
-    eventually("no lock is renewed without its guard", SOON * 3, async || {
-        probe.reset_calls().await;
-        tokio::time::sleep(LEASE / 3 + Duration::from_secs(1)).await;
-        (!probe.calls().await.contains_key("evalsha")).then_some(())
-    })
-    .await;
-}
-
 /// A process that holds a lock. It is killed when dropped.
 struct Holder {
     child: Child,
@@ -105,6 +69,42 @@ on_each_kind_of_nodes! {
 
 mod thorough {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_of_ten_thousand_locks_is_renewed_again_and_again() {
+        const LOCKS: usize = 10_000;
+        const LEASE: Duration = Duration::from_secs(30);
+        // The last of these comes after the first lease, so a lock that is not renewed is lost by then.
+        const RENEWALS: u64 = 4;
+
+        let servers = Servers::start(1).await;
+        let locks = builder(servers.urls()).node_timeout(LEASE / 3).connect().await.unwrap();
+        let acquire = |number| {
+            let request = locks.lock(format!("lock:{number}")).expire(LEASE).renew(true);
+            async { request.try_acquire().await.unwrap() }
+        };
+        let guards: Vec<_> = stream::iter((0..LOCKS).map(acquire)).buffered(100).collect().await;
+        let mut probe = servers[0].probe().await;
+        probe.reset_calls().await;
+        eventually("the locks are renewed", SOON * 6, async || {
+            let renewals = probe.calls().await.get("evalsha").copied().unwrap_or_default();
+            (renewals >= RENEWALS * LOCKS as u64).then_some(())
+        })
+        .await;
+        assert!(guards.iter().all(|guard| guard.state() == LockState::Held));
+
+        drop(guards);
+        eventually("the locks are released", SOON * 3, async || {
+            servers.keys().await.is_empty().then_some(())
+        })
+        .await;
+        eventually("no lock is renewed without its guard", SOON * 3, async || {
+            probe.reset_calls().await;
+            tokio::time::sleep(LEASE / 3 + Duration::from_secs(1)).await;
+            (!probe.calls().await.contains_key("evalsha")).then_some(())
+        })
+        .await;
+    }
 
     on_each_kind_of_nodes! {
         [

@@ -20,7 +20,6 @@ on_each_kind_of_nodes! {
         redis_x1: Nodes::redis(1).await,
         redis_x5: Nodes::redis(5).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
-        cluster: Nodes::cluster().await,
         postgres_x1: Nodes::postgres(1, 0).await,
         zookeeper_x1: Nodes::zookeeper().await,
         actor_x1: Nodes::actor(1),
@@ -29,6 +28,7 @@ on_each_kind_of_nodes! {
     if_all_kinds [
         every_redis_x5_redisson: Nodes::redis(5).await.redisson(),
         every_sentinel: Nodes::sentinel(1).await,
+        every_cluster: Nodes::cluster().await,
     ]
     [
         every_kind_of_lock_shows_its_label,
@@ -142,7 +142,8 @@ async fn every_kind_of_lock_shows_its_label(nodes: Nodes) {
         // A lock that was held for 100 ms is released on the nodes instead, and the waiter acquires one of its own.
         if seen.holders()[0].id() == held.id {
             let since = held.since.duration_since(UNIX_EPOCH).unwrap().as_secs();
-            assert_eq!(seen.holders()[0].since(), Some(UNIX_EPOCH + Duration::from_secs(since)));
+            let since = scene.label.as_ref().map(|_| UNIX_EPOCH + Duration::from_secs(since));
+            assert_eq!(seen.holders()[0].since(), since);
             break next;
         }
         next.release().await.unwrap();

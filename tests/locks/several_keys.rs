@@ -15,9 +15,11 @@ on_each_kind_of_nodes! {
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
         redis_x1: Nodes::redis(1).await,
-        redis_x5: Nodes::redis(5).await,
     ]
-    if_all_kinds [every_sentinel: Nodes::sentinel(1).await,]
+    if_all_kinds [
+        every_redis_x5: Nodes::redis(5).await,
+        every_sentinel: Nodes::sentinel(1).await,
+    ]
     [
         a_set_excludes_each_of_its_keys_and_every_overlapping_set,
         a_refused_set_leaves_nothing_on_any_node,

@@ -27,6 +27,7 @@ pub(crate) fn run(side: &str, nodes: usize, pairs: u64) {
                 let locks = connect(nodes, |builder| builder.lock_order(false)).await;
                 one_of_a_request(&locks, pairs).await;
             }
+            "memory" => ours(&LockManager::in_memory(), pairs).await,
             "spans" => (0..pairs).for_each(|_| simulation::trace_a_pair("order:{id}")),
             #[cfg(feature = "metrics")]
             "recorder" => {

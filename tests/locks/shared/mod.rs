@@ -8,10 +8,12 @@ macro_rules! on_each_kind {
                 memory_x1: Nodes::memory(1),
                 memory_x5: Nodes::memory(5),
                 redis_x1: Nodes::redis(1).await,
-                sentinel_x1: Nodes::sentinel(1).await,
                 redis_x5: Nodes::redis(5).await,
             ]
-            if_all_kinds [every_cluster: Nodes::cluster().await,]
+            if_all_kinds [
+                every_sentinel: Nodes::sentinel(1).await,
+                every_cluster: Nodes::cluster().await,
+            ]
             $behaviours
         }
     };

@@ -13,9 +13,11 @@ on_each_kind_of_nodes! {
     [
         memory: Nodes::memory(1),
         redis: Nodes::redis(1).await,
-        sentinel: Nodes::sentinel(1).await,
     ]
-    if_all_kinds [every_cluster_with_permits: Nodes::cluster().await,]
+    if_all_kinds [
+        every_sentinel_with_permits: Nodes::sentinel(1).await,
+        every_cluster_with_permits: Nodes::cluster().await,
+    ]
     [
         permits_limit_the_number_of_holders,
         callers_with_different_permits_each_keep_to_their_own,
