@@ -243,7 +243,7 @@ by_cargo() {
     *) set -- "$@" --tests --examples ;;
     esac
     case $kind in
-    real | simulation) 
+    real | simulation)
         arguments=(--show-output --skip measured:: --skip monitoring:: --skip storm:: --skip thorough:: --skip nightly::
             --skip pooler:: --skip versions:: --skip without_a_promise::)
         ;;

@@ -56,7 +56,7 @@ struct Extra {
 
 const EXTRAS: &[Extra] = &[
     // Its clock is that of the machine: the feature `use-libc-auxv` of rustix keeps it from crashing under valgrind.
-    Extra { name: "a pair in memory", with: "memory", without: None, most: 10_000.0 },
+    Extra { name: "a pair in memory", with: "memory", without: None, most: 15_000.0 },
     Extra { name: "spans that no subscriber wants", with: "spans", without: None, most: 60.0 },
     Extra {
         name: "the order of locks, for a request with one lock that may wait",
