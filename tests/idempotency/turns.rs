@@ -84,6 +84,28 @@ async fn the_lock_is_held_until_the_answer_is_stored() {
     assert!(test.nodes()[0].is_empty());
 }
 
+/// A repetition gets a stored answer without the lock, and needs the lock if none is stored.
+#[tokio::test]
+async fn a_client_waits_for_the_end_of_the_lock_only_if_its_answer_is_not_stored() {
+    for status in [StatusCode::CREATED, StatusCode::BAD_GATEWAY] {
+        let test = TestLocks::new(1);
+        let (locks, node) = (test.manager(), test.nodes()[0].clone());
+        let handler = post(move || {
+            // It replies to no release.
+            node.freeze();
+            std::future::ready(status)
+        });
+        let app = route(handler, IdempotencyLayer::new(&locks, Played::default()));
+        let begun = Instant::now();
+        assert_eq!(send(&app, request("frozen", "")).await.status, status.as_u16());
+        // By the clock of the test, which moves only as far as it has to.
+        assert_eq!(begun.elapsed().is_zero(), status == StatusCode::CREATED, "{status}");
+        test.nodes()[0].recover();
+        locks.shutdown().await;
+        assert!(test.nodes()[0].is_empty(), "{status}");
+    }
+}
+
 /// Lets the lock of a request run out.
 async fn lose_lock(test: &TestLocks, after: Duration) {
     test.nodes()[0].fail();
