@@ -46,13 +46,13 @@ pub(super) async fn bounded<T>(
 }
 
 /// The response to a request that held the lock.
-struct Served {
+struct AnsweredTurn {
     response: Response,
     /// Whether the store has its answer, which repetitions get without the lock.
     is_stored: bool,
 }
 
-impl From<Response> for Served {
+impl From<Response> for AnsweredTurn {
     fn from(response: Response) -> Self {
         Self { response, is_stored: false }
     }
@@ -115,7 +115,7 @@ impl Turn {
             Err(refusal) => return Ok(self.reject(LockRejection::from(refusal).into())),
         };
         let served = AssertUnwindSafe(self.work(&guard, inner, request)).catch_unwind().await;
-        if matches!(&served, Ok(Ok(Served { is_stored: true, .. }))) {
+        if matches!(&served, Ok(Ok(AnsweredTurn { is_stored: true, .. }))) {
             // The client need not wait for the end of a lock that no repetition needs. It ends in the background.
             drop(guard);
         } else {
@@ -131,7 +131,7 @@ impl Turn {
         guard: &LockGuard,
         mut inner: S,
         mut request: Request<Body>,
-    ) -> Result<Served, S::Error>
+    ) -> Result<AnsweredTurn, S::Error>
     where
         S: Service<Request<Body>, Response: IntoResponse>,
     {
@@ -202,7 +202,7 @@ impl Turn {
     }
 
     /// Stores the answer of the handler. Returns the response for its client.
-    async fn finish(&self, number: i64, response: Response) -> Served {
+    async fn finish(&self, number: i64, response: Response) -> AnsweredTurn {
         let Settings { answers, stored_by_handler, .. } = &*self.settings;
         if *stored_by_handler {
             match bounded(answers.load(&self.id)).await {
@@ -211,7 +211,7 @@ impl Turn {
                         Some(AnswerOutcome::Answer(answer)) => answer.into_response(),
                         Some(AnswerOutcome::NotKept) | None => response,
                     };
-                    return Served { response, is_stored: true };
+                    return AnsweredTurn { response, is_stored: true };
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -240,7 +240,7 @@ impl Turn {
             AnswerOutcome::not_kept()
         });
         let is_stored = self.store(number, answer).await;
-        Served { response, is_stored }
+        AnsweredTurn { response, is_stored }
     }
 
     /// Stores an answer, also if the store fails for a moment. Returns whether it is stored.
