@@ -11,6 +11,7 @@ mod layers;
 mod options;
 mod outcomes;
 mod played;
+mod refusals;
 mod replays;
 mod stores;
 mod table;

@@ -84,6 +84,40 @@ async fn the_lock_is_held_until_the_answer_is_stored() {
     assert!(test.nodes()[0].is_empty());
 }
 
+/// A repetition gets a stored answer without the lock, and needs the lock if none is stored.
+#[tokio::test]
+async fn a_client_waits_for_the_end_of_the_lock_only_if_its_answer_is_not_stored() {
+    for (status, by_handler) in [
+        (StatusCode::CREATED, false),
+        (StatusCode::CREATED, true),
+        (StatusCode::BAD_GATEWAY, false),
+    ] {
+        let (test, store) = (TestLocks::new(1), Played::default());
+        let (locks, node, answers) =
+            (test.manager(), test.nodes()[0].clone(), store.answers.clone());
+        let handler = post(async move |idempotency: Idempotency| {
+            // It replies to no release.
+            node.freeze();
+            if by_handler {
+                let (row, answer) = (idempotency.row(), StoredAnswer::new(status, ""));
+                let id = AnswerId::new(row.scope, row.key);
+                assert!(answers.store(&id, row.number, answer.to_bytes(), KEEP).await.unwrap());
+            }
+            status
+        });
+        let layer = IdempotencyLayer::new(&locks, store);
+        let app = route(handler, if by_handler { layer.stored_by_handler() } else { layer });
+        let begun = Instant::now();
+        assert_eq!(send(&app, request("frozen", "")).await.status, status.as_u16());
+        // By the clock of the test, which moves only as far as it has to.
+        let is_stored = status == StatusCode::CREATED;
+        assert_eq!(begun.elapsed().is_zero(), is_stored, "{status} {by_handler}");
+        test.nodes()[0].recover();
+        locks.shutdown().await;
+        assert!(test.nodes()[0].is_empty(), "{status} {by_handler}");
+    }
+}
+
 /// Lets the lock of a request run out.
 async fn lose_lock(test: &TestLocks, after: Duration) {
     test.nodes()[0].fail();

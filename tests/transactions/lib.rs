@@ -9,6 +9,7 @@ mod dropped;
 mod own;
 mod retries;
 mod sessions;
+mod ticks;
 
 use axum::Router;
 use axum::body::Body;

@@ -6,7 +6,7 @@
 //! * [`outcome`], [`stored_answer`]: which responses are stored, and how their bodies are read; the bytes of an answer.
 //! * [`key`], [`fingerprint`]: the header, and the digest of a request.
 //! * [`answers`]: the trait of a store. [`store`]: the stores. [`contract`]: the tests for authors of stores.
-//! * [`rejection`], [`extract`]: the refused requests; the extractor of handlers.
+//! * [`rejection`], [`rejection_kind`], [`extract`]: the refused requests and their kinds; the extractor of handlers.
 
 mod answers;
 #[cfg(feature = "test-util")]
@@ -17,6 +17,7 @@ mod key;
 mod layer;
 mod outcome;
 mod rejection;
+mod rejection_kind;
 mod service;
 mod settings;
 mod store;
@@ -29,7 +30,8 @@ pub use answers::{
 pub use extract::{AnswerRow, Idempotency};
 pub use fingerprint::Fingerprint;
 pub use layer::{IdempotencyLayer, ScopedKeys, UnscopedKeys};
-pub use rejection::{IdempotencyRejection, IdempotencyRejectionKind};
+pub use rejection::IdempotencyRejection;
+pub use rejection_kind::IdempotencyRejectionKind;
 pub use service::IdempotencyService;
 pub use settings::Unfinished;
 pub use store::MemoryAnswers;

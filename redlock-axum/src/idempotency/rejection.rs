@@ -13,6 +13,7 @@ use redlock_core::__private::LogLimit;
 use redlock_core::log_limited;
 
 use super::answers::AnswersError;
+use super::rejection_kind::IdempotencyRejectionKind;
 use crate::rejection::response::{problem, retry_after_header};
 use crate::rejection::{LockRejection, RejectionKind};
 
@@ -58,32 +59,6 @@ enum RefusalCause {
     Lock(Box<LockRejection>),
     /// The text for the operator, with the remedy.
     Misconfigured(&'static str),
-}
-
-/// The kind of an [`IdempotencyRejection`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IdempotencyRejectionKind {
-    /// The request has no key.
-    MissingKey,
-    /// The header of the key is malformed.
-    InvalidKey,
-    /// The first request with this key is still being processed. The client may try again later.
-    InFlight,
-    /// The key was used for another request. The client has a mistake.
-    KeyReused,
-    /// The first request may have been executed.
-    OutcomeUnknown,
-    /// The request was executed, and its answer was not kept.
-    AnswerNotKept,
-    /// The body is too long.
-    BodyTooLarge,
-    /// Reading the body failed.
-    BodyUnreadable,
-    /// The store of answers or the lock is not available. The client may try again later.
-    Unavailable,
-    /// The application is configured wrongly. The log has the details.
-    Misconfigured,
 }
 
 impl IdempotencyRejection {
@@ -147,32 +122,12 @@ impl IdempotencyRejection {
 
     /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
-        use IdempotencyRejectionKind as Kind;
-        match self.kind() {
-            Kind::MissingKey | Kind::InvalidKey | Kind::BodyUnreadable => StatusCode::BAD_REQUEST,
-            Kind::InFlight | Kind::OutcomeUnknown | Kind::AnswerNotKept => StatusCode::CONFLICT,
-            Kind::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Kind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Kind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+        self.kind().status()
     }
 
     /// Returns the stable name of the [`kind`](Self::kind), for programs: the member `code` of the response.
     pub fn code(&self) -> &'static str {
-        use IdempotencyRejectionKind as Kind;
-        match self.kind() {
-            Kind::MissingKey => "missing_key",
-            Kind::InvalidKey => "invalid_key",
-            Kind::InFlight => "in_flight",
-            Kind::KeyReused => "key_reused",
-            Kind::OutcomeUnknown => "outcome_unknown",
-            Kind::AnswerNotKept => "answer_not_kept",
-            Kind::BodyTooLarge => "body_too_large",
-            Kind::BodyUnreadable => "body_unreadable",
-            Kind::Unavailable => "unavailable",
-            Kind::Misconfigured => "misconfigured",
-        }
+        self.kind().code()
     }
 
     /// Returns the time after which the client may try again, in whole seconds. `None` if another try cannot succeed.
@@ -186,29 +141,9 @@ impl IdempotencyRejection {
 
     /// Returns the text for the client, which is also the message (`Display`). It contains neither key nor scope.
     pub fn detail(&self) -> String {
-        use IdempotencyRejectionKind as Kind;
-        let text = match self.kind() {
-            Kind::MissingKey => "the header idempotency-key is missing",
-            Kind::InvalidKey => match self.cause {
-                RefusalCause::InvalidKey(detail) => detail,
-                _ => "the header idempotency-key cannot be used",
-            },
-            Kind::InFlight => {
-                "the first request with this idempotency key is still being processed; try again later"
-            }
-            Kind::KeyReused => "this idempotency key was used for another request",
-            Kind::OutcomeUnknown => {
-                "a request with this idempotency key has begun, and its outcome is unknown"
-            }
-            Kind::AnswerNotKept => {
-                "the request with this idempotency key was executed, and its answer was not kept"
-            }
-            Kind::BodyTooLarge => "the request body is too long",
-            Kind::BodyUnreadable => "the request body could not be read",
-            Kind::Unavailable => {
-                "requests with an idempotency key cannot be processed at the moment; try again later"
-            }
-            Kind::Misconfigured => "the server is not set up correctly",
+        let text = match self.cause {
+            RefusalCause::InvalidKey(detail) => detail,
+            _ => self.kind().detail(),
         };
         text.to_owned()
     }

@@ -45,6 +45,19 @@ pub(super) async fn bounded<T>(
     timeout(LONGEST_OPERATION, operation).await.unwrap_or_else(late)
 }
 
+/// The response to a request that held the lock.
+struct AnsweredTurn {
+    response: Response,
+    /// Whether the store has its answer, which repetitions get without the lock.
+    is_stored: bool,
+}
+
+impl From<Response> for AnsweredTurn {
+    fn from(response: Response) -> Self {
+        Self { response, is_stored: false }
+    }
+}
+
 /// A request that may execute the handler.
 pub(super) struct Turn {
     settings: Arc<Settings>,
@@ -102,8 +115,14 @@ impl Turn {
             Err(refusal) => return Ok(self.reject(LockRejection::from(refusal).into())),
         };
         let served = AssertUnwindSafe(self.work(&guard, inner, request)).catch_unwind().await;
-        guard.release_or_log().await;
-        served.unwrap_or_else(|panic| resume_unwind(panic))
+        if matches!(&served, Ok(Ok(AnsweredTurn { is_stored: true, .. }))) {
+            // The client need not wait for the end of a lock that no repetition needs. It ends in the background.
+            drop(guard);
+        } else {
+            guard.release_or_log().await;
+        }
+        let served = served.unwrap_or_else(|panic| resume_unwind(panic));
+        served.map(|served| served.response)
     }
 
     /// Claims the key, calls the service, and stores its answer.
@@ -112,14 +131,14 @@ impl Turn {
         guard: &LockGuard,
         mut inner: S,
         mut request: Request<Body>,
-    ) -> Result<Response, S::Error>
+    ) -> Result<AnsweredTurn, S::Error>
     where
         S: Service<Request<Body>, Response: IntoResponse>,
     {
         poll_fn(|cx| inner.poll_ready(cx)).await?;
         let number = match self.claim(guard).await {
             Ok(number) => number,
-            Err(response) => return Ok(*response),
+            Err(response) => return Ok((*response).into()),
         };
         let row = Idempotency::new(self.id.clone(), self.fingerprint, number);
         request.extensions_mut().insert(row);
@@ -183,20 +202,21 @@ impl Turn {
     }
 
     /// Stores the answer of the handler. Returns the response for its client.
-    async fn finish(&self, number: i64, response: Response) -> Response {
+    async fn finish(&self, number: i64, response: Response) -> AnsweredTurn {
         let Settings { answers, stored_by_handler, .. } = &*self.settings;
         if *stored_by_handler {
             match bounded(answers.load(&self.id)).await {
                 Ok(Some(record)) if record.number == number && record.answer.is_some() => {
-                    return match record.answer.map(AnswerOutcome::read) {
+                    let response = match record.answer.map(AnswerOutcome::read) {
                         Some(AnswerOutcome::Answer(answer)) => answer.into_response(),
                         Some(AnswerOutcome::NotKept) | None => response,
                     };
+                    return AnsweredTurn { response, is_stored: true };
                 }
                 Ok(_) => {}
                 Err(error) => {
                     self.report("an answer that its handler has stored cannot be read", &error);
-                    return response;
+                    return response.into();
                 }
             }
         }
@@ -205,7 +225,7 @@ impl Turn {
         let response = Response::from_parts(parts, body);
         if !is_stored {
             self.forget(number).await;
-            return response;
+            return response.into();
         }
         let Settings { stored_headers, answer_limit, .. } = &*self.settings;
         let ReadAnswer { response, answer } =
@@ -219,17 +239,17 @@ impl Turn {
             );
             AnswerOutcome::not_kept()
         });
-        self.store(number, answer).await;
-        response
+        let is_stored = self.store(number, answer).await;
+        AnsweredTurn { response, is_stored }
     }
 
-    /// Stores an answer, also if the store fails for a moment.
-    async fn store(&self, number: i64, answer: Bytes) {
+    /// Stores an answer, also if the store fails for a moment. Returns whether it is stored.
+    async fn store(&self, number: i64, answer: Bytes) -> bool {
         let Settings { answers, keep, .. } = &*self.settings;
         let mut pauses = STORE_PAUSES.into_iter();
         loop {
             match bounded(answers.store(&self.id, number, answer.clone(), *keep)).await {
-                Ok(true) => return,
+                Ok(true) => return true,
                 Ok(false) => {
                     let route = self.route.as_ref().map(MatchedPath::as_str);
                     log_limited!(
@@ -241,12 +261,13 @@ impl Turn {
                         "an answer was not stored: the lock of its key was lost, and another request has claimed the key, or \
                          the claim is older than `keep`; the handler may run twice"
                     );
-                    return;
+                    return false;
                 }
                 Err(error) => {
                     let Some(pause) = pauses.next() else {
                         let what = "an answer was not stored, so that its key looks unfinished";
-                        return self.report(what, &error);
+                        self.report(what, &error);
+                        return false;
                     };
                     sleep(pause).await;
                 }

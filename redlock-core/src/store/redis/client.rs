@@ -87,6 +87,23 @@ impl RedisClient {
         self.send(get).await?.map_err(|error| node_error(&error))
     }
 
+    /// Sets a value and its time to live, if the key has no value. Returns whether it was set.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no reply. Unless the server has refused the command, it may have executed it.
+    pub async fn set_new(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        milliseconds: &[u8],
+    ) -> Result<bool, NodeError> {
+        let mut set = cmd("SET");
+        set.arg(key).arg(value).arg("NX").arg("PX").arg(milliseconds);
+        let reply = self.send(set.get_packed_command()).await?;
+        Ok(reply.map_err(|error| node_error(&error))? != RedisReply::Nil)
+    }
+
     /// Executes a script over one key.
     ///
     /// # Errors
@@ -138,6 +155,7 @@ impl RedisClient {
             Ok(Value::Nil) => Ok(Ok(RedisReply::Nil)),
             Ok(Value::Int(number)) => Ok(Ok(RedisReply::Number(number))),
             Ok(Value::BulkString(bytes)) => Ok(Ok(RedisReply::Bytes(bytes))),
+            Ok(Value::Okay) => Ok(Ok(RedisReply::Bytes(b"OK".to_vec()))),
             Ok(Value::SimpleString(text)) => Ok(Ok(RedisReply::Bytes(text.into_bytes()))),
             Ok(_) => Err(NodeError::UnexpectedReply),
             Err(error) => Ok(Err(error)),
