@@ -9,11 +9,9 @@
 use std::future::{Future, pending};
 use std::time::Duration;
 
-use redlock_axum::LockManager;
-use sqlx::Connection;
-use sqlx::postgres::{PgAdvisoryLock, PgConnection};
+use redlock_core::LockManager;
 
-const KEY: &str = "trial";
+pub const KEY: &str = "trial";
 
 /// After this time an acquisition is dropped. The server answers later.
 const LEAVES: Duration = Duration::from_millis(300);
@@ -23,12 +21,14 @@ pub async fn run(library: &str, url: &str, work: &str, lease: Duration) {
         "this library" => ours(url, work, lease).await,
         "rslock" => theirs(url, work, lease).await,
         "`SET NX`" => by_hand(url, work, lease).await,
-        _ => advisory(url, work).await,
+        #[cfg(feature = "sqlx")]
+        "`PgAdvisoryLock`" => crate::advisory::run(url, work).await,
+        _ => panic!("no such library"),
     }
     pending::<()>().await;
 }
 
-async fn cancel<T>(acquisition: impl Future<Output = T>) {
+pub async fn cancel<T>(acquisition: impl Future<Output = T>) {
     assert!(tokio::time::timeout(LEAVES, acquisition).await.is_err(), "the server has answered");
     println!("cancelled");
 }
@@ -83,24 +83,5 @@ async fn by_hand(url: &str, work: &str, lease: Duration) {
     }
     acquisition.await.unwrap();
     println!("{}", if work == "drop" { "dropped" } else { "held" });
-    pending::<()>().await;
-}
-
-/// A lock of the session, over a connection that lives on, as those of a pool do.
-async fn advisory(url: &str, work: &str) {
-    let mut connection = PgConnection::connect(url).await.unwrap();
-    let lock = PgAdvisoryLock::new(KEY);
-    match work {
-        "cancel" => cancel(lock.acquire(&mut connection)).await,
-        "drop" => {
-            drop(lock.acquire(&mut connection).await.unwrap());
-            println!("dropped");
-        }
-        _ => {
-            let _guard = lock.acquire(&mut connection).await.unwrap();
-            println!("held");
-            pending::<()>().await;
-        }
-    }
     pending::<()>().await;
 }
