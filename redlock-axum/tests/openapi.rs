@@ -51,7 +51,7 @@ mod aide {
         _: State<LockManager>,
         lock: FencedLock,
         held: HeldLock,
-        _: UnderLock<Order>,
+        UnderLock(_): UnderLock<Order>,
         body: String,
     ) -> String {
         format!("{} {} {body}", lock.fencing_token().number(), held.is_valid())

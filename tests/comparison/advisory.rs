@@ -21,10 +21,12 @@ pub struct Postgres {
 
 /// Returns the command of a program of PostgreSQL. It refuses to run as root.
 fn program(name: &str) -> Command {
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
+    let mut folders: Vec<PathBuf> =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     folders.extend(versions.map(|version| version.path().join("bin")));
-    let path = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.exists()).unwrap();
+    let path =
+        folders.into_iter().map(|folder| folder.join(name)).find(|path| path.exists()).unwrap();
     let own = std::fs::metadata("/proc/self").unwrap();
     if std::os::unix::fs::MetadataExt::uid(&own) == 0 {
         let mut command = Command::new("setpriv");
@@ -41,10 +43,19 @@ impl Postgres {
         std::fs::set_permissions(folder.path(), all).unwrap();
         let data = folder.path().join("data");
         let mut init = program("initdb");
-        init.args(["--auth=trust", "--no-sync", "--username=trial", "-D"]).arg(&data).stdout(Stdio::null());
+        init.args(["--auth=trust", "--no-sync", "--username=trial", "-D"])
+            .arg(&data)
+            .stdout(Stdio::null());
         assert!(init.status().await.unwrap().success());
         let mut server = program("postgres");
-        server.arg("-D").arg(&data).args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-k", ""]);
+        server.arg("-D").arg(&data).args([
+            "-p",
+            &port.to_string(),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-k",
+            "",
+        ]);
         server.stderr(Stdio::null()).kill_on_drop(true);
         let started = Self { port, _process: server.spawn().unwrap(), _folder: folder };
         while PgConnection::connect(&started.url()).await.is_err() {
@@ -63,11 +74,15 @@ impl Postgres {
     }
 
     pub async fn is_locked(&self) -> bool {
-        self.number("select count(*) from pg_locks where locktype = 'advisory' and granted").await > 0
+        self.number("select count(*) from pg_locks where locktype = 'advisory' and granted").await
+            > 0
     }
 
     pub async fn take_away(&self) {
-        self.number("select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory'").await;
+        self.number(
+            "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory'",
+        )
+        .await;
     }
 
     /// Returns another session with the lock.

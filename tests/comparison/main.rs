@@ -111,7 +111,8 @@ async fn trial(number: usize, library: &str) -> &'static str {
 async fn main() {
     let words: Vec<_> = std::env::args().skip(1).collect();
     if let [library, url, work, lease] = &*words {
-        return holder::run(library, url, work, Duration::from_millis(lease.parse().unwrap())).await;
+        return holder::run(library, url, work, Duration::from_millis(lease.parse().unwrap()))
+            .await;
     }
     println!("| trial | {} |\n|---{}|", LIBRARIES.join(" | "), "|---".repeat(LIBRARIES.len()));
     for (number, name) in TRIALS.iter().enumerate() {

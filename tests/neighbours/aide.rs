@@ -21,8 +21,14 @@ fn a_locked_handler_documents_its_body_its_success_and_its_refusals() {
     let document = serde_json::to_value(&document).unwrap();
     println!("{document:#}");
     let operation = &document["paths"]["/orders/pay"]["post"];
-    assert_eq!(operation["requestBody"]["content"]["application/json"]["schema"]["type"], "integer");
-    assert_eq!(operation["responses"]["200"]["content"]["application/json"]["schema"]["type"], "string");
+    assert_eq!(
+        operation["requestBody"]["content"]["application/json"]["schema"]["type"],
+        "integer"
+    );
+    assert_eq!(
+        operation["responses"]["200"]["content"]["application/json"]["schema"]["type"],
+        "string"
+    );
     for status in ["409", "503"] {
         assert!(operation["responses"][status]["content"]["application/problem+json"].is_object());
     }

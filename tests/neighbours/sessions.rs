@@ -12,10 +12,12 @@ use tower_sessions::{MemoryStore, Session, SessionManagerLayer};
 
 /// Returns the key of a session: a digest of its cookie, because the key stands in logs and on the servers.
 fn session_key(parts: &Parts) -> Result<LockKey, KeyError> {
-    let cookies = parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let cookies =
+        parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = cookies.flat_map(|line| line.split(';')).map(str::trim);
     let session = cookies.find_map(|cookie| cookie.strip_prefix("id="));
-    let digest = session.map(|id| Sha256::digest(id).iter().map(|byte| format!("{byte:02x}")).collect());
+    let digest =
+        session.map(|id| Sha256::digest(id).iter().map(|byte| format!("{byte:02x}")).collect());
     LockKey::new(format!("session:{}", KeyPart(digest.unwrap_or_else(String::new))))
 }
 

@@ -23,7 +23,9 @@ fn refused(error: LockError) -> Status {
         LockError::Unavailable { .. } | LockError::Draining | LockError::ShutDown => {
             Status::unavailable("try again later")
         }
-        error if error.is_contended() || error.is_split() => Status::aborted("another request works on it"),
+        error if error.is_contended() || error.is_split() => {
+            Status::aborted("another request works on it")
+        }
         _ => Status::internal("the lock"), // and a log line with `diagnostics`
     }
 }

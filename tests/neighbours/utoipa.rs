@@ -22,7 +22,10 @@ fn a_locked_handler_documents_its_success_and_its_refusals() {
     let responses = &document["paths"]["/orders/{id}/pay"]["post"]["responses"];
     assert!(responses["200"].is_object());
     for status in ["409", "503"] {
-        assert!(responses[status]["content"]["application/problem+json"].is_object(), "{responses:#}");
+        assert!(
+            responses[status]["content"]["application/problem+json"].is_object(),
+            "{responses:#}"
+        );
     }
     let _: axum::Router<LockManager> = axum::Router::new().route("/orders/{id}/pay", post(pay));
 }
