@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
 //! | [`choose_a_store`] | Redis, PostgreSQL or ZooKeeper: what does each give, and what does it cost? |
+//! | [`handlers`] | How does a handler lock: by the attribute, a layer, a table, or by hand? What does a refused request get? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`modes`] | How do many readers share a lock with one writer? How do at most n requests run at the same time? How does a handler lock all articles of a cart, or none? How do callers of several processes wait in order of arrival? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
@@ -18,10 +19,12 @@
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
 //! | [`transactions`] | Why does a lock have to outlast the commit? Which order of layers does that? |
 //! | [`recipes`] | How is a payment charged once? Which job survives the death of its copy? How does a middleware lock? What is impossible, and what replaces it? |
+//! | [`neighbours`] | How do locks stand beside aide, utoipa, tonic, loco, a scheduler, sessions and axum-test? |
 //! | [`idempotency`](idempotency/index.html) | How is a repeated request executed once, and answered with the first answer? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`interoperability`] | Which services in other languages use the same locks? How does Spring's `@RedisLock` look here? |
 //! | [`compiler_errors`] | What does a message of the compiler about a locked handler mean? |
+//! | [`out_of_scope`] | What does the library refuse to do, and why? |
 //! | [`performance`] | What does a lock cost? |
 
 // The links of the pages are resolved in this module.
@@ -38,10 +41,13 @@ macro_rules! page {
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
             "[idempotency.md]: ../idempotency/index.html\n",
+            "[handlers.md]: crate::guide::handlers\n",
             "[interoperability.md]: crate::guide::interoperability\n",
             "[modes.md]: crate::guide::modes\n",
+            "[neighbours.md]: crate::guide::neighbours\n",
             "[operating.md]: crate::guide::operating\n",
             "[options.md]: crate::guide::options\n",
+            "[out-of-scope.md]: crate::guide::out_of_scope\n",
             "[performance.md]: crate::guide::performance\n",
             "[postgres.md]: crate::guide::postgres\n",
             "[production.md]: crate::guide::production\n",
@@ -69,6 +75,9 @@ pub mod fencing {}
 #[doc = page!("guarantees.md")]
 pub mod guarantees {}
 
+#[doc = page!("handlers.md")]
+pub mod handlers {}
+
 #[cfg(feature = "idempotency")]
 #[doc = page!("idempotency.md")]
 pub mod idempotency {}
@@ -79,11 +88,17 @@ pub mod interoperability {}
 #[doc = page!("modes.md")]
 pub mod modes {}
 
+#[doc = page!("neighbours.md")]
+pub mod neighbours {}
+
 #[doc = page!("operating.md")]
 pub mod operating {}
 
 #[doc = page!("options.md")]
 pub mod options {}
+
+#[doc = page!("out-of-scope.md")]
+pub mod out_of_scope {}
 
 #[doc = page!("performance.md")]
 pub mod performance {}

@@ -196,7 +196,7 @@
 //! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something, and let the
 //!   others share the lock ([`LockPolicy::shared_on`]) if they must not see a change that is half done.
 //!
-#![doc = concat!("[idempotency.md]: guide/idempotency/index.html\n[postgres.md]: guide::postgres\n[zookeeper.md]: guide::zookeeper\n\n", include_str!("../docs/features.md"))]
+#![doc = concat!("[idempotency.md]: guide/idempotency/index.html\n[neighbours.md]: guide::neighbours\n[postgres.md]: guide::postgres\n[zookeeper.md]: guide::zookeeper\n\n", include_str!("../docs/features.md"))]
 #![warn(clippy::exhaustive_enums)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -211,6 +211,8 @@ pub mod guide;
 #[cfg(feature = "idempotency")]
 mod idempotency;
 mod layer;
+#[cfg(any(feature = "aide", feature = "utoipa"))]
+mod openapi;
 mod options;
 mod rejection;
 mod scope_layer;

@@ -10,6 +10,8 @@ mod hold_until;
 mod layer;
 mod lock_order;
 mod names;
+#[cfg(any(feature = "aide", feature = "utoipa"))]
+mod openapi;
 mod policies;
 #[cfg(feature = "test-util")]
 mod recipes;
