@@ -5,6 +5,8 @@ use std::time::Duration;
 use redlock_axum::{AnswerClaim, AnswerId, Answers, MemoryAnswers, PostgresAnswers, RedisAnswers};
 use redlock_tests::{PostgresServer, Servers, skip};
 
+use super::postgres_answers;
+
 async fn memory_store() -> Option<(MemoryAnswers, ())> {
     Some((MemoryAnswers::new(), ()))
 }
@@ -17,7 +19,7 @@ async fn redis_store() -> Option<(RedisAnswers, Servers)> {
 
 async fn postgres_store() -> Option<(PostgresAnswers, PostgresServer)> {
     match PostgresServer::start().await {
-        Ok(server) => Some((PostgresAnswers::connect(&server.url()).await.unwrap(), server)),
+        Ok(server) => Some((postgres_answers(&server.url()).await, server)),
         Err(reason) => {
             skip(&reason);
             None

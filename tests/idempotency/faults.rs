@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use axum::routing::any;
-use redlock_axum::{
-    AnswerId, Answers, IdempotencyLayer, LockManager, MemoryAnswers, PostgresAnswers, RedisAnswers,
-};
+use redlock_axum::{AnswerId, Answers, IdempotencyLayer, LockManager, MemoryAnswers, RedisAnswers};
 use redlock_core::test_util::TestLocks;
 use redlock_core::test_util::node_tests::StoreFault;
 use redlock_tests::{
@@ -150,7 +148,7 @@ mod a_late_holder_stores_its_answer_unless_another_one_has_claimed_the_key {
         match PostgresServer::start().await {
             Err(reason) => skip(&reason),
             Ok(server) => {
-                late_holder(Arc::new(PostgresAnswers::connect(&server.url()).await.unwrap())).await;
+                late_holder(Arc::new(postgres_answers(&server.url()).await)).await;
             }
         }
     }

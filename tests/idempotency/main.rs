@@ -30,7 +30,7 @@ use redlock_axum::{
     Answers, IdempotencyLayer, LockManager, MemoryAnswers, PostgresAnswers, RedisAnswers,
     UnscopedKeys,
 };
-use redlock_tests::Nodes;
+use redlock_tests::{Nodes, eventually};
 use tower::ServiceExt;
 
 /// Deadline for what takes no time, or a lease of some seconds, on an idle machine.
@@ -53,6 +53,12 @@ pub(crate) struct Copy {
 #[derive(Clone)]
 pub(crate) struct Customer(String);
 
+/// Connects to a database that accepts connections, although a busy machine may not do it within a second.
+pub(crate) async fn postgres_answers(url: &str) -> PostgresAnswers {
+    eventually("the store is connected", SOON, async || PostgresAnswers::connect(url).await.ok())
+        .await
+}
+
 fn customer(parts: &Parts) -> Option<String> {
     parts.extensions.get().map(|Customer(name)| name.clone())
 }
@@ -65,9 +71,7 @@ impl Stage {
     pub(crate) async fn copy(&self) -> Copy {
         let answers: Arc<dyn Answers> = match self.nodes.urls().first() {
             None => Arc::new(self.memory.clone()),
-            Some(url) if url.starts_with("postgres") => {
-                Arc::new(PostgresAnswers::connect(url).await.unwrap())
-            }
+            Some(url) if url.starts_with("postgres") => Arc::new(postgres_answers(url).await),
             Some(url) => Arc::new(RedisAnswers::connect(url).await.unwrap()),
         };
         Copy { locks: self.nodes.manager().await, answers }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_axum::{
-    AnswerClaim, AnswerId, Answers, ClaimResult, IdempotencyLayer, LockManager, PostgresAnswers,
-    StoredAnswer,
+    AnswerClaim, AnswerId, Answers, ClaimResult, IdempotencyLayer, LockManager, StoredAnswer,
 };
 use redlock_tests::{Direction, PostgresServer, Proxy, Traffic, eventually, skip};
 
-use super::{Counted, request, route, send};
+use super::{Counted, postgres_answers, request, route, send};
 use crate::SOON;
 
 const KEEP: Duration = Duration::from_secs(300);
@@ -31,7 +30,7 @@ async fn the_granted_rights_suffice_for_answers_in_postgres_and_none_is_too_much
     let only = "revoke all on all tables in schema locks from app; \
                 grant select, insert, update, delete on locks.redlock_answer to app";
     admin.batch_execute(only).await.unwrap();
-    let store = PostgresAnswers::connect(&server.url()).await.unwrap();
+    let store = postgres_answers(&server.url()).await;
     let operations = async |id: &AnswerId| {
         let claimed = store.claim(id, claim(1)).await.is_ok();
         let forgotten = store.forget(id, 1).await.is_ok();
@@ -64,7 +63,7 @@ async fn the_granted_rights_suffice_for_answers_in_postgres_and_none_is_too_much
 async fn a_row_that_a_transaction_is_changing_is_in_flight_until_its_end() {
     let Some(server) = start().await else { return };
     let (locks, counted) = (LockManager::in_memory(), Counted::default());
-    let store = Arc::new(PostgresAnswers::connect(&server.url()).await.unwrap());
+    let store = Arc::new(postgres_answers(&server.url()).await);
     let app = route(counted.handler(), IdempotencyLayer::new(&locks, Arc::clone(&store)));
     // The fingerprint of the request.
     let fingerprint = {
@@ -103,7 +102,7 @@ async fn a_row_that_a_transaction_is_changing_is_in_flight_until_its_end() {
 async fn a_connection_without_replies_is_given_up() {
     let Some(server) = start().await else { return };
     let proxy = Proxy::to_port(server.port()).await;
-    let store = PostgresAnswers::connect(&server.url_at("127.0.0.1", proxy.port())).await.unwrap();
+    let store = postgres_answers(&server.url_at("127.0.0.1", proxy.port())).await;
     let counted = Counted::default();
     let app = route(counted.handler(), IdempotencyLayer::new(&LockManager::in_memory(), store));
     assert_eq!(send(&app, request("before", "")).await.status, 201);
@@ -120,7 +119,7 @@ async fn a_connection_without_replies_is_given_up() {
 #[tokio::test]
 async fn rows_whose_time_is_over_are_removed_and_no_others() {
     let Some(server) = start().await else { return };
-    let store = PostgresAnswers::connect(&server.url()).await.unwrap();
+    let store = postgres_answers(&server.url()).await;
     for (number, key) in [(1, "over"), (1, "kept")] {
         store.claim(&AnswerId::new("", key), claim(number)).await.unwrap();
     }
@@ -146,7 +145,7 @@ async fn rows_whose_time_is_over_are_removed_and_no_others() {
 #[tokio::test]
 async fn a_store_in_postgres_that_refuses_writes_claims_nothing_and_still_replays() {
     let Some(server) = start().await else { return };
-    let store = PostgresAnswers::connect(&server.url()).await.unwrap();
+    let store = postgres_answers(&server.url()).await;
     let counted = Counted::default();
     let app = route(counted.handler(), IdempotencyLayer::new(&LockManager::in_memory(), store));
     assert_eq!(send(&app, request("before", "")).await.status, 201);
