@@ -133,7 +133,7 @@ fn refused(error: &LockError) -> Failure {
         LockError::InvalidKey(_) | LockError::InvalidOption(_) | LockError::ForeignKey { .. } => {
             failure
         }
-        // A program that tries again, as 75 tells it to, would fail in the same way.
+        // The status 75 asks the caller to try again, and the next run would fail in the same way.
         _ if error.votes().is_some_and(Votes::need_an_operator) => failure,
         _ => failure.with_status(NOT_HAD),
     }
