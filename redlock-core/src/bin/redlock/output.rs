@@ -38,8 +38,8 @@ impl Paint {
     }
 }
 
-/// Prints a text on standard output. A reader that has gone away, as that of `redlock status a | true`, is no error: the exit status is
-/// an answer, too.
+/// Prints a text on standard output. A reader that has gone away, as that of `redlock status a | true`, is no error: the exit
+/// status is an answer, too.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
