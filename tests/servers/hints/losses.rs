@@ -108,8 +108,9 @@ async fn a_partition(count: usize) {
     let rivals = connect(servers.urls()).await;
     let keys = (0..HOLDERS).map(|number| format!("order:{number}"));
     let keys: Vec<_> = keys.collect();
-    let request = |key: &String| locks.lock(key).expire(LEASE).renew(true);
-    let acquire = keys.iter().map(|key| held_briefly(async || request(key).try_acquire().await));
+    let request = &|key: &String| locks.lock(key).expire(LEASE).renew(true);
+    let acquire =
+        keys.iter().map(|key| held_briefly(async move || request(key).try_acquire().await));
     let guards = join_all(acquire).await;
     let lost: Vec<_> = guards.iter().map(|guard| tokio::spawn(guard.lost())).collect();
 
