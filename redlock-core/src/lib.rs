@@ -222,6 +222,7 @@ pub mod __private {
     pub use crate::lock::{Keys, LockName};
     pub use crate::lock_order::RequestPlace;
     pub use crate::log_limit::LogLimit;
+    pub use crate::operator::check_reason;
     #[cfg(feature = "serde")]
     pub use crate::options::{ConfigValue, read_option};
     pub use crate::options::{TimeText, assert_valid, check_name, is_same, read_time};

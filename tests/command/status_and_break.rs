@@ -30,6 +30,10 @@ async fn a_status_shows_the_holder_and_says_by_its_exit_status_whether_there_is_
     nodes.all_hold(KEY).await;
     let shown = done(&urls, &["status", KEY]).await;
     assert_eq!((shown.status, &*shown.err), (1, ""), "{shown:?}");
+    // The nodes have the time to the second.
+    let age = shown.out.split_once(" (").and_then(|(_, rest)| rest.split_once("s ago)"));
+    let (age, _) = age.expect("an age in seconds");
+    assert!(age.parse::<u64>().is_ok(), "{age}: {shown:?}");
     let json = status(&urls).await;
     assert_eq!((&json["key"], &json["state"]), (&KEY.into(), &"exclusive".into()));
     let [holder] = &json["holders"].as_array().unwrap()[..] else { panic!("{json}") };

@@ -1,9 +1,12 @@
 //! `redlock watch` without a terminal.
 
-use redlock_tests::{Nodes, Running, Servers, eventually, on_each_kind_of_nodes};
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use redlock_tests::{Nodes, Running, Servers, eventually, on_each_kind_of_nodes, redlock};
 use rustix::process::Signal;
 
-use super::{KEY, SOON, held, labelled};
+use super::{KEY, SOON, finish, held, labelled};
 
 async fn shown(watch: &Running, words: &str) {
     eventually(words, SOON, async || watch.log().contains(words).then_some(())).await;
@@ -52,4 +55,37 @@ async fn a_watch_goes_on_through_an_outage_and_ends_at_sigterm() {
     assert_eq!(before, 1, "a line without a change");
     watch.signal(Signal::TERM);
     assert_eq!(watch.ended().await.code(), Some(0));
+}
+
+/// As in `redlock watch a | head -1`. Nothing changes afterwards, so that no write fails.
+#[tokio::test]
+async fn a_watch_ends_quietly_when_nobody_reads_it() {
+    let servers = Servers::start(1).await;
+    let mut command = redlock(&servers.urls());
+    command.args(["watch", KEY]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    let mut output = BufReader::new(watch.stdout.take().unwrap());
+    let mut errors = watch.stderr.take().unwrap();
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert!(line.ends_with(" order:42 free\n"), "{line}");
+    drop(output);
+    let ended = eventually("the watch ends", SOON, async || watch.try_wait().unwrap()).await;
+    let mut printed = String::new();
+    errors.read_to_string(&mut printed).unwrap();
+    assert_eq!((ended.code(), &*printed), (Some(0), ""));
+}
+
+/// The exit status is an answer, too.
+#[tokio::test]
+async fn a_status_that_nobody_reads_is_no_error() {
+    let servers = Servers::start(1).await;
+    for arguments in [&["status", KEY][..], &["nodes", "--json"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = redlock(&servers.urls());
+        command.args(arguments).stdout(writer);
+        let unread = finish(command).await;
+        assert_eq!((unread.status, &*unread.err), (0, ""), "{arguments:?}");
+    }
 }

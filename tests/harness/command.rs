@@ -15,20 +15,21 @@ use redlock_logs::find_secret;
 /// The longest time for a stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the settings of the command: these nodes, with timeouts for a busy machine.
-fn settings(urls: &[String]) -> [(&'static str, String); 4] {
+/// Returns the settings of the command: these nodes, with timeouts for a busy machine. The `node_timeout` is shorter than each
+/// lease.
+fn settings(urls: &[String], node_timeout: &str) -> [(&'static str, String); 4] {
     [
         ("LOCKS_URLS", urls.join(",")),
-        ("LOCKS_NODE_TIMEOUT", "1s".to_owned()),
+        ("LOCKS_NODE_TIMEOUT", node_timeout.to_owned()),
         ("LOCKS_CONNECT_TIMEOUT", "20s".to_owned()),
         ("NO_COLOR", String::new()),
     ]
 }
 
-/// Returns the command `redlock` with these nodes. A lease of the test may be as short as a second.
+/// Returns the command `redlock` with these nodes. Each lease must be longer than 5 s.
 pub fn redlock(urls: &[String]) -> Command {
     let mut program = Command::new(command());
-    program.envs(settings(urls)).stdin(Stdio::null());
+    program.envs(settings(urls, "5s")).stdin(Stdio::null());
     program
 }
 
@@ -40,7 +41,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the command with these nodes and arguments.
+    /// Starts the command with these nodes and arguments. A lease may be as short as a second.
     ///
     /// # Panics
     ///
@@ -50,7 +51,7 @@ impl Running {
         let process = Process::start(
             command().as_os_str(),
             arguments,
-            &settings(urls),
+            &settings(urls, "1s"),
             &log.path().join("log"),
         );
         Self { process: process.expect("the process of the command"), log }

@@ -37,7 +37,7 @@ async fn a_server_without_resp3_is_refused_with_the_versions_that_have_it() {
         let refused = builder([play(error).await]).connect().await.unwrap_err();
         let ConnectError::Unavailable { votes, .. } = &refused else { panic!("{refused:?}") };
         let vote = votes.iter().next().unwrap().1;
-        let Some(Vote::Failed(NodeError::Server(reason))) = vote else { panic!("{refused:?}") };
+        let Some(Vote::Failed(NodeError::NotSetUp(reason))) = vote else { panic!("{refused:?}") };
         assert!(reason.starts_with("the server does not speak RESP3"), "{reason}");
         assert!(reason.contains("version 6.0"), "{reason}");
         assert!(!refused.to_string().contains("s3cr3tresp2"), "{refused}");

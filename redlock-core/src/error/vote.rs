@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lock::{HolderId, OwnerLabel};
+use crate::quorum::quorum;
 
 /// The vote of one node on one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,6 +165,10 @@ pub enum NodeError {
     /// The server user lacks a right that the lock needs.
     #[error("not permitted: {0}")]
     NotPermitted(Arc<str>),
+    /// The store is not set up as the locks need it: the table of a PostgreSQL server is missing or has other columns, for
+    /// instance. No operation was sent to the server. The text has the statement that repairs it.
+    #[error("not set up: {0}")]
+    NotSetUp(Arc<str>),
     /// The server was started so recently that it may have forgotten locks that are still held. Nothing
     /// was sent to it. See [`restart_guard`](crate::LockManagerBuilder::restart_guard).
     #[error("{} in {}", restarted_and_votes(*.ago), rounded_up(*.votes_in))]
@@ -252,12 +257,28 @@ impl NodeError {
         }
     }
 
+    /// Returns whether the node answers only after somebody has changed the node or its settings: a user, a password, a
+    /// certificate, a right, a table, or a URL. A caller that asks again without such a change gets the same error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::NodeError;
+    ///
+    /// assert!(NodeError::NotPermitted("NOPERM".into()).needs_an_operator());
+    /// assert!(!NodeError::NotConnected("connection refused".into()).needs_an_operator());
+    /// ```
+    pub fn needs_an_operator(&self) -> bool {
+        use NodeError::{Credentials, NotPermitted, NotSetUp, SameServer, Tls};
+        matches!(self, Credentials(_) | NotPermitted(_) | NotSetUp(_) | SameServer(_) | Tls(_))
+    }
+
     /// Adds the address of one of several hosts of a node.
     #[cfg(any(feature = "postgres", feature = "zookeeper"))]
     pub(crate) fn at(mut self, address: &str) -> Self {
-        use NodeError::{Credentials, NotConnected, NotPermitted, Server, Tls};
-        if let Credentials(reason) | NotConnected(reason) | NotPermitted(reason) | Server(reason)
-        | Tls(reason) = &mut self
+        use NodeError::{Credentials, NotConnected, NotPermitted, NotSetUp, Server, Tls};
+        if let Credentials(reason) | NotConnected(reason) | NotPermitted(reason)
+        | NotSetUp(reason) | Server(reason) | Tls(reason) = &mut self
         {
             *reason = format!("{address}: {reason}").into();
         }
@@ -276,6 +297,14 @@ impl Votes {
     /// other nodes had decided has no vote.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Vote>)> {
         self.0.iter().map(|(node, vote)| (&**node, vote.as_ref()))
+    }
+
+    /// Returns whether the nodes whose failures [need an operator](NodeError::needs_an_operator) leave no quorum to the others.
+    pub fn need_an_operator(&self) -> bool {
+        let needy = self.iter().filter(
+            |(_, vote)| matches!(vote, Some(Vote::Failed(error)) if error.needs_an_operator()),
+        );
+        !self.is_empty() && needy.count() + quorum(self.len()) > self.len()
     }
 
     /// Returns the vote of the node with this name, which is host and port for a Redis server.
@@ -341,4 +370,26 @@ fn restarted_and_votes(ago: Option<Duration>) -> String {
 fn rounded_up(duration: Duration) -> String {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     if millis > 1000 { format!("{}s", millis.div_ceil(1000)) } else { format!("{millis}ms") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn votes_need_an_operator_if_the_other_nodes_are_no_quorum() {
+        let refused = || Vote::Failed(NodeError::NotPermitted("NOPERM".into()));
+        let down = || Vote::Failed(NodeError::NotConnected("refused".into()));
+        for (votes, needs) in [
+            (vec![], false),
+            (vec![refused()], true),
+            (vec![down()], false),
+            (vec![refused(), Vote::Agreed, down()], false),
+            (vec![refused(), refused(), down()], true),
+            (vec![refused(), Vote::Agreed], true),
+        ] {
+            let named = votes.iter().map(|vote| ("node".into(), Some(vote.clone())));
+            assert_eq!(named.collect::<Votes>().need_an_operator(), needs, "{votes:?}");
+        }
+    }
 }

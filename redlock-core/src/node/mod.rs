@@ -147,6 +147,7 @@
 //! | `Tls`, `Credentials` | cannot make a connection, because the certificates are wrong, or because it cannot get valid credentials | was not executed |
 //! | `Server` | got an error from its store instead of a result | was not executed |
 //! | `NotPermitted` | lacks a permission | was not executed |
+//! | `NotSetUp` | has a store that is not set up for locks | was not executed |
 //! | `SameServer` | has the same store as another node of the manager; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
 //! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |

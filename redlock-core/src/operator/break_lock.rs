@@ -170,7 +170,8 @@ impl<'a> IntoFuture for BreakRequest<'a> {
     }
 }
 
-fn check_reason(reason: &str) -> Result<(), InvalidOption> {
+/// Checks the reason of a break.
+pub fn check_reason(reason: &str) -> Result<(), InvalidOption> {
     let is_valid =
         (1..=LONGEST_REASON).contains(&reason.len()) && !reason.contains(char::is_control);
     let allowed = "from 1 to 200 bytes without control characters";

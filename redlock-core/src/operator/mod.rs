@@ -23,7 +23,7 @@ use crate::lock::{Dialect, LockSpec, Mode};
 use crate::node::Inspection;
 use crate::quorum::quorum;
 
-pub use break_lock::{BreakRequest, Broken};
+pub use break_lock::{BreakRequest, Broken, check_reason};
 pub use error::{BreakError, StatusError};
 pub use snapshot::{
     CounterSnapshot, HeldSnapshot, NodeSnapshot, ProcessSnapshot, Snapshot, WaitingSnapshot,

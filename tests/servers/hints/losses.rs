@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::Dialect;
-use redlock_tests::{Proxy, RedisServer, Servers, Traffic, Welcome, builder, connect, eventually};
+use redlock_tests::{
+    Proxy, RedisServer, Servers, Traffic, Welcome, builder, connect, eventually, held_briefly,
+};
 
 use super::{Cause, KEY, LONG, SOON, is_lost, reset, start, tracked};
 
@@ -79,7 +81,8 @@ async fn frozen_renewals(count: usize) {
     const LEASE: Duration = Duration::from_secs(3);
     let mut servers = Servers::start(count).await;
     let locks = builder(servers.urls()).node_timeout(LEASE / 6).connect().await.unwrap();
-    let guard = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
+    let request = || locks.lock(KEY).expire(LEASE).renew(true);
+    let guard = held_briefly(async || request().try_acquire().await).await;
     let lost = guard.lost();
     servers.iter_mut().for_each(RedisServer::freeze);
     // Each server has the lock for longer than the holder relies on it.
@@ -105,8 +108,9 @@ async fn a_partition(count: usize) {
     let rivals = connect(servers.urls()).await;
     let keys = (0..HOLDERS).map(|number| format!("order:{number}"));
     let keys: Vec<_> = keys.collect();
-    let acquire = keys.iter().map(|key| locks.lock(key).expire(LEASE).renew(true));
-    let acquire = acquire.map(|request| async { request.try_acquire().await.unwrap() });
+    let request = &|key: &String| locks.lock(key).expire(LEASE).renew(true);
+    let acquire =
+        keys.iter().map(|key| held_briefly(async move || request(key).try_acquire().await));
     let guards = join_all(acquire).await;
     let lost: Vec<_> = guards.iter().map(|guard| tokio::spawn(guard.lost())).collect();
 

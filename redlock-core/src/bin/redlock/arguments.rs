@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use redlock_core::__private::{TimeText, read_time};
-use redlock_core::HolderId;
+use redlock_core::__private::{TimeText, check_reason, read_time};
+use redlock_core::{HolderId, LockOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 /// Shows and ends distributed locks, checks their nodes, and runs commands under a lock.
@@ -71,7 +71,7 @@ pub(crate) struct BreakArguments {
     #[arg(long, value_name = "ID")]
     pub(crate) holder: HolderId,
     /// The reason, for the log line of this command: up to 200 bytes
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: Option<String>,
     /// Does not ask. Required without a terminal
     #[arg(long, short)]
@@ -96,10 +96,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) wait: Option<Duration>,
     /// The lease, which is renewed while the command runs. Defaults to that of the settings, or 30s
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = lease)]
     pub(crate) expire: Option<Duration>,
     /// Keeps the lock for this time from its acquisition on, however the command ends
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = lease)]
     pub(crate) keep: Option<Duration>,
     /// The time from SIGTERM to SIGKILL when the lock is lost: up to half of the lease. Defaults to 5s, or a third of the lease
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -115,6 +115,31 @@ pub(crate) struct StubArguments {
     pub(crate) parent: u32,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Arguments {
+    /// Reads the command line of this process. Ends it after a mistake.
+    pub(crate) fn of_process() -> Self {
+        Self::parse_from(with_negative_times(std::env::args_os()))
+    }
+}
+
+/// Joins an option with a negative number behind it by `=`. So `--wait -5s` is a wrong value, and not the unknown option `-5`.
+fn with_negative_times(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined = Vec::<OsString>::new();
+    let mut is_of_command = false;
+    for word in words {
+        is_of_command |= word == "--";
+        let is_negative = matches!(word.as_encoded_bytes(), [b'-', b'0'..=b'9', ..]);
+        match joined.last_mut().filter(|last| last.as_encoded_bytes().starts_with(b"--")) {
+            Some(option) if is_negative && !is_of_command => {
+                option.push("=");
+                option.push(word);
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
 }
 
 impl Command {
@@ -135,6 +160,43 @@ fn time(text: &str) -> Result<Duration, String> {
         TimeText::Number(seconds) => Ok(Duration::from_secs(seconds)),
         _ => {
             Err("must be a time such as 500ms, 30s or 1h, or a whole number of seconds".to_owned())
+        }
+    }
+}
+
+/// Reads the time for which a server has a lock.
+fn lease(text: &str) -> Result<Duration, String> {
+    let lease = time(text)?;
+    let checked = LockOptions::new().expire(lease).check();
+    checked.map(|()| lease).map_err(|_| "must be from 10 ms to 7 days".to_owned())
+}
+
+/// Reads a reason as a break takes it, before any node is asked.
+fn reason(text: &str) -> Result<String, String> {
+    let checked = check_reason(text).map(|()| text.to_owned());
+    checked.map_err(|_| "must be from 1 to 200 bytes without control characters".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn a_negative_number_is_the_value_of_the_option_before_it() {
+        for (words, expected) in [
+            ("run a --wait -5s -- job", "run a --wait=-5s -- job"),
+            ("run a --wait 5s -- job --depth -5", "run a --wait 5s -- job --depth -5"),
+            ("run a --json -x -- job", "run a --json -x -- job"),
+            ("run a -5", "run a -5"),
+        ] {
+            let joined = with_negative_times(words.split(' ').map(OsString::from));
+            let joined: Vec<_> = joined.iter().map(|word| word.to_str().unwrap()).collect();
+            assert_eq!(joined.join(" "), expected);
         }
     }
 }

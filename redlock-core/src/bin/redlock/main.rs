@@ -21,7 +21,6 @@ mod watch;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -33,7 +32,7 @@ const LONGEST_END: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
-    let Arguments { options, command } = Arguments::parse();
+    let Arguments { options, command } = Arguments::of_process();
     if let Command::Stub(stub) = command {
         return run::stub::execute(&stub);
     }

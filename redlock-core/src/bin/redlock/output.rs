@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -37,11 +38,25 @@ impl Paint {
     }
 }
 
-/// Prints a text on standard output.
+/// Prints a text on standard output. A reader that has gone away, as that of `redlock status a | true`, is no error: the exit
+/// status is an answer, too.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
-    let printed = output.write_all(text.as_bytes()).and_then(|()| output.flush());
-    printed.map_err(|error| Failure::new(format!("standard output: {error}")))
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether nobody can read the standard output any more: the other end of its pipe is closed.
+pub(crate) fn has_no_reader() -> bool {
+    let output = io::stdout();
+    let mut pipe = [PollFd::new(&output, PollFlags::empty())];
+    // The kernel reports the end of the other side although no event is asked for. A time-out of zero does not wait.
+    let is_polled = poll(&mut pipe, Some(&Timespec::default())).is_ok();
+    is_polled && pipe[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Prints a value as one line of JSON.
@@ -101,6 +116,14 @@ pub(crate) fn short(time: Duration) -> String {
     if value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
 }
 
+/// Returns the age of an event whose time is known to the second.
+pub(crate) fn age(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..120 => format!("{seconds}s"),
+        _ => short(time),
+    }
+}
+
 /// Returns a time of the wall clock in UTC, to the second: `2026-11-29T08:30:00Z`.
 pub(crate) fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -147,6 +170,16 @@ mod tests {
             (200_000_000_000, "2.3d"),
         ] {
             assert_eq!(short(Duration::from_micros(micros)), text);
+        }
+    }
+
+    /// A tenth of a second would say more than is known.
+    #[test]
+    fn an_age_has_whole_seconds() {
+        for (millis, text) in
+            [(0, "0s"), (999, "0s"), (3_400, "3s"), (119_999, "119s"), (130_000, "2.2m")]
+        {
+            assert_eq!(age(Duration::from_millis(millis)), text);
         }
     }
 

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use crate::arguments::StatusArguments;
 use crate::failure::{Failure, NO};
-use crate::output::{Colour, Paint, Table, cell, millis, print, print_json, seconds, short, utc};
+use crate::output::{
+    self, Colour, Paint, Table, cell, millis, print, print_json, seconds, short, utc,
+};
 use crate::settings::connect;
 
 /// How many holders a row of a node names.
@@ -102,7 +104,7 @@ pub(crate) fn since(holder: &Holder) -> String {
         || "-".to_owned(),
         |since| {
             let age = SystemTime::now().duration_since(since).unwrap_or_default();
-            format!("{} ({} ago)", utc(since), short(age))
+            format!("{} ({} ago)", utc(since), output::age(age))
         },
     )
 }

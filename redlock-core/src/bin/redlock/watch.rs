@@ -1,4 +1,4 @@
-//! `redlock watch`: the holders of a lock, once a second.
+//! `redlock watch`: the holders of a lock, once a second, until Ctrl-C, or until nobody reads the output any more.
 
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::arguments::StatusArguments;
 use crate::failure::{Failure, complain};
-use crate::output::{Paint, cell, print, seconds, short, utc};
+use crate::output::{Paint, cell, has_no_reader, print, seconds, short, utc};
 use crate::settings::connect;
 use crate::status;
 
@@ -36,7 +36,13 @@ pub(crate) async fn run(
         tokio::select! {
             _ = interrupted.recv() => break,
             _ = terminated.recv() => break,
-            _ = ticks.tick() => view.show(look(&locks, &arguments.key).await?)?,
+            _ = ticks.tick() => {
+                view.show(look(&locks, &arguments.key).await?)?;
+                // Without a change, nothing is written that would fail.
+                if has_no_reader() {
+                    break;
+                }
+            }
         }
     }
     view.end()?;

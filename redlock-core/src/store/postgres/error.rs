@@ -11,6 +11,8 @@ const POOLER: &str = "a pooler in transaction mode is between this service and t
 const REFUSED_OPTIONS: &str = "a pooler is between this service and the server: in session mode, write \
     ignore_startup_parameters = options into the configuration of the pooler; in transaction mode, add pooler=transaction to the URL";
 
+/// The remedy for a URL with another database than that of the table.
+const NO_DATABASE: &str = "name the database with the table of the locks at the end of the URL, such as postgres://..:5432/shop";
 /// The remedy for a full queue of notifications.
 const FULL_QUEUE: &str = "a session that listens has not ended its transaction: end the session that the log of the server names, \
     then run select pg_notification_queue_usage(), without which the queue stays full";
@@ -78,6 +80,8 @@ fn of_server(reason: &DbError, message: String) -> NodeError {
         NodeError::NotPermitted(message.into())
     } else if [S::INVALID_PASSWORD, S::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
         NodeError::Credentials(message.into())
+    } else if *code == S::INVALID_CATALOG_NAME {
+        NodeError::NotSetUp(format!("{message}; {NO_DATABASE}").into())
     } else if [S::DUPLICATE_PSTATEMENT, S::INVALID_SQL_STATEMENT_NAME].contains(code) {
         NodeError::Server(format!("{message}; {POOLER}").into())
     } else if *code == S::PROGRAM_LIMIT_EXCEEDED && reason.routine() == Some("PreCommit_Notify") {

@@ -59,7 +59,7 @@ pub(super) struct Findings {
 impl Findings {
     /// Checks the answer to [`FINDINGS`](super::sql::FINDINGS). An error names what is wrong, and the statement that repairs it.
     pub(super) fn read(row: &Row, schema: &str) -> Result<Self, NodeError> {
-        let wrong = |reason: String| Err(NodeError::Server(reason.into()));
+        let wrong = |reason: String| Err(NodeError::NotSetUp(reason.into()));
         let text = |column: &str| {
             row.try_get::<_, Option<&str>>(column).ok().flatten().unwrap_or_default()
         };
@@ -67,7 +67,9 @@ impl Findings {
             |column: &str| row.try_get::<_, i64>(column).map_err(|_| NodeError::UnexpectedReply);
         let table = table(schema);
         if row.try_get("is_replica").unwrap_or(true) {
-            return wrong("the server is a replica (it is in recovery); the URL must lead to the primary server".to_owned());
+            // A failover may make it the primary server.
+            let reason = "the server is a replica (it is in recovery); the URL must lead to the primary server";
+            return Err(NodeError::Server(reason.into()));
         }
         if text("server_encoding") != "UTF8" {
             return wrong(format!(
@@ -106,10 +108,7 @@ impl Findings {
             return missing("usage", &format!("schema {}", quoted(schema)));
         }
         if !row.try_get("has_table").unwrap_or(false) {
-            return wrong(format!(
-                "the table {table} does not exist: {} (redlock_core::postgres_schema has all statements)",
-                create_table(schema).replace('\n', "")
-            ));
+            return wrong(missing_table(schema));
         }
         let columns = row.try_get::<_, Vec<&str>>("columns").unwrap_or_default();
         if let Err(reason) = check_columns(&table, &columns) {
@@ -185,6 +184,19 @@ fn needs_value(table: &str, column: &str) -> String {
         )
     };
     format!("{what}: alter table {table} alter column {column} drop not null")
+}
+
+/// Returns the message about a missing table, with all statements that an administrator runs.
+fn missing_table(schema: &str) -> String {
+    let statements = postgres_schema(schema)
+        .replace("\n-- The rights of a role that does not own the table:", "");
+    let statements: Vec<_> =
+        statements.lines().map(|line| line.trim_start_matches("-- ").trim()).collect();
+    let table = table(schema);
+    format!(
+        "the table {table} does not exist; an administrator of the database creates it, with the role of the URL as ROLE: {}",
+        statements.join(" ")
+    )
 }
 
 /// Returns what precedes a statement that ends locks.

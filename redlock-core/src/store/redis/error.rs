@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::error::{NodeError, legible};
 
 /// The reason to refuse a server, or a proxy in front of it, that is too old.
+const GRANT: &str = "grant it, and the other rights of the page `production`: ACL SETUSER ..";
 const NO_RESP3: &str =
     "the server does not speak RESP3; Redis does since version 6.0, Valkey in every version";
 
@@ -105,16 +106,29 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
     }
     let message: Arc<str> = server_message(error).into();
     if lacks_resp3(&message) {
-        return NodeError::Server(format!("{NO_RESP3} (it replied to HELLO 3: {message})").into());
+        return NodeError::NotSetUp(
+            format!("{NO_RESP3} (it replied to HELLO 3: {message})").into(),
+        );
     }
     if refuses_login(&message) {
         NodeError::Credentials(message)
     } else if message.contains("NOPERM") {
-        NodeError::NotPermitted(message)
+        NodeError::NotPermitted(with_remedy(&message))
     } else if is_reply(error) {
         NodeError::Server(message)
     } else {
         NodeError::NotConnected(message)
+    }
+}
+
+/// Adds the right that a refusal of a command names, as `ACL SETUSER` takes it.
+fn with_remedy(message: &str) -> Arc<str> {
+    let command = message.split_once(" to run the '").and_then(|(_, rest)| rest.split_once('\''));
+    match command.map(|(command, _)| command) {
+        // Redis 6 does not name the subcommand, and the locks need only this one.
+        Some("script" | "script|load") => format!("{message}; {GRANT} +script|load").into(),
+        Some(command) => format!("{message}; {GRANT} +{command}").into(),
+        None => message.into(),
     }
 }
 

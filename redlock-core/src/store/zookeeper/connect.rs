@@ -264,7 +264,7 @@ impl SessionConnector {
         }
         match ask(stream, FIRST_XID, exists(chroot)).await? {
             None => Ok(()),
-            Some(ErrorCode::NoNode) => Err(NodeError::Server(
+            Some(ErrorCode::NoNode) => Err(NodeError::NotSetUp(
                 format!(
                     "the chroot {chroot} does not exist: create it, with `create {chroot}` in zkCli.sh"
                 )

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use redlock_core::{
-    ConnectError, LockError, LockGuard, LockManager, LockManagerConfig, LockRequest,
+    ConnectError, LockError, LockGuard, LockManager, LockManagerConfig, LockRequest, Votes,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -89,7 +89,9 @@ async fn acquire(
     arguments: &RunArguments,
 ) -> Result<(LockManager, LockGuard), Failure> {
     let locks = config.connect().await.map_err(|error| match error {
-        ConnectError::Unavailable { .. } => Failure::new(error).with_status(NOT_HAD),
+        ConnectError::Unavailable { ref votes, .. } if !votes.need_an_operator() => {
+            Failure::new(error).with_status(NOT_HAD)
+        }
         error => Failure::new(error),
     })?;
     if arguments.keep.is_some() && ends_with_session(&locks) {
@@ -131,6 +133,8 @@ fn refused(error: &LockError) -> Failure {
         LockError::InvalidKey(_) | LockError::InvalidOption(_) | LockError::ForeignKey { .. } => {
             failure
         }
+        // The status 75 asks the caller to try again, and the next run would fail in the same way.
+        _ if error.votes().is_some_and(Votes::need_an_operator) => failure,
         _ => failure.with_status(NOT_HAD),
     }
 }

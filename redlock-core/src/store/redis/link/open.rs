@@ -154,7 +154,9 @@ impl Endpoint {
 
     /// Adds the address to the error of a server that was announced. The name of its node says nothing about it.
     pub(crate) fn explain(&self, mut error: NodeError) -> NodeError {
-        use NodeError::{ConnectionBroke, Credentials, NotConnected, NotPermitted, Server, Tls};
+        use NodeError::{
+            ConnectionBroke, Credentials, NotConnected, NotPermitted, NotSetUp, Server, Tls,
+        };
         let Some(announcer) = &self.announcer else { return error };
         let label = format!("{} (announced by {announcer}): ", self.name);
         if let NotConnected(reason)
@@ -162,6 +164,7 @@ impl Endpoint {
         | Server(reason)
         | Credentials(reason)
         | NotPermitted(reason)
+        | NotSetUp(reason)
         | Tls(reason) = &mut error
         {
             *reason = (label + reason).into();

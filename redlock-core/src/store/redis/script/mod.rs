@@ -48,7 +48,7 @@ macro_rules! scripts {
 scripts! {
     Acquire = "acquire": "prelude" "counters" "acquire";
     Share = "share": "share_quick" "prelude" "share";
-    Extend = "extend": "prelude" "extend";
+    Extend = "extend": "extend_quick" "prelude" "extend";
     Confirm = "confirm": "prelude" "confirm";
     Release = "release": "release_quick" "prelude" "release";
     Downgrade = "downgrade": "prelude" "downgrade";

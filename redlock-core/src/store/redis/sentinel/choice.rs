@@ -179,7 +179,8 @@ impl Choice {
             NodeError::NotPermitted(reason)
         } else if errors.clone().any(|error| matches!(error, NodeError::Credentials(_))) {
             NodeError::Credentials(reason)
-        } else if errors.any(|error| matches!(error, NodeError::Server(_))) {
+        } else if errors.any(|error| matches!(error, NodeError::NotSetUp(_) | NodeError::Server(_)))
+        {
             NodeError::Server(reason)
         } else {
             NodeError::NotConnected(reason)
