@@ -11,7 +11,7 @@ use redlock_tests::{
 };
 use tokio::sync::{Notify, Semaphore};
 
-use super::{Counted, Stage, decided, request, route, send};
+use super::{Counted, Stage, decided, postgres_answers, request, route, send};
 use crate::SOON;
 
 /// The locks and the answers are on the same servers.
