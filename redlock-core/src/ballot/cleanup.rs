@@ -265,8 +265,10 @@ impl NodeRelease {
             }
             let (key, name) = (attempt.key(), self.node.name());
             // The log has a warning about a node that does not answer. Nothing else names a refusal.
-            use NodeError::{NotPermitted, NotSetUp, Server};
-            let is_refused = matches!(error, NotPermitted(_) | NotSetUp(_) | Server(_));
+            let is_refused = matches!(
+                error,
+                NodeError::NotPermitted(_) | NodeError::NotSetUp(_) | NodeError::Server(_)
+            );
             if is_refused && !std::mem::replace(&mut was_refused, true) {
                 log_limited!(
                     log_limit, "refused release", name, warn, lock = %key, node = %name, %error,

@@ -170,7 +170,11 @@ impl<'a> IntoFuture for BreakRequest<'a> {
     }
 }
 
-/// Checks the reason of a break.
+/// Checks the reason of a break before anything is asked: for the command. No public API.
+///
+/// # Errors
+///
+/// [`InvalidOption`] if the reason is empty, has more than 200 bytes, or has a control character.
 pub fn check_reason(reason: &str) -> Result<(), InvalidOption> {
     let is_valid =
         (1..=LONGEST_REASON).contains(&reason.len()) && !reason.contains(char::is_control);
