@@ -17,6 +17,7 @@ mod claim;
 mod state;
 mod step;
 mod table;
+mod walk;
 mod world;
 
 #[path = "../../../../redlock-core/src/waiting/fairness.rs"]
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 pub use claim::Claim;
 pub use table::table;
+pub use walk::walk;
 pub use world::{Rule, World, holds, needs};
 
 /// The turn of the readers, as in the library.
