@@ -204,7 +204,7 @@ impl<'a> Place<'a> {
         let mut no_conductor = None;
         let position = || match fair.as_mut().map(FairWait::position) {
             None | Some(FairPosition::First(..)) => Fair::First,
-            Some(FairPosition::Unknown) => Fair::Unknown,
+            Some(FairPosition::Unknown | FairPosition::Stalled) => Fair::Unknown,
             Some(FairPosition::Behind(since)) => Fair::Behind(since),
             Some(FairPosition::NoConductor(votes)) => {
                 no_conductor = Some(votes);
