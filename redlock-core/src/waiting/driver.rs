@@ -332,7 +332,13 @@ impl<'a> Place<'a> {
         let idle = Vote::Failed(NodeError::RuntimeIdle);
         let nodes = self.queues.ballot.nodes.iter();
         let votes = nodes.map(|node| (Arc::clone(node.name()), Some(idle.clone()))).collect();
-        self.refuse(LockError::Unavailable { key: self.key().clone(), votes })
+        let error = LockError::Unavailable { key: self.key().clone(), votes };
+        if self.queues.home.runtime().is_none() {
+            // Outside of every runtime, nothing could end a pause.
+            self.refusal = Some(error);
+            return Step::Fail(Failure::Refused);
+        }
+        self.refuse(error)
     }
 
     /// Does what the machine wants beside its steps: requests a turn of the readers, and logs the begin and the end of an
