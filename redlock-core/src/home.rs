@@ -150,6 +150,13 @@ impl Home {
         }
     }
 
+    /// Resolves when a thread drives the home, or when the home has ended. At once in the home itself.
+    pub(crate) async fn driven(&self) {
+        if let Some(home) = self.elsewhere() {
+            let _ = home.spawn(std::future::ready(())).await;
+        }
+    }
+
     /// Runs a task that a shutdown waits for. Drops the task if there is no runtime.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Some(runtime) = self.runtime() else { return };
