@@ -214,6 +214,7 @@ impl<'a> Place<'a> {
         let line = machine.at().and_then(|key| by_key.get_mut(spec.key_at(key)));
         let step = machine.look(line, waiter, &now, sight, position);
         drop(by_key);
+        self.follow();
         Ok(match no_conductor {
             Some(votes) => {
                 let key = self.waiter.spec.key().clone();

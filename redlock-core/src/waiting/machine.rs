@@ -321,7 +321,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             return Step::Ask;
         }
         match line.as_ref().and_then(|line| line.state(waiter)) {
-            Some(WaiterState::Queued) => return self.sleep(Pause::Queue, None, now),
+            Some(WaiterState::Queued) => return self.queue(now),
             // Its pause is over.
             Some(WaiterState::Refused) => {
                 if let Some(line) = &mut line {
@@ -393,7 +393,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             if !line.is_first(waiter) {
                 // The first waiter calls it again.
                 line.set(waiter, WaiterState::Queued);
-                return Some(self.sleep(Pause::Queue, None, now));
+                return Some(self.queue(now));
             }
             line.watch(waiter, held.id());
             // The holder may overrun its lease.
@@ -578,12 +578,23 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         self.state = Activity::Looks;
         let Some(is_first) = line.set_if_first(waiter, state) else { return false };
         if !is_first {
-            // As if it had just come.
-            self.backoff = Backoff::new();
-            self.patience = Patience::new(self.terms.has_turns);
-            self.skips_lookup = false;
+            self.start_anew();
         }
         is_first
+    }
+
+    /// Waits behind another waiter.
+    fn queue(&mut self, now: &Now) -> Step {
+        // Another waiter may have been put before it while it paused: then it wants no turn any more.
+        self.start_anew();
+        self.sleep(Pause::Queue, None, now)
+    }
+
+    /// Forgets what the nodes have answered, as if the waiter had just come.
+    fn start_anew(&mut self) {
+        self.backoff = Backoff::new();
+        self.patience = Patience::new(self.terms.has_turns);
+        self.skips_lookup = false;
     }
 
     /// Records the end of a sleep. `has_fired` says whether a quorum of nodes has published a release since the question, and

@@ -570,6 +570,26 @@ fn a_reader_wants_a_turn_after_three_releases() {
     assert!(!setup.machine.wants_turn());
 }
 
+/// Its wish would keep the writer before it out, beyond the turn.
+#[test]
+fn a_reader_that_is_displaced_while_it_pauses_wants_no_turn() {
+    let mut setup = Setup::reader();
+    assert!(setup.arrive());
+    setup.line.set_signal(Signal(1));
+    for _ in 0..3 {
+        assert_eq!(setup.look(), Step::Ask);
+        setup.refuse(held(Some(GRACE)));
+        setup.wake(Wake::Release);
+    }
+    assert_eq!(setup.look(), Step::Ask);
+    setup.refuse(held(Some(GRACE)));
+    setup.line.insert_first(&Who(1, Mode::Exclusive, setup.begun), || ());
+    assert!(setup.machine.wants_turn());
+    setup.wake(Wake::Timer);
+    assert_eq!((setup.look(), setup.pause()), (Step::Sleep(None), "Queue"));
+    assert!(!setup.machine.wants_turn());
+}
+
 #[test]
 fn a_line_has_room_for_a_number_of_waiters() {
     let mut setup = Setup::writer();
