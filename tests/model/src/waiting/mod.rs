@@ -26,7 +26,7 @@ mod fairness;
 #[path = "../../../../redlock-core/src/waiting/line.rs"]
 #[allow(dead_code, reason = "the library needs more of it than the model")]
 mod line;
-#[path = "../../../../redlock-core/src/waiting/machine.rs"]
+#[path = "../../../../redlock-core/src/waiting/machine/mod.rs"]
 #[allow(dead_code, reason = "the library needs more of it than the model")]
 mod machine;
 #[path = "../../../../redlock-core/src/waiting/pauses.rs"]
