@@ -134,16 +134,26 @@ impl Home {
         if self.was_idle.load(Ordering::Relaxed) { SHORTEST_CHECK } else { limit / IDLE_CHECKS }
     }
 
-    /// Resolves when no thread has driven the home for about `limit`. Never resolves if the first poll is in the home itself,
-    /// or if there is no home at that time: then all nodes are in memory. Later polls do not decide anew: a caller
-    /// stays in the runtime of its first poll, to which its timers belong.
+    /// Resolves when no thread has driven the home for about `limit`, and at once if there is no home: a caller that has come
+    /// outside of every runtime has no timers. Never resolves if the first poll is in the home itself. Later polls do not decide
+    /// anew: a caller stays in the runtime of its first poll, to which its timers belong.
     pub(crate) async fn idle(&self, limit: Duration) {
+        if self.runtime.get().is_none() {
+            return;
+        }
         if self.elsewhere().is_none() {
             std::future::pending::<()>().await;
         }
         sleep(self.first_check(limit)).await;
         while !self.is_idle(limit) {
             sleep(limit / IDLE_CHECKS).await;
+        }
+    }
+
+    /// Resolves when a thread drives the home, or when the home has ended. At once in the home itself.
+    pub(crate) async fn driven(&self) {
+        if let Some(home) = self.elsewhere() {
+            let _ = home.spawn(std::future::ready(())).await;
         }
     }
 

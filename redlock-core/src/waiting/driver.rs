@@ -204,7 +204,7 @@ impl<'a> Place<'a> {
         let mut no_conductor = None;
         let position = || match fair.as_mut().map(FairWait::position) {
             None | Some(FairPosition::First(..)) => Fair::First,
-            Some(FairPosition::Unknown) => Fair::Unknown,
+            Some(FairPosition::Unknown | FairPosition::Stalled) => Fair::Unknown,
             Some(FairPosition::Behind(since)) => Fair::Behind(since),
             Some(FairPosition::NoConductor(votes)) => {
                 no_conductor = Some(votes);
@@ -214,6 +214,7 @@ impl<'a> Place<'a> {
         let line = machine.at().and_then(|key| by_key.get_mut(spec.key_at(key)));
         let step = machine.look(line, waiter, &now, sight, position);
         drop(by_key);
+        self.follow();
         Ok(match no_conductor {
             Some(votes) => {
                 let key = self.waiter.spec.key().clone();
@@ -332,7 +333,13 @@ impl<'a> Place<'a> {
         let idle = Vote::Failed(NodeError::RuntimeIdle);
         let nodes = self.queues.ballot.nodes.iter();
         let votes = nodes.map(|node| (Arc::clone(node.name()), Some(idle.clone()))).collect();
-        self.refuse(LockError::Unavailable { key: self.key().clone(), votes })
+        let error = LockError::Unavailable { key: self.key().clone(), votes };
+        if self.queues.home.runtime().is_none() {
+            // Outside of every runtime, nothing could end a pause.
+            self.refusal = Some(error);
+            return Step::Fail(Failure::Refused);
+        }
+        self.refuse(error)
     }
 
     /// Does what the machine wants beside its steps: requests a turn of the readers, and logs the begin and the end of an

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use redlock_logs::Logs;
+use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -204,4 +205,31 @@ async fn nodes_that_are_too_slow_for_the_lease_do_not_end_a_wait_without_a_limit
     assert!(!waiter.is_finished());
     set(&nodes, UP);
     drop(timeout(5 * SECOND, waiter).await.unwrap().unwrap().unwrap());
+}
+
+/// Each attempt leaves a release in the home, which runs when a thread drives the home.
+#[test]
+fn a_waiter_asks_once_while_no_thread_drives_the_home() {
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (home, other) = (runtime(), runtime());
+    let (locks, nodes) = home.block_on(async {
+        let (locks, nodes) = nodes(1);
+        locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
+        (locks, nodes)
+    });
+    let before = acquisitions(&nodes[0]);
+    nodes[0].set_reports_silence(false);
+    let waiter = other.block_on(async {
+        let waiter = start(&locks);
+        sleep(TEN_MINUTES).await;
+        waiter
+    });
+    home.block_on(settle());
+    assert_eq!(acquisitions(&nodes[0]) - before, 1);
+    while !waiter.is_finished() {
+        other.block_on(settle());
+        home.block_on(settle());
+    }
+    let guard = waiter.now_or_never().unwrap().unwrap().unwrap();
+    home.block_on(guard.release()).unwrap();
 }

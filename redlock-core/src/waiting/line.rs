@@ -65,7 +65,7 @@ pub(super) enum WaiterState {
     /// The waiter may ask the nodes, unless something is in its way. The first waiter of a line never stays `Queued`.
     /// Readers behind it are called together.
     Called,
-    /// The waiter asks the nodes.
+    /// The waiter asks the nodes, or has just got the lock and leaves the line next.
     Asking,
     /// The nodes have refused the first waiter, or no quorum has answered it. It pauses.
     Refused,
@@ -292,10 +292,10 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
         });
         let waiters = &mut waiting.waiters;
         let leads = waiters.front().is_some_and(Entry::leads_readers);
-        if index == 0 && !(leads && waiter.is_reader()) {
+        if !(waiter.is_reader() && (leads || index > 0)) {
             // Only the first waiter and the readers of its run ask the nodes.
-            let all = waiters.iter_mut().enumerate();
-            let run = all.take_while(|(at, other)| *at == 0 || other.waiter.is_reader());
+            let behind = waiters.iter_mut().enumerate().skip(index);
+            let run = behind.take_while(|(at, other)| *at == 0 || other.waiter.is_reader());
             run.for_each(|(_, other)| other.displace());
         }
         let is_called = index

@@ -355,6 +355,25 @@ fn an_older_waiter_goes_in_front_of_a_waiter_that_does_not_ask() {
     }
 }
 
+/// A random walk of the model found a writer that had come earlier, and that a reader behind it overtook.
+#[test]
+fn a_writer_that_joins_between_readers_holds_up_those_behind_it() {
+    let mut setup = Setup::reader();
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Ask);
+    let later = setup.begun + MILLI;
+    let readers = [1, 2].map(|number| Who(number, Mode::SHARED, later));
+    for reader in readers {
+        setup.line.insert(&reader, || ());
+        assert_eq!(setup.line.state(&reader), Some(WaiterState::Called));
+    }
+    let writer = setup.add(3, Mode::Exclusive);
+    for waiter in [writer, readers[0], readers[1]] {
+        assert_eq!(setup.line.state(&waiter), Some(WaiterState::Queued));
+    }
+    assert_eq!(setup.state(), Some(WaiterState::Asking));
+}
+
 #[test]
 fn a_waiter_that_is_refused_behind_another_one_waits_in_its_place() {
     let mut setup = Setup::writer();
@@ -548,6 +567,26 @@ fn a_reader_wants_a_turn_after_three_releases() {
     assert_eq!(setup.look(), Step::Ask);
     setup.line.insert_first(&Who(1, Mode::Exclusive, setup.begun), || ());
     setup.refuse(held(None));
+    assert!(!setup.machine.wants_turn());
+}
+
+/// Its wish would keep the writer before it out, beyond the turn.
+#[test]
+fn a_reader_that_is_displaced_while_it_pauses_wants_no_turn() {
+    let mut setup = Setup::reader();
+    assert!(setup.arrive());
+    setup.line.set_signal(Signal(1));
+    for _ in 0..3 {
+        assert_eq!(setup.look(), Step::Ask);
+        setup.refuse(held(Some(GRACE)));
+        setup.wake(Wake::Release);
+    }
+    assert_eq!(setup.look(), Step::Ask);
+    setup.refuse(held(Some(GRACE)));
+    setup.line.insert_first(&Who(1, Mode::Exclusive, setup.begun), || ());
+    assert!(setup.machine.wants_turn());
+    setup.wake(Wake::Timer);
+    assert_eq!((setup.look(), setup.pause()), (Step::Sleep(None), "Queue"));
     assert!(!setup.machine.wants_turn());
 }
 

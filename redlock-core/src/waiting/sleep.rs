@@ -9,7 +9,7 @@ use super::Instant;
 use super::driver::Place;
 use super::machine::{Pause, Question, Wake};
 use super::release_signal::ReleaseSignal;
-use crate::error::LockError;
+use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::lease::Holding;
 
 type Why = Pause<Arc<Holding>, Arc<ReleaseSignal>>;
@@ -90,6 +90,10 @@ impl Place<'_> {
                 // The pause comes first: a node may appear to be up for a moment after its connection has broken, and
                 // a frozen node always appears to be up.
                 sleep(*pause).await;
+                if self.refusal.as_ref().and_then(LockError::votes).is_some_and(found_idle_home) {
+                    // Each attempt would leave a release there until a thread drives the home.
+                    self.queues.home.driven().await;
+                }
                 ballot.quorum_recovered().await;
                 Wake::QuorumIsBack
             }
@@ -106,4 +110,9 @@ impl Place<'_> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         signal.take_effect(ready, left.unwrap_or(ballot.node_timeout)).await;
     }
+}
+
+/// Returns whether nodes did not reply because no thread drives the home.
+fn found_idle_home(votes: &Votes) -> bool {
+    votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Failed(NodeError::RuntimeIdle))))
 }

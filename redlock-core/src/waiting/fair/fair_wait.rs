@@ -54,7 +54,8 @@ impl FairWait {
     pub(crate) fn position(&mut self) -> FairPosition {
         let mut state = self.tickets.state.lock();
         state.looked_at = Instant::now();
-        if mem::take(&mut state.is_stalled) {
+        if matches!(state.position, FairPosition::Stalled) {
+            state.position = FairPosition::Unknown;
             self.tickets.wake.notify_one();
         }
         let has_changed = self.changed.has_changed().unwrap_or_default();

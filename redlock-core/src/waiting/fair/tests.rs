@@ -769,3 +769,15 @@ async fn a_fair_request_needs_nodes_with_fair_queues() {
 fn process_of(node: Arc<dyn Node>) -> LockManager {
     LockManagerBuilder::with_nodes(vec![node], Arc::new(RuntimeClock::new()))
 }
+
+/// There is no task that could enter the ticket. A caller that waits without a runtime would wait for ever.
+#[test]
+fn a_fair_caller_outside_of_every_runtime_fails_at_once() {
+    for request in [fair, |locks: &LockManager| fair(locks).wait_forever()] {
+        let locks = LockManager::in_memory();
+        let error = request(&locks).acquire().now_or_never().expect("it waits").unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(error.diagnostics().to_string().contains("is not driven"), "{error:?}");
+        assert!(locks.fair_queues().is_empty());
+    }
+}

@@ -36,8 +36,6 @@ pub(super) struct State {
     pub(super) position: FairPosition,
     /// When a waiter last looked at the position.
     pub(super) looked_at: Instant,
-    /// Whether the attendant has stopped refreshing the presence, because the first waiter does not ask for the lock.
-    pub(super) is_stalled: bool,
 }
 
 /// A waiter of this process.
@@ -65,8 +63,11 @@ pub(crate) enum FairPosition {
     First(u64, Instant),
     /// The conductor has replied, at this time, that the first ticket belongs to another process.
     Behind(Instant),
-    /// Not known at the moment.
+    /// Not known at the moment: the attendant waits for a reply of the conductor.
     Unknown,
+    /// Not known, and the attendant does not ask: the first waiter does not ask for the lock, so the attendant has stopped
+    /// refreshing the presence. It enters the tickets again when a waiter looks at the position.
+    Stalled,
     /// No node keeps the order, for these reasons.
     NoConductor(Votes),
 }
@@ -79,7 +80,6 @@ impl Tickets {
                 gone: Vec::new(),
                 position: FairPosition::Unknown,
                 looked_at: Instant::now(),
-                is_stalled: false,
             }),
             changed: watch::Sender::new(()),
             wake: Notify::new(),
@@ -157,6 +157,10 @@ impl Tickets {
     /// Evaluates a reply of the conductor. Returns when to ask it again at the latest, if that is known.
     pub(super) fn apply(&self, process: ProcessId, reply: &QueueReply) -> Option<Instant> {
         let mut state = self.state.lock();
+        if matches!(state.position, FairPosition::Stalled) {
+            // The places of this process may be lost when a waiter looks again.
+            return None;
+        }
         let now = Instant::now();
         let mut due = None;
         let position = match reply.first {
@@ -211,15 +215,13 @@ impl Tickets {
     /// loses its places when the presence is over. It enters them again when a waiter looks again.
     pub(super) fn has_stalled(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
-        let is_stale = matches!(
-            state.position,
-            FairPosition::First(_, since) if since.max(state.looked_at).elapsed() >= time
-        );
-        if is_stale {
-            state.is_stalled = true;
+        if let FairPosition::First(_, since) = state.position
+            && since.max(state.looked_at).elapsed() >= time
+        {
             state.forget_entries();
+            state.position = FairPosition::Stalled;
         }
-        state.is_stalled
+        matches!(state.position, FairPosition::Stalled)
     }
 }
 
@@ -242,6 +244,34 @@ mod tests {
     use crate::node::FirstTicket;
     use crate::waiting::FairWait;
     use crate::waiting::tests::two_processes;
+
+    /// Another waiter of the process leaves meanwhile, and the conductor names the first ticket of the process once more.
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_has_stalled_is_not_first_when_it_looks_again() {
+        const STALL: Duration = Duration::from_secs(2);
+        let (locks, ..) = two_processes(1);
+        let spec = LockSpec::new(LockKey::new("a").unwrap(), Mode::Exclusive, Dialect::Plain);
+        let fair = locks.fair_queues();
+        let mut wait = FairWait::new(fair, &spec);
+        let tickets = Arc::clone(&wait.tickets);
+        tickets.take_missing(false);
+        tickets.record_entered(false);
+        let own = FirstTicket { process: fair.process, number: 0, present_for: STALL };
+        let reply = QueueReply::new(Duration::ZERO, true).with_first(own);
+        tickets.apply(fair.process, &reply);
+        tokio::time::sleep(STALL).await;
+        assert!(tickets.has_stalled(STALL));
+
+        tickets.apply(fair.process, &reply);
+        assert!(tickets.has_stalled(STALL));
+        assert!(!tickets.is_first());
+        assert!(matches!(wait.position(), FairPosition::Unknown));
+        assert!(!tickets.has_stalled(STALL), "it enters its tickets again");
+        assert_eq!(tickets.take_missing(false).len(), 1);
+        tickets.record_entered(false);
+        tickets.apply(fair.process, &reply);
+        assert!(matches!(wait.position(), FairPosition::First(..)));
+    }
 
     /// The simulation found a ticket that stayed for 3 s: a waiter whose own ticket was not sent yet had it.
     #[tokio::test]

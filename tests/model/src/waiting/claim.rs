@@ -4,8 +4,9 @@ use stateright::Property;
 
 use super::Mode;
 use super::machine::{Pause, Step};
+use super::pauses::AFTER_EXPIRY;
 use super::state::{Caller, Held, Phase, Signal, State, Who};
-use super::step::GRACE;
+use super::step::{GRACE, LEASE};
 use super::world::{Waiting, World};
 
 /// A property of every state.
@@ -36,10 +37,15 @@ pub enum Claim {
     ReadersGoTogether,
     /// A waiter does not ask again and again without a pause.
     NoBusyLoop,
+    /// A reader that stands behind another waiter wants no turn of the readers, which keeps the writers of all processes out.
+    TheWishEnds,
+    /// A message may get lost, and a holder may overrun its lease. So each pause of a first waiter has an end: that of the
+    /// longest lease, at the latest.
+    EachPauseEnds,
 }
 
 impl Claim {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::NobodySleepsForEver,
         Self::TheFirstIsTold,
         Self::OneHolder,
@@ -51,6 +57,8 @@ impl Claim {
         Self::FewAsk,
         Self::ReadersGoTogether,
         Self::NoBusyLoop,
+        Self::TheWishEnds,
+        Self::EachPauseEnds,
     ];
 
     /// Returns the name of the claim in the output.
@@ -67,6 +75,8 @@ impl Claim {
             Self::FewAsk => "only the first waiters ask",
             Self::ReadersGoTogether => "readers go together",
             Self::NoBusyLoop => "no busy loop",
+            Self::TheWishEnds => "the wish for a turn ends",
+            Self::EachPauseEnds => "each pause ends",
         }
     }
 
@@ -83,6 +93,8 @@ impl Claim {
             Self::FewAsk => few_ask,
             Self::ReadersGoTogether => readers_go_together,
             Self::NoBusyLoop => no_busy_loop,
+            Self::TheWishEnds => the_wish_ends,
+            Self::EachPauseEnds => each_pause_ends,
         };
         Property::always(self.name(), condition)
     }
@@ -245,4 +257,24 @@ fn only_the_first_gives_up(_: &Waiting, state: &State) -> bool {
 
 fn no_busy_loop(_: &Waiting, state: &State) -> bool {
     state.callers.iter().all(|caller| caller.questions <= 3)
+}
+
+fn the_wish_ends(_: &Waiting, state: &State) -> bool {
+    state.callers.iter().all(|caller| match &caller.phase {
+        Phase::Sleeps(machine, ..) => {
+            !(matches!(machine.pause(), Some(Pause::Queue)) && machine.wants_turn())
+        }
+        _ => true,
+    })
+}
+
+fn each_pause_ends(_: &Waiting, state: &State) -> bool {
+    state.callers.iter().all(|caller| match &caller.phase {
+        Phase::Sleeps(machine, since, until) => {
+            let longest = *since + LEASE + AFTER_EXPIRY;
+            matches!(machine.pause(), Some(Pause::Queue | Pause::Outage { .. }))
+                || until.is_some_and(|until| until <= longest)
+        }
+        _ => true,
+    })
 }

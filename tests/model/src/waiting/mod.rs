@@ -17,6 +17,7 @@ mod claim;
 mod state;
 mod step;
 mod table;
+mod walk;
 mod world;
 
 #[path = "../../../../redlock-core/src/waiting/fairness.rs"]
@@ -25,7 +26,7 @@ mod fairness;
 #[path = "../../../../redlock-core/src/waiting/line.rs"]
 #[allow(dead_code, reason = "the library needs more of it than the model")]
 mod line;
-#[path = "../../../../redlock-core/src/waiting/machine.rs"]
+#[path = "../../../../redlock-core/src/waiting/machine/mod.rs"]
 #[allow(dead_code, reason = "the library needs more of it than the model")]
 mod machine;
 #[path = "../../../../redlock-core/src/waiting/pauses.rs"]
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 pub use claim::Claim;
 pub use table::table;
+pub use walk::walk;
 pub use world::{Rule, World, holds, needs};
 
 /// The turn of the readers, as in the library.

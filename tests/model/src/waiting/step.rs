@@ -15,7 +15,7 @@ use super::world::{Rule, World};
 use super::{Instant, Mode};
 
 /// How long a lock is valid.
-const LEASE: Duration = Duration::from_millis(300);
+pub(super) const LEASE: Duration = Duration::from_millis(300);
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 const NODE_TIMEOUT: Duration = Duration::from_millis(20);
 

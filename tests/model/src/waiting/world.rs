@@ -8,7 +8,7 @@ use stateright::{Model, Property};
 use super::claim::{Claim, situations};
 use super::machine::Pause;
 use super::state::{Caller, Held, KeyLine, Left, Phase, State, Who};
-use super::step::{Action, Reason};
+use super::step::{Action, LEASE, Reason};
 use super::{Instant, Mode};
 use crate::check::Found;
 
@@ -205,7 +205,7 @@ impl Model for Waiting {
             }
             Action::OtherAcquires => {
                 state.left.others -= 1;
-                let until = state.now + Duration::from_millis(300);
+                let until = state.now + LEASE;
                 let (id, token) = (usize::MAX, usize::MAX);
                 let mode = Mode::Exclusive;
                 state.granted.push(Held { id, token, mode, until, hand_overs: 0 });
