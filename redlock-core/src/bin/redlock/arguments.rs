@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use redlock_core::__private::{TimeText, check_reason, read_time};
-use redlock_core::{HolderId, LockOptions};
+use redlock_core::{HolderId, InvalidOption, LockOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 /// Shows and ends distributed locks, checks their nodes, and runs commands under a lock.
@@ -167,14 +167,20 @@ fn time(text: &str) -> Result<Duration, String> {
 /// Reads the time for which a server has a lock.
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = time(text)?;
-    let checked = LockOptions::new().expire(lease).check();
-    checked.map(|()| lease).map_err(|_| "must be from 10 ms to 7 days".to_owned())
+    LockOptions::new().expire(lease).check().map_err(|error| range(&error))?;
+    Ok(lease)
 }
 
 /// Reads a reason as a break takes it, before any node is asked.
 fn reason(text: &str) -> Result<String, String> {
-    let checked = check_reason(text).map(|()| text.to_owned());
-    checked.map_err(|_| "must be from 1 to 200 bytes without control characters".to_owned())
+    check_reason(text).map_err(|error| range(&error))?;
+    Ok(text.to_owned())
+}
+
+/// Returns what the value must be, without the name of the option in the library.
+fn range(error: &InvalidOption) -> String {
+    let text = error.to_string();
+    text.rsplit_once(", but ").map_or(text.clone(), |(_, range)| range.to_owned())
 }
 
 #[cfg(test)]
