@@ -219,11 +219,10 @@ fn a_waiter_asks_once_while_no_thread_drives_the_home() {
     });
     let before = acquisitions(&nodes[0]);
     nodes[0].set_reports_silence(false);
-    let waiter = other.block_on(async {
-        let waiter = start(&locks);
-        sleep(TEN_MINUTES).await;
-        waiter
-    });
+    let entered = other.enter();
+    let waiter = start(&locks);
+    drop(entered);
+    other.block_on(async { sleep(TEN_MINUTES).await });
     home.block_on(settle());
     assert_eq!(acquisitions(&nodes[0]) - before, 1);
     while !waiter.is_finished() {
