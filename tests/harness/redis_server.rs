@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::port::Port;
 use crate::probe::Probe;
 use crate::process::Process;
-use crate::scratch::scratch;
+use crate::scratch::scratch_in_memory;
 
 /// The longest time for a start, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
@@ -94,7 +94,7 @@ impl RedisOptions {
         loop {
             let port = reserve();
             let tls_port = self.tls.then(reserve);
-            let (dir, options) = (scratch(), self.clone());
+            let (dir, options) = (scratch_in_memory(), self.clone());
             let mut server =
                 RedisServer { options, port, tls_port, dir, process: None, frozen: false };
             match server.launch(Stage::Serves).await {

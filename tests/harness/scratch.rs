@@ -8,6 +8,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use rustix::fs::statvfs;
 use rustix::process::getppid;
 use tempfile::TempDir;
 
@@ -26,8 +27,14 @@ static ON_DISK: LazyLock<Root> = LazyLock::new(|| {
     Root::in_folder(&std::env::temp_dir()).expect("a directory for this process")
 });
 
-static IN_MEMORY: LazyLock<Option<Root>> =
-    LazyLock::new(|| Root::in_folder(Path::new("/dev/shm")).ok());
+static IN_MEMORY: LazyLock<Option<Root>> = LazyLock::new(|| {
+    let folder = Path::new("/dev/shm");
+    let space = statvfs(folder).ok()?;
+    (space.f_bavail * space.f_frsize >= ENOUGH).then(|| Root::in_folder(folder).ok())?
+});
+
+/// The space in memory that the servers of all tests may need at once. A container may have much less.
+const ENOUGH: u64 = 2 << 30;
 
 /// The directory of this process, which contains all others.
 #[derive(Debug)]
@@ -68,7 +75,8 @@ pub(crate) fn scratch() -> TempDir {
     ON_DISK.dir()
 }
 
-/// Creates a directory in memory if possible, so that processes that write to its files do not wait for a disk.
+/// Creates a directory in memory if possible, so that servers that write to its files do not wait for a disk. The files
+/// outlive a server that is killed.
 pub(crate) fn scratch_in_memory() -> TempDir {
     IN_MEMORY.as_ref().unwrap_or_else(|| &ON_DISK).dir()
 }

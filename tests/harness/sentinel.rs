@@ -11,7 +11,7 @@ use crate::port::Port;
 use crate::probe::Probe;
 use crate::process::Process;
 use crate::redis_server::program;
-use crate::scratch::scratch;
+use crate::scratch::scratch_in_memory;
 
 /// The longest time for a start, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ impl Sentinel {
         loop {
             let port = Port::reserve();
             let tls_port = configuration.contains("tls-cert-file").then(Port::reserve);
-            let dir = scratch();
+            let dir = scratch_in_memory();
             let (number, path) = (port.number(), dir.path().display());
             let tls = tls_port.as_ref().map(|port| format!("tls-port {}\n", port.number()));
             let tls = tls.unwrap_or_default();

@@ -21,7 +21,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::port::Port;
 use crate::process::Process;
-use crate::scratch::scratch;
+use crate::scratch::scratch_in_memory;
 use files::Installation;
 pub use pgbouncer::PgBouncer;
 
@@ -300,7 +300,7 @@ impl PostgresServer {
         make_data: impl Fn(&Path),
     ) -> Self {
         redlock_logs::watch();
-        let dir = scratch();
+        let dir = scratch_in_memory();
         files::traversable(dir.path());
         let port = Port::reserve();
         let mut server = Self { process: None, options, installation, port, dir, frozen: false };
