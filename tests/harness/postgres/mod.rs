@@ -400,6 +400,8 @@ impl PostgresServer {
             ("listen_addresses", "127.0.0.1"),
             ("wal_level", "replica"),
             ("max_wal_size", "1GB"),
+            // In the data folder, because a killed server leaves its segments in /dev/shm.
+            ("dynamic_shared_memory_type", "mmap"),
             ("ssl", tls),
         ];
         let given = self.options.settings.iter().map(|(name, value)| (&**name, &**value));
