@@ -16,9 +16,9 @@ fn session_key(parts: &Parts) -> Result<LockKey, KeyError> {
         parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = cookies.flat_map(|line| line.split(';')).map(str::trim);
     let session = cookies.find_map(|cookie| cookie.strip_prefix("id="));
-    let digest =
+    let digest: Option<String> =
         session.map(|id| Sha256::digest(id).iter().map(|byte| format!("{byte:02x}")).collect());
-    LockKey::new(format!("session:{}", KeyPart(digest.unwrap_or_else(String::new))))
+    LockKey::new(format!("session:{}", KeyPart(&digest.unwrap_or_default())))
 }
 
 fn one_at_a_time(locks: &LockManager) -> Result<LockLayer, SetupError> {
