@@ -13,7 +13,7 @@ use crate::node::{Action, Op};
 /// The command that a thread has encoded last, and the memory for the next one.
 #[derive(Default)]
 struct LastEncoded {
-    /// What the bytes encode: an operation, and whether the server tracks the keys.
+    /// The operation that the bytes encode, and whether the server tracks its keys.
     of: Option<(Token, Mode, Action, bool)>,
     bytes: Arc<[u8]>,
     writer: Writer,

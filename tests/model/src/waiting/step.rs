@@ -1,4 +1,4 @@
-//! What happens in one step.
+//! The events of one step.
 
 use std::fmt;
 use std::mem;

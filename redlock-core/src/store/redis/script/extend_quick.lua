@@ -2,7 +2,7 @@
 if ARGV[2] == 'x' and #KEYS == 1 and redis.pcall('GET', KEYS[1]) == ARGV[1] then
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
-    -- As below.
+    -- The read registers the key again, as in the script below.
     if ARGV[4] then redis.call('PTTL', KEYS[1]) end
   end
   return 1
