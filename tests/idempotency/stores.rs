@@ -120,25 +120,30 @@ async fn a_connection_without_replies_is_given_up() {
 async fn rows_whose_time_is_over_are_removed_and_no_others() {
     let Some(server) = start().await else { return };
     let store = postgres_answers(&server.url()).await;
-    for (number, key) in [(1, "over"), (1, "kept")] {
-        store.claim(&AnswerId::new("", key), claim(number)).await.unwrap();
+    for key in ["over", "in use", "kept"] {
+        store.claim(&AnswerId::new("", key), claim(1)).await.unwrap();
     }
     let admin = server.admin().await;
     let over =
-        "update locks.redlock_answer set expires = now() - interval '1 second' where key = 'over'";
+        "update locks.redlock_answer set expires = now() - interval '1 second' where key <> 'kept'";
     admin.batch_execute(over).await.unwrap();
+    // The clean-up does not wait for the transaction of a handler.
+    let mut handler = server.admin().await;
+    let transaction = handler.transaction().await.unwrap();
+    let lock = "select from locks.redlock_answer where key = 'in use' for update";
+    transaction.query(lock, &[]).await.unwrap();
     let rows = async || {
         let rows = admin.query("select key from locks.redlock_answer order by key", &[]).await;
         rows.unwrap().iter().map(|row| row.get(0)).collect::<Vec<String>>()
     };
     store.claim(&AnswerId::new("", "early"), claim(1)).await.unwrap();
-    assert_eq!(rows().await, ["early", "kept", "over"]);
+    assert_eq!(rows().await, ["early", "in use", "kept", "over"]);
     // A minute passes on the clock of this process.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
     store.claim(&AnswerId::new("", "late"), claim(1)).await.unwrap();
-    assert_eq!(rows().await, ["early", "kept", "late"]);
+    assert_eq!(rows().await, ["early", "in use", "kept", "late"]);
 }
 
 /// A server that is full, or read-only, refuses every write, and still reads.

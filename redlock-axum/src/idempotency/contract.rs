@@ -101,7 +101,7 @@ pub async fn a_claim_is_forgotten_by_its_own_number_only(store: impl Answers) {
     assert_eq!(done(store.claim(&id, claim(1))).await, ClaimResult::Claimed);
 }
 
-/// A record is gone when its time is over, and a smaller number claims the key then.
+/// A record is gone when its time is over. Then a smaller number claims the key, also for another request.
 pub async fn a_record_ends_after_its_time(store: impl Answers) {
     let id = id();
     let brief = Duration::from_millis(200);
@@ -111,8 +111,11 @@ pub async fn a_record_ends_after_its_time(store: impl Answers) {
     assert_eq!(done(store.claim(&id, claim(4))).await, ClaimResult::Claimed);
     assert!(done(store.store(&id, 4, ANSWER, brief)).await);
     gone(&store, &id).await;
-    let other = AnswerClaim::new(3, Fingerprint::from([2; 32]), LONG);
-    assert_eq!(done(store.claim(&id, other)).await, ClaimResult::Claimed);
+    let other = Fingerprint::from([2; 32]);
+    let claimed = done(store.claim(&id, AnswerClaim::new(3, other, LONG))).await;
+    assert_eq!(claimed, ClaimResult::Claimed);
+    let found = done(store.load(&id)).await;
+    assert_eq!(found, Some(AnswerRecord::new(3, other, None)), "nothing of the old record stays");
 }
 
 /// Waits until there is no record.
