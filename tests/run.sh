@@ -14,6 +14,7 @@
 #     --repeat N            run every test N times, and end at the first failure
 #     --resume              continue an interrupted --repeat, with its kinds, filters and number
 #     --prepare             install and download what the tests need, then end
+#     --build               build the tests, then end
 #
 # A filter is a part of a test's path, or of the name of its binary. Without filters all tests of the gate run: the kinds after each
 # other, the storms alone. A tool that is missing skips its tests; in CI (CI=true) it is installed, and no test may be
@@ -24,7 +25,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 started=$SECONDS
-wanted='' kinds='' seed='' explore='' repeat='' resume=false all=false only_prepare=false
+wanted='' kinds='' seed='' explore='' repeat='' resume=false all=false only_prepare=false only_build=false
 filters='' skipped=() interrupted=false
 
 usage() {
@@ -72,6 +73,7 @@ while [ $# != 0 ]; do
     --all) all=true ;;
     --resume) resume=true ;;
     --prepare) only_prepare=true ;;
+    --build) only_build=true ;;
     --help)
         usage
         exit
@@ -396,6 +398,7 @@ step() {
 
 step build
 build
+! $only_build || exit 0
 begun=$SECONDS
 
 status=0
