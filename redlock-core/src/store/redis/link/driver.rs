@@ -67,6 +67,8 @@ pub(super) enum Recipient {
     /// Nobody needs the reply to `ASKING`.
     Nobody,
     Reply(oneshot::Sender<Value>),
+    /// The replies to two commands that were sent as one.
+    Pair(oneshot::Sender<[Value; 2]>),
     /// The reply to the subscription to a channel, with its ID: a push that names the channel, or an error.
     Subscribed(u64, Arc<str>),
     /// The reply to the end of a subscription, also a push or an error.
@@ -84,7 +86,9 @@ impl Recipient {
     /// Returns whether this push is the reply.
     fn is_confirmed_by(&self, kind: &PushKind, data: &[Value]) -> bool {
         let (expected, channel) = match self {
-            Self::Nobody | Self::Reply(_) | Self::Tracking | Self::Read(_) => return false,
+            Self::Nobody | Self::Reply(_) | Self::Pair(_) | Self::Tracking | Self::Read(_) => {
+                return false;
+            }
             Self::Subscribed(_, channel) | Self::Tested(_, channel) => {
                 (PushKind::Subscribe, channel)
             }
@@ -103,7 +107,7 @@ impl Recipient {
         };
         let is = |word, channel| is_text(array.first(), word) && is_text(array.get(1), channel);
         match self {
-            Self::Nobody | Self::Reply(_) | Self::Tracking | Self::Read(_) => false,
+            Self::Nobody | Self::Reply(_) | Self::Pair(_) | Self::Tracking | Self::Read(_) => false,
             Self::Subscribed(..) => true,
             Self::Unsubscribed(channel) => !is("unsubscribe", channel),
             Self::Tested(_, channel) => !is("subscribe", channel),
@@ -120,6 +124,8 @@ fn is_text(value: Option<&Value>, text: &str) -> bool {
 struct Flight {
     /// The recipients of the commands without a reply, the oldest first.
     waiting: VecDeque<Recipient>,
+    /// The first reply to the oldest command, if it is a pair.
+    first_of_pair: Option<Value>,
     /// The number of replies since the last write began. Their callers may be about to send their next commands.
     replied: usize,
     /// The number of commands in flight that were not written yet.
@@ -210,7 +216,9 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             socket.get_mut().set_limit(max_frame);
             has_invalidated |= matches!(&frame, Value::Push { kind: PushKind::Invalidate, .. });
             let in_flight = match self.pair(frame) {
-                Ok(in_flight) => in_flight,
+                Ok(Some(in_flight)) => in_flight,
+                // No caller is ready yet, so that the turn does not end.
+                Ok(None) => continue,
                 Err(error) => return error,
             };
             if self.in_slices && in_flight > 1 {
@@ -230,8 +238,9 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         }
     }
 
-    /// Passes a frame on to its recipient, and returns the number of commands in flight before. An error ends the link.
-    fn pair(&self, mut frame: Value) -> Result<usize, RedisError> {
+    /// Passes a frame on to its recipient, and returns the number of commands in flight before. Returns `None` for the first of
+    /// two replies. An error ends the link.
+    fn pair(&self, mut frame: Value) -> Result<Option<usize>, RedisError> {
         while let Value::Attribute { data, .. } = frame {
             frame = *data;
         }
@@ -241,19 +250,30 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             if !oldest.is_some_and(|recipient| recipient.is_confirmed_by(&kind, &data)) {
                 drop(flight);
                 (self.on_event)(Event::Push(kind, data));
-                return Ok(0);
+                return Ok(Some(0));
             }
             frame = Value::Okay;
         } else if flight.waiting.front().is_some_and(|oldest| oldest.is_shifted_by(&frame)) {
             return Err(ended("the server sent a reply in place of a confirmation"));
         }
         let in_flight = flight.waiting.len();
+        if matches!(flight.waiting.front(), Some(Recipient::Pair(_)))
+            && flight.first_of_pair.is_none()
+        {
+            flight.first_of_pair = Some(frame);
+            self.traffic.record_reply(true);
+            return Ok(None);
+        }
         let mut event = None;
         match flight.waiting.pop_front() {
             Some(Recipient::Nobody | Recipient::Unsubscribed(_)) => {}
             // Fails if the caller is gone.
             Some(Recipient::Reply(caller)) => {
                 let _ = caller.send(frame);
+            }
+            Some(Recipient::Pair(caller)) => {
+                let first = flight.first_of_pair.take().unwrap_or(Value::Nil);
+                let _ = caller.send([first, frame]);
             }
             Some(Recipient::Tested(caller, _)) => {
                 let _ = caller.send(!matches!(frame, Value::Array(_)));
@@ -287,7 +307,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         if let Some(event) = event {
             (self.on_event)(event);
         }
-        Ok(in_flight)
+        Ok(Some(in_flight))
     }
 
     /// Writes commands until the link ends, and returns the error.
@@ -327,7 +347,12 @@ impl<P: Fn(Event) + Sync> Driver<P> {
     /// Adds a command to a batch, unless its caller is gone.
     fn take(&self, command: Command, batch: &mut Vec<u8>) {
         let Command { bytes, prefix, recipient } = command;
-        if matches!(&recipient, Recipient::Reply(caller) if caller.is_closed()) {
+        let is_gone = match &recipient {
+            Recipient::Reply(caller) => caller.is_closed(),
+            Recipient::Pair(caller) => caller.is_closed(),
+            _ => false,
+        };
+        if is_gone {
             return;
         }
         let mut flight = self.flight.lock();
