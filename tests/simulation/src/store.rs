@@ -184,7 +184,9 @@ impl Store {
             b"server" => {
                 let uptime = self.now.as_secs().saturating_sub(self.started.as_secs());
                 let run_id = &self.run_id;
-                format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n")
+                format!(
+                    "# Server\r\nrun_id:{run_id}\r\nredis_mode:standalone\r\nuptime_in_seconds:{uptime}\r\n"
+                )
             }
             b"memory" => "# Memory\r\nmaxmemory_policy:noeviction\r\n".to_owned(),
             _ => "# Replication\r\nrole:master\r\n".to_owned(),

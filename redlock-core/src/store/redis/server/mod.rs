@@ -61,6 +61,7 @@ pub(crate) use settings::ServerSettings;
 use connection::{Connection, Shas};
 use history::History;
 use identity::Identity;
+use native::NativeCommands;
 
 /// A connection is replaced when its server has been silent for this time, or for twice the node timeout if
 /// that is longer.
@@ -353,7 +354,7 @@ impl bb8::ManageConnection for Connector {
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
             let (missing, native) = self.0.check_rights(&link, shas.of(Script::Rights)).await?;
             let is_trusted = self.0.unanswered.load(Ordering::Relaxed) < UNANSWERED;
-            let native = Some(native).filter(|_| is_trusted).unwrap_or_default();
+            let native = if is_trusted { native.on(&identity) } else { NativeCommands::default() };
             let takes_subscriptions = takes_subscriptions.await;
             Ok(Arc::new(Connection { link, shas, identity, missing, native, takes_subscriptions }))
         };

@@ -8,13 +8,15 @@
 //! |---|---|---|
 //! | `DELIFEQ` | Valkey 9.0 | the release of an exclusive plain lock of one key, with `PUBLISH` |
 //! | `DELEX .. IFEQ` | Redis 8.4, Valkey 9.2 (by their documentation) | the same |
-//! | `MSETEX .. NX PX` | Valkey 9.1, Redis 8.4 (by its documentation) | the first try to acquire several plain keys |
+//! | `MSETEX .. NX PX` | Valkey 9.1, Redis 8.4 (by its documentation), no server of a cluster | the first try to acquire several plain keys |
 //!
 //! A proxy may refuse a command that its server has. The connection then uses the script from then on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bb8_redis::redis::RedisError;
+
+use super::identity::Identity;
 
 /// A command that replaces a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,12 @@ impl NativeCommands {
             set_several: permitted("MSETEX", NativeCommand::MSetEx),
             ..Self::default()
         }
+    }
+
+    /// Returns the commands that the node may send to this server. A server of a cluster sets keys of several slots, from which no
+    /// script could release them (Valkey 9.1.2).
+    pub(super) fn on(self, identity: &Identity) -> Self {
+        Self { set_several: self.set_several.filter(|_| identity.is_standalone), ..self }
     }
 
     /// Returns the command that deletes a key with a value.

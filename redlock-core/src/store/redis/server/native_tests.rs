@@ -44,6 +44,18 @@ async fn each_connection_finds_out_which_commands_replace_scripts() {
     }
 }
 
+/// A server of a cluster would set keys of several slots, and no script could release them.
+#[tokio::test(start_paused = true)]
+async fn a_server_in_cluster_mode_sets_several_keys_by_the_script() {
+    for (mode, set_several) in [("standalone", Some(MSetEx)), ("cluster", None), ("", None)] {
+        let played = Played::start_with("alone", Role::Alone, None, |fields| {
+            (fields.mode, fields.missing) = (mode, Some(&[]));
+        });
+        played.connected(1).await;
+        assert_eq!(commands(&played.server), [Some(DelIfEq), set_several], "{mode}");
+    }
+}
+
 /// The server has the command, and its proxy ends each connection that sends it. The locks must not stay.
 #[tokio::test]
 async fn a_proxy_that_ends_connections_at_a_command_gets_scripts() {

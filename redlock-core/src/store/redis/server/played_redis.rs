@@ -22,6 +22,7 @@ use crate::store::kit::dial::{Dial, Dialing, Stream};
 #[derive(Debug, Clone)]
 pub(crate) struct Fields {
     pub(crate) run_id: &'static str,
+    pub(crate) mode: &'static str,
     pub(crate) uptime: Duration,
     pub(crate) role: &'static str,
     pub(crate) replication_id: &'static str,
@@ -82,6 +83,7 @@ impl PlayedRedis {
     pub(crate) fn new() -> Self {
         let fields = Fields {
             run_id: "first",
+            mode: "standalone",
             uptime: Duration::from_secs(1_000_000),
             role: "master",
             replication_id: "aaaa",
@@ -229,6 +231,7 @@ impl PlayedRedis {
                 let mut info = String::new();
                 for (name, value) in [
                     ("run_id", fields.run_id),
+                    ("redis_mode", fields.mode),
                     ("uptime_in_seconds", &fields.uptime.as_secs().to_string()),
                     ("maxmemory_policy", "noeviction"),
                     ("role", fields.role),
