@@ -35,8 +35,9 @@ const WRITE_BOUNDARY: usize = 16 * 1024;
 /// The parser reads 64 bytes at a time from this buffer. The replies to the commands of one write are shorter.
 const READ_BUFFER: usize = 4 * 1024;
 
-/// A longer batch does not stay in memory: the scripts of a new connection have three times the length of all other batches.
-const KEPT_BATCH: usize = 2 * WRITE_BOUNDARY;
+/// The memory of a batch that stays, even if the next batches need only a small part of it. The scripts that a new connection
+/// loads need ten times as much.
+const KEPT_BATCH: usize = 4 * 1024;
 
 /// The number of slices in which the replies to all commands in flight are read.
 ///
@@ -359,7 +360,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             if let Err(error) = written.await {
                 return error.into();
             }
-            if batch.capacity() > KEPT_BATCH {
+            if batch.capacity() > KEPT_BATCH.max(8 * batch.len()) {
                 batch = Vec::new();
             }
         }

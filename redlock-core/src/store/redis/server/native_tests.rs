@@ -21,6 +21,7 @@ fn commands(server: &Server) -> [Option<NativeCommand>; 2] {
 async fn each_connection_finds_out_which_commands_replace_scripts() {
     for (name, role) in [("alone", Role::Alone), ("member", super::server_tests::member())] {
         let played = Played::start_with(name, role, None, |_| {});
+        played.connected(1).await;
         for (count, (missing, expected)) in [
             // No list: another product, or a proxy.
             (None, [None, None]),
@@ -49,7 +50,7 @@ async fn each_connection_finds_out_which_commands_replace_scripts() {
 async fn a_server_in_cluster_mode_sets_several_keys_by_the_script() {
     for (mode, set_several) in [("standalone", Some(MSetEx)), ("cluster", None), ("", None)] {
         let played = Played::start_with("alone", Role::Alone, None, |fields| {
-            (fields.mode, fields.missing) = (mode, Some(&[]));
+            (fields.mode, fields.missing) = (mode, Some(&[][..]));
         });
         played.connected(1).await;
         assert_eq!(commands(&played.server), [Some(DelIfEq), set_several], "{mode}");
@@ -60,7 +61,7 @@ async fn a_server_in_cluster_mode_sets_several_keys_by_the_script() {
 #[tokio::test]
 async fn a_proxy_that_ends_connections_at_a_command_gets_scripts() {
     let redis = PlayedRedis::new();
-    redis.change(|fields| (fields.missing, fields.ends_at) = (Some(&[]), Some("DELIFEQ")));
+    redis.change(|fields| (fields.missing, fields.ends_at) = (Some(&[][..]), Some("DELIFEQ")));
     let node = node(&format!("redis://127.0.0.1:{}", redis.listen().await));
     node.start(&Handle::current(), &settings(None));
     let release = async {
