@@ -29,8 +29,8 @@ impl Keys {
     /// Returns the hash of a key, and its place.
     fn find(&self, name: &str) -> (u64, &AtomicU64) {
         let hash = self.hasher.hash_one(name).max(1);
-        // The remainder is less than the number of places.
-        (hash, &self.places[(hash % PLACES as u64) as usize])
+        let place = usize::try_from(hash % PLACES as u64).unwrap_or_default();
+        (hash, &self.places[place])
     }
 }
 

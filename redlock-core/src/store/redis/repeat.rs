@@ -191,7 +191,7 @@ impl RedisState {
             let pending = is_recorded.then(|| self.pending.begin(op.token, &target.server, lease));
             let command = Repeatable::Op(&op, pending.as_ref());
             let sent = match self.set_command(&op, &target) {
-                Some(set) => Box::pin(self.send_several(command, &op, target, set)).await,
+                Some(by) => Box::pin(self.send_several(command, &op, target, by)).await,
                 None => self.send(command, target).await,
             };
             let sent = match sent {
@@ -302,14 +302,13 @@ impl RedisState {
     async fn release_on(&self, server: Arc<Server>, op: &Op) -> Result<Reply, NodeError> {
         let command = Repeatable::Op(op, None);
         let target = self.target(command, Arc::clone(&server), false)?;
-        let reply = match self.release_without_script(op, &target).await {
-            Some(reply) => reply,
-            None => {
-                let sent = self.send(command, target).await?;
-                let reply = sent.explained(reply::of_script(&sent.reply, &op.action));
-                self.record_release(op, &reply);
-                reply
-            }
+        let reply = if let Some(reply) = self.release_without_script(op, &target).await {
+            reply
+        } else {
+            let sent = self.send(command, target).await?;
+            let reply = sent.explained(reply::of_script(&sent.reply, &op.action));
+            self.record_release(op, &reply);
+            reply
         };
         // Otherwise the server may still have the lock, and the release is repeated.
         if !matches!(reply.vote, Vote::Failed(_)) {
@@ -324,9 +323,9 @@ impl RedisState {
         command: Repeatable<'_>,
         op: &Op,
         target: Target,
-        set: NativeCommand,
+        by: NativeCommand,
     ) -> Result<Sent, NodeError> {
-        if let Some(reply) = self.set_several(op, &target, set).await {
+        if let Some(reply) = self.set_several(op, &target, by).await {
             return Ok(Sent { target, is_repeated: false, not_counted: None, reply });
         }
         if let Repeatable::Op(_, Some(pending)) = command

@@ -36,7 +36,7 @@ impl RedisState {
             let subscriptions = Arc::new(Subscriptions::new(&map));
             let watches = Arc::new(Watches::new(&map, &subscriptions));
             let (pending, awaited) = (PendingSends::new(map.is_cluster()), AwaitedKeys::default());
-            Self { pending, map, subscriptions, watches, awaited }
+            Self { map, pending, subscriptions, watches, awaited }
         })
     }
 }
