@@ -12,15 +12,15 @@ const PLACES: usize = 512;
 
 /// The keys for whose release somebody waits. Needs no memory until there is one.
 #[derive(Default)]
-pub(super) struct AwaitedKeys(OnceLock<Keys>);
+pub(super) struct AwaitedKeys(OnceLock<KeyPlaces>);
 
-struct Keys {
+struct KeyPlaces {
     hasher: ahash::RandomState,
     /// The hash of a key, or 0, at the place that the hash determines.
     places: Box<[AtomicU64]>,
 }
 
-impl Keys {
+impl KeyPlaces {
     fn new() -> Self {
         let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
         Self { hasher: ahash::RandomState::new(), places }
@@ -46,7 +46,7 @@ impl AwaitedKeys {
     /// Records whether somebody waits for the release of the lock with this name.
     pub(super) fn record(&self, name: &str, is_awaited: bool) {
         if is_awaited {
-            let (hash, place) = self.0.get_or_init(Keys::new).find(name);
+            let (hash, place) = self.0.get_or_init(KeyPlaces::new).find(name);
             place.store(hash, Ordering::Relaxed);
         } else if let Some(keys) = self.0.get() {
             let (hash, place) = keys.find(name);

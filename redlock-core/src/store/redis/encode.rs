@@ -7,7 +7,6 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, cmd};
 
 use super::script::Script;
-use super::server::native::NativeCommand;
 use crate::lock::{Mode, Token};
 use crate::node::{Action, Op};
 
@@ -15,19 +14,27 @@ use crate::node::{Action, Op};
 #[derive(Default)]
 struct LastEncoded {
     /// The operation that the bytes encode, and its form.
-    of: Option<(Token, Mode, Action, Form)>,
+    of: Option<(Token, Mode, Action, CommandForm)>,
     bytes: Arc<[u8]>,
     writer: Writer,
 }
 
+/// A command that replaces a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NativeCommand {
+    DelIfEq,
+    DelEx,
+    MSetEx,
+}
+
 /// The form of the command of an operation. It depends on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum CommandForm {
     /// The command that every server has.
     Usual,
     /// The script of an extension also reads the keys, which the server tracks.
     Tracked,
-    /// The [commands](super::server::native) that a newer server has in place of the script.
+    /// The command that a newer server has in place of the script.
     Native(NativeCommand),
 }
 
@@ -135,7 +142,7 @@ thread_local! {
 /// Returns the command of an operation. A round sends it to one server after another on the same thread, so the call for
 /// the first server encodes it for all. A pair of an acquisition and a release on five servers would otherwise cost a sixth
 /// more instructions. `form` is a part of what is encoded.
-pub(super) fn last_or_new(op: &Op, form: Form, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
+pub(super) fn last_or_new(op: &Op, form: CommandForm, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
     let known = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
         let of = Some((op.token, op.spec.mode(), op.action, form));
@@ -182,7 +189,7 @@ mod tests {
     }
 
     fn encoded(op: &Op, text: &'static str) -> Arc<[u8]> {
-        last_or_new(op, Form::Usual, |command| {
+        last_or_new(op, CommandForm::Usual, |command| {
             command.arg(text);
         })
     }
@@ -205,7 +212,7 @@ mod tests {
     fn a_command_is_not_used_for_a_server_that_tracks_the_keys() {
         let op = op(1);
         encoded(&op, "untracked");
-        let tracked = last_or_new(&op, Form::Tracked, |command| _ = command.arg("tracked"));
+        let tracked = last_or_new(&op, CommandForm::Tracked, |command| _ = command.arg("tracked"));
         assert_eq!(*tracked, *b"*1\r\n$7\r\ntracked\r\n");
     }
 

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
 
-use super::encode::{self, Form};
+use super::encode::{self, CommandForm, NativeCommand};
 use super::script::Script;
 use super::server::connection::Connection;
-use super::server::native::NativeCommand;
 use super::{channel, fencing};
 use crate::lock::{Dialect, Mark, Mode};
 use crate::node::{Action, Op};
@@ -37,7 +36,7 @@ pub(super) fn encode_look_up(connection: &Connection, op: &Op) -> Arc<[u8]> {
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script. With
 /// `is_tracked`, an extension reads the keys behind its change.
 pub(super) fn encode(op: &Op, sha: Option<&str>, is_tracked: bool) -> Arc<[u8]> {
-    let form = if is_tracked { Form::Tracked } else { Form::Usual };
+    let form = if is_tracked { CommandForm::Tracked } else { CommandForm::Usual };
     encode::last_or_new(op, form, |command| {
         let (keys, token) = (op.spec.keys(), op.token.text());
         let token = token.as_bytes();
@@ -120,7 +119,7 @@ pub(super) fn encode(op: &Op, sha: Option<&str>, is_tracked: bool) -> Arc<[u8]> 
 /// Encodes the commands of a newer server for a plain lock: the release of an exclusive lock of one key, with the message to its
 /// waiters behind it, or the acquisition of several keys.
 pub(super) fn encode_native(op: &Op, by: NativeCommand) -> Arc<[u8]> {
-    encode::last_or_new(op, Form::Native(by), |command| {
+    encode::last_or_new(op, CommandForm::Native(by), |command| {
         let token = op.token.text();
         let token = token.as_bytes();
         match by {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::io::DuplexStream;
 
+use super::encode::NativeCommand;
 use super::server::connection::Connection;
-use super::server::native::{NativeCommand, NativeCommands};
+use super::server::native::NativeCommands;
 use super::server::played_server::{played_connection, played_connection_with};
 use super::server::{Observer, Server};
 use super::*;

@@ -19,6 +19,7 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::encode::NativeCommand;
 use super::error::name_commands;
 use super::inspection::Inspect;
 use super::link::Prefix;
@@ -26,7 +27,6 @@ use super::pending::PendingSend;
 use super::script::Script;
 use super::server::Server;
 use super::server::connection::Connection;
-use super::server::native::NativeCommand;
 use super::state::RedisState;
 use super::{encode, fair, operation, reply};
 use crate::error::{NodeError, Vote};

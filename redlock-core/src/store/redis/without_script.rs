@@ -9,10 +9,11 @@
 
 use bb8_redis::redis::{RedisError, Value};
 
+use super::encode::NativeCommand;
 use super::error::node_error;
 use super::operation::encode_native;
 use super::repeat::Target;
-use super::server::native::{NativeCommand, is_refusal};
+use super::server::native::is_refusal;
 use super::state::RedisState;
 use crate::error::Vote;
 use crate::lock::Dialect;

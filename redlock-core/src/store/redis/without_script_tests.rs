@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::encode::NativeCommand;
 use super::played_node::{HELD, LEASE, PlayedCluster, PlayedNode, RELEASE, call, spec};
-use super::server::native::{NativeCommand, NativeCommands};
+use super::server::native::NativeCommands;
 use super::server::played_server::serve;
 use crate::error::{ForeignKind, NodeError, Vote};
 use crate::key::LockKey;

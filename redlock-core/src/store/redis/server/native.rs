@@ -17,14 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bb8_redis::redis::RedisError;
 
 use super::identity::Identity;
-
-/// A command that replaces a script.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NativeCommand {
-    DelIfEq,
-    DelEx,
-    MSetEx,
-}
+use crate::store::redis::encode::NativeCommand;
 
 /// The commands that a server has in place of scripts, for one connection.
 #[derive(Debug, Default)]

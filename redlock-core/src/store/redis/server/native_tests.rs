@@ -3,12 +3,12 @@
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::native::NativeCommand::{self, DelEx, DelIfEq, MSetEx};
 use super::played_redis::PlayedRedis;
 use super::server_tests::Played;
 use super::{Role, Server};
 use crate::error::Vote;
 use crate::node::{Node, NodeStatus};
+use crate::store::redis::encode::NativeCommand::{self, DelEx, DelIfEq, MSetEx};
 use crate::store::redis::played_node::{LEASE, RELEASE, call, node, settings};
 
 fn commands(server: &Server) -> [Option<NativeCommand>; 2] {
