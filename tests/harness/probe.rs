@@ -89,6 +89,12 @@ impl Probe {
         self.command(["KEYS", "*"]).await
     }
 
+    /// Returns whether the server has a command.
+    pub async fn has_command(&mut self, name: &str) -> bool {
+        let info: Vec<redis::Value> = self.command(["COMMAND", "INFO", name]).await;
+        info.iter().any(|info| *info != redis::Value::Nil)
+    }
+
     /// Returns how often each command was called since the server's start or
     /// [`reset_calls`](Self::reset_calls). The command names are in lower case.
     pub async fn calls(&mut self) -> HashMap<String, u64> {

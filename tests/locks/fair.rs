@@ -287,7 +287,7 @@ async fn commands(servers: &Servers) -> u64 {
     for server in servers.iter() {
         let mut probe = server.probe().await;
         let calls = probe.calls().await;
-        let sent = ["set", "evalsha", "subscribe", "unsubscribe"];
+        let sent = ["set", "delifeq", "delex", "evalsha", "subscribe", "unsubscribe"];
         sum += sent.iter().filter_map(|name| calls.get(*name)).sum::<u64>();
         probe.reset_calls().await;
     }

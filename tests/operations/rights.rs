@@ -247,7 +247,8 @@ async fn a_release_that_is_refused_after_a_drop_is_a_warning_and_is_repeated() {
     let manager = of_user(&server).connect().await.unwrap();
     let logs = Logs::collect();
     let guard = manager.lock("refused").expire(LONG).try_acquire().await.unwrap();
-    set_user(&mut probe, "~* &* +@all -del").await;
+    let without = if probe.has_command("DELIFEQ").await { "-del -delifeq" } else { "-del" };
+    set_user(&mut probe, &format!("~* &* +@all {without}")).await;
     drop(guard);
     let warning = eventually("the log names the refusal", SOON, async || {
         let lines = logs.lines();

@@ -203,7 +203,8 @@ async fn is_redirected(locks: &LockManager, server: &PlayedServer, redirect: &st
     let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
     let redirect = redirect.to_owned();
     server.play(move |command| {
-        let is_operation = ["SET", "EVALSHA"].iter().any(|word| command.is(&[word]));
+        let names = ["SET", "EVALSHA", "DELIFEQ", "DELEX"];
+        let is_operation = names.iter().any(|word| command.is(&[word]));
         if is_operation { Play::Reply(redirect.clone()) } else { Play::Pass }
     });
     let request = || locks.lock("order:42").expire(LONG);

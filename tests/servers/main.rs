@@ -26,6 +26,7 @@ mod several_keys;
 mod status_and_break;
 mod wire;
 mod wire_names;
+mod without_script;
 
 #[path = "../interop/mod.rs"]
 mod interop;

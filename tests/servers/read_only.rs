@@ -1,7 +1,5 @@
 //! A server that became a replica ends the use of its connection, so that its name is resolved again.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use redlock_core::LockManager;
 use redlock_tests::{Logs, Play, PlayedServer, RedisServer, eventually};
 
@@ -29,11 +27,11 @@ impl Operation {
     async fn call(self, server: &PlayedServer, locks: &LockManager, refusal: &'static str) {
         let request = |key| locks.lock(key).expire(LONG);
         let held = request("held").try_acquire().await.unwrap();
-        let count = AtomicUsize::new(0);
         server.play(move |command| {
-            let is_operation = command.is(&["SET"]) || command.is(&["EVALSHA"]);
-            let is_first = is_operation && count.fetch_add(1, Ordering::SeqCst) == 0;
-            if is_first { Play::Reply(refusal.to_owned()) } else { Play::Pass }
+            let names = ["SET", "EVALSHA", "DELIFEQ", "DELEX"];
+            let is_refused =
+                command.connection == 1 && names.iter().any(|name| command.is(&[name]));
+            if is_refused { Play::Reply(refusal.to_owned()) } else { Play::Pass }
         });
         let error = match self {
             Self::Acquire => request("order:42").try_acquire().await.unwrap_err().to_string(),

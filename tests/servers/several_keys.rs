@@ -40,7 +40,12 @@ async fn locks_of(probe: &mut Probe) -> Vec<String> {
 async fn a_set_whose_user_lacks_the_right_to_one_key_sets_no_key() {
     let (servers, _, mut probe) = one().await;
     redlock_logs::remember_password("s3cret");
-    for rules in [&["~lock:*", "~redlock:*"][..], &["~*", "-set", "(+set ~lock:* ~redlock:*)"]] {
+    let selector = if probe.has_command("MSETEX").await {
+        &["~*", "-set", "-msetex", "(+set +msetex ~lock:* ~redlock:*)"][..]
+    } else {
+        &["~*", "-set", "(+set ~lock:* ~redlock:*)"]
+    };
+    for rules in [&["~lock:*", "~redlock:*"][..], selector] {
         let user = ["ACL", "SETUSER", "app", "reset", "on", ">s3cret", "&*", "+@all"];
         if probe.try_command::<()>([&user, rules].concat()).await.is_err() {
             return skip("the server has no selectors");

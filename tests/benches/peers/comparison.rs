@@ -58,6 +58,11 @@ pub(crate) trait Measurement {
     fn client(&self) -> f64 {
         micros(self.usage().client) / self.count() as f64
     }
+
+    /// Returns the processor time of the servers, in microseconds for each pair.
+    fn server(&self) -> f64 {
+        micros(self.usage().servers) / self.count() as f64
+    }
 }
 
 /// Figures without a usage.

@@ -85,9 +85,9 @@ async fn no_waiter_tracks_the_lock_of_a_labelled_holder() {
     let labelled = |label: &'static str| builder(servers.urls()).owner_label(label).connect();
     let (shop, ops) = (labelled("shop").await.unwrap(), labelled("ops").await.unwrap());
     let guard = shop.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    reset(&servers).await;
-    let waiting = tokio::spawn(ops.lock(KEY).expire(LONG).wait_time(LONG).acquire());
     let mut probe = servers[0].probe().await;
+    probe.reset_calls().await;
+    let waiting = tokio::spawn(ops.lock(KEY).expire(LONG).wait_time(LONG).acquire());
     eventually("the waiter has asked twice", SOON, async || {
         (probe.calls().await.get("pttl").copied() >= Some(2)).then_some(())
     })

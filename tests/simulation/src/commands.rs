@@ -53,6 +53,27 @@ impl Store {
                 let removed = keys.iter().filter(|key| self.keys.remove(**key).is_some());
                 Reply::Int(count(removed.count()))
             }
+            ("DELIFEQ", [key, value]) if self.is_newer => {
+                let is_equal = self.text(key)? == Some(*value);
+                if is_equal {
+                    self.keys.remove(*key);
+                }
+                Reply::Int(i64::from(is_equal))
+            }
+            ("MSETEX", [_, pairs @ .., b"NX", b"PX", millis]) if self.is_newer => {
+                let millis = int(millis)?;
+                let is_free = pairs.chunks(2).all(|pair| !self.keys.contains_key(pair[0]));
+                for pair in pairs.chunks(2).filter(|_| is_free) {
+                    self.set(pair[0], pair[1], Some(millis))?;
+                }
+                Reply::Int(i64::from(is_free))
+            }
+            // A key that does not exist is not set.
+            ("MSETEX", [b"1", key, _, b"XX", b"PX", _])
+                if self.is_newer && !self.keys.contains_key(*key) =>
+            {
+                Reply::Int(0)
+            }
             ("EXISTS", [key]) => Reply::Int(i64::from(self.keys.contains_key(*key))),
             ("PTTL", [key]) => Reply::Int(self.time_to_live(key)),
             ("PEXPIRE", [key, millis]) => {

@@ -15,7 +15,7 @@ struct Server(Store);
 
 impl Server {
     fn new() -> Self {
-        Self(Store::new("run".to_owned(), Duration::from_secs(1_790_000_000), true))
+        Self(Store::new("run".to_owned(), Duration::from_secs(1_790_000_000), true, true))
     }
 
     fn advance(&mut self, time: Duration) {

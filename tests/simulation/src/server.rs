@@ -88,7 +88,7 @@ impl Server {
             clock,
             began: Instant::now(),
             state: Mutex::new(State {
-                store: Store::new(String::new(), Duration::ZERO, tracks),
+                store: Store::new(String::new(), Duration::ZERO, tracks, false),
                 restarts: 0,
                 connections: BTreeMap::new(),
                 next_connection: 0,
@@ -100,7 +100,8 @@ impl Server {
         };
         let server = Self(Arc::new(shared));
         let started = server.now().saturating_sub(RUNNING_FOR);
-        server.begin(Store::new(format!("life-0-of-{number}"), started, tracks));
+        let is_newer = server.is_newer(0);
+        server.begin(Store::new(format!("life-0-of-{number}"), started, tracks, is_newer));
         server
     }
 
@@ -110,6 +111,12 @@ impl Server {
         self.0.state.lock().connections.clear();
     }
 
+    /// Returns whether the server has newer commands after this number of restarts. Each restart is an upgrade or a downgrade,
+    /// and about half of the servers of all seeds begin with the newer version.
+    fn is_newer(&self, restarts: u32) -> bool {
+        (self.0.number as u64 + self.0.clock.ahead + u64::from(restarts)).is_multiple_of(2)
+    }
+
     /// Starts the server again.
     pub(super) fn restart(&self, memory: Memory) {
         let now = self.now();
@@ -117,9 +124,10 @@ impl Server {
             let state = &mut *self.0.state.lock();
             state.restarts += 1;
             let run_id = format!("life-{}-of-{}", state.restarts, self.0.number);
+            let is_newer = self.is_newer(state.restarts);
             match memory {
-                Memory::Kept => state.store.restarted(run_id, now),
-                Memory::Lost => Store::new(run_id, now, state.store.tracks),
+                Memory::Kept => state.store.restarted(run_id, now, is_newer),
+                Memory::Lost => Store::new(run_id, now, state.store.tracks, is_newer),
             }
         };
         self.begin(store);

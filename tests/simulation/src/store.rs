@@ -24,6 +24,8 @@ pub(super) struct Store {
     subscribers: BTreeMap<Vec<u8>, BTreeSet<ConnectionId>>,
     pub(super) tracking: Tracking,
     pub(super) tracks: bool,
+    /// Whether the server has the commands that replace scripts, as Valkey 9.1 does.
+    pub(super) is_newer: bool,
     run_id: String,
     /// The time of the last start, on the server's clock.
     started: Duration,
@@ -74,13 +76,14 @@ impl Content {
 }
 
 impl Store {
-    pub(super) fn new(run_id: String, now: Duration, tracks: bool) -> Self {
+    pub(super) fn new(run_id: String, now: Duration, tracks: bool, is_newer: bool) -> Self {
         Self {
             keys: BTreeMap::new(),
             scripts: BTreeMap::new(),
             subscribers: BTreeMap::new(),
             tracking: Tracking::default(),
             tracks,
+            is_newer,
             run_id,
             started: now,
             now,
@@ -90,8 +93,8 @@ impl Store {
     }
 
     /// Returns the data after a restart that keeps the keys.
-    pub(super) fn restarted(&self, run_id: String, now: Duration) -> Self {
-        Self { keys: self.keys.clone(), ..Self::new(run_id, now, self.tracks) }
+    pub(super) fn restarted(&self, run_id: String, now: Duration, is_newer: bool) -> Self {
+        Self { keys: self.keys.clone(), ..Self::new(run_id, now, self.tracks, is_newer) }
     }
 
     /// Executes a command.
@@ -181,7 +184,9 @@ impl Store {
             b"server" => {
                 let uptime = self.now.as_secs().saturating_sub(self.started.as_secs());
                 let run_id = &self.run_id;
-                format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n")
+                format!(
+                    "# Server\r\nrun_id:{run_id}\r\nredis_mode:standalone\r\nuptime_in_seconds:{uptime}\r\n"
+                )
             }
             b"memory" => "# Memory\r\nmaxmemory_policy:noeviction\r\n".to_owned(),
             _ => "# Replication\r\nrole:master\r\n".to_owned(),

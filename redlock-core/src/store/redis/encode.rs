@@ -13,10 +13,29 @@ use crate::node::{Action, Op};
 /// The command that a thread has encoded last, and the memory for the next one.
 #[derive(Default)]
 struct LastEncoded {
-    /// The operation that the bytes encode, and whether the server tracks its keys.
-    of: Option<(Token, Mode, Action, bool)>,
+    /// The operation that the bytes encode, and its form.
+    of: Option<(Token, Mode, Action, CommandForm)>,
     bytes: Arc<[u8]>,
     writer: Writer,
+}
+
+/// A command that replaces a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NativeCommand {
+    DelIfEq,
+    DelEx,
+    MSetEx,
+}
+
+/// The form of the command of an operation. It depends on the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CommandForm {
+    /// The command that every server has.
+    Usual,
+    /// The script of an extension also reads the keys, which the server tracks.
+    Tracked,
+    /// The command that a newer server has in place of the script.
+    Native(NativeCommand),
 }
 
 /// Writes the commands of the operations. The redis crate first collects the arguments: a pair of an acquisition and a release
@@ -26,6 +45,8 @@ pub(super) struct Writer {
     /// The arguments in the form of the protocol, behind a place for their number.
     bytes: Vec<u8>,
     arguments: u64,
+    /// The number of arguments of the command before this one.
+    before: Option<u64>,
 }
 
 /// The greatest length of the number of arguments, with its sign and its line end.
@@ -39,7 +60,7 @@ impl Writer {
     fn begin(&mut self) -> &mut Self {
         self.bytes.clear();
         self.bytes.resize(HEAD, 0);
-        self.arguments = 0;
+        (self.arguments, self.before) = (0, None);
         self
     }
 
@@ -73,9 +94,17 @@ impl Writer {
         self.arg(&text[start..])
     }
 
-    /// Returns the command: the number of its arguments, and the arguments.
+    /// Begins a second command behind the first one. It has this number of arguments.
+    pub(super) fn second(&mut self, arguments: u8) -> &mut Self {
+        self.before = Some(self.arguments);
+        let (head, start) = head(b'*', arguments.into());
+        self.bytes.extend_from_slice(&head[start..]);
+        self
+    }
+
+    /// Returns the command: the number of its arguments, and the arguments. A second command follows.
     fn command(&mut self) -> Arc<[u8]> {
-        let (head, start) = head(b'*', self.arguments);
+        let (head, start) = head(b'*', self.before.unwrap_or(self.arguments));
         self.bytes[start..HEAD].copy_from_slice(&head[start..]);
         self.bytes[start..].into()
     }
@@ -112,11 +141,11 @@ thread_local! {
 
 /// Returns the command of an operation. A round sends it to one server after another on the same thread, so the call for
 /// the first server encodes it for all. A pair of an acquisition and a release on five servers would otherwise cost a sixth
-/// more instructions. `is_tracked` is a part of what is encoded.
-pub(super) fn last_or_new(op: &Op, is_tracked: bool, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
+/// more instructions. `form` is a part of what is encoded.
+pub(super) fn last_or_new(op: &Op, form: CommandForm, encode: impl Fn(&mut Writer)) -> Arc<[u8]> {
     let known = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
-        let of = Some((op.token, op.spec.mode(), op.action, is_tracked));
+        let of = Some((op.token, op.spec.mode(), op.action, form));
         if last.of != of {
             encode(last.writer.begin());
             last.bytes = last.writer.command();
@@ -160,7 +189,7 @@ mod tests {
     }
 
     fn encoded(op: &Op, text: &'static str) -> Arc<[u8]> {
-        last_or_new(op, false, |command| {
+        last_or_new(op, CommandForm::Usual, |command| {
             command.arg(text);
         })
     }
@@ -183,7 +212,7 @@ mod tests {
     fn a_command_is_not_used_for_a_server_that_tracks_the_keys() {
         let op = op(1);
         encoded(&op, "untracked");
-        let tracked = last_or_new(&op, true, |command| _ = command.arg("tracked"));
+        let tracked = last_or_new(&op, CommandForm::Tracked, |command| _ = command.arg("tracked"));
         assert_eq!(*tracked, *b"*1\r\n$7\r\ntracked\r\n");
     }
 

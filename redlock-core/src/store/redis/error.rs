@@ -84,7 +84,8 @@ pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisErro
     const DENIED: &str = "The user executing the script can't";
     const UNKNOWN: &str = "Unknown Redis command called from";
     let message = server_message(&error);
-    if message.contains(UNKNOWN) {
+    // Valkey 9 leaves out a word.
+    if message.contains(UNKNOWN) || message.contains("Unknown command called from") {
         let commands = commands.join(", ");
         let message = format!(
             "{UNKNOWN} a script; it calls {commands}: rename-command has renamed or disabled one of them"

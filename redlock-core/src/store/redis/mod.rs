@@ -3,6 +3,7 @@
 //! * [`client`]: a client for values that are no locks.
 //! * [`state`]: the state that operations and tasks of a node share.
 //! * [`repeat`]: sends an operation, and sends it again if no server has executed it.
+//! * [`without_script`], [`awaited_keys`]: operations by commands of newer servers, and the keys that need the script.
 //! * [`pending`]: the servers that may still execute an operation, which a release must follow.
 //! * [`inspection`]: a look at a lock, and the removal of a holder.
 //! * [`operation`], [`fair`], [`reply`]: from an operation to its command, and from the reply to the vote.
@@ -12,6 +13,7 @@
 //! * [`server`]: one server with its connection.
 //! * [`link`]: one connection, which pairs commands and replies.
 
+mod awaited_keys;
 mod channel;
 pub(crate) mod client;
 mod encode;
@@ -44,6 +46,9 @@ mod subscription_tests;
 mod subscriptions;
 mod url;
 mod watches;
+mod without_script;
+#[cfg(test)]
+mod without_script_tests;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
 
+use super::encode::{self, CommandForm, NativeCommand};
 use super::script::Script;
 use super::server::connection::Connection;
-use super::{channel, encode, fencing};
+use super::{channel, fencing};
 use crate::lock::{Dialect, Mark, Mode};
 use crate::node::{Action, Op};
 use crate::validity;
@@ -35,7 +36,8 @@ pub(super) fn encode_look_up(connection: &Connection, op: &Op) -> Arc<[u8]> {
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script. With
 /// `is_tracked`, an extension reads the keys behind its change.
 pub(super) fn encode(op: &Op, sha: Option<&str>, is_tracked: bool) -> Arc<[u8]> {
-    encode::last_or_new(op, is_tracked, |command| {
+    let form = if is_tracked { CommandForm::Tracked } else { CommandForm::Usual };
+    encode::last_or_new(op, form, |command| {
         let (keys, token) = (op.spec.keys(), op.token.text());
         let token = token.as_bytes();
         let Some(sha) = sha else {
@@ -112,6 +114,40 @@ pub(super) fn encode(op: &Op, sha: Option<&str>, is_tracked: bool) -> Arc<[u8]> 
             Action::Downgrade | Action::Withdraw { .. } => {}
         }
     })
+}
+
+/// Encodes the commands of a newer server for a plain lock: the release of an exclusive lock of one key, with the message to its
+/// waiters behind it, or the acquisition of several keys.
+pub(super) fn encode_native(op: &Op, by: NativeCommand) -> Arc<[u8]> {
+    encode::last_or_new(op, CommandForm::Native(by), |command| {
+        let token = op.token.text();
+        let token = token.as_bytes();
+        match by {
+            NativeCommand::DelIfEq => _ = command.arg("DELIFEQ").arg(op.spec.name()).arg(token),
+            NativeCommand::DelEx => {
+                command.arg("DELEX").arg(op.spec.name()).arg("IFEQ").arg(token);
+            }
+            NativeCommand::MSetEx => {
+                command.arg("MSETEX").number(op.spec.keys().len() as u64);
+                for name in op.spec.names() {
+                    command.arg(name).arg(token);
+                }
+                command.arg("NX");
+                if let Action::Acquire { lease, .. } = op.action {
+                    command.arg("PX").number(encode::millis(lease));
+                }
+                return;
+            }
+        }
+        command.second(3).arg("PUBLISH").arg(&*channel::of(&op.spec)).arg("0");
+    })
+}
+
+/// Encodes the script that gives readers their turn after the release of a lock.
+pub(super) fn encode_turn(connection: &Connection, op: &Op) -> Arc<[u8]> {
+    let mut command = Cmd::new();
+    command.arg("EVALSHA").arg(connection.sha(Script::Turn)).arg(1).arg(op.spec.name());
+    encode::packed(&command)
 }
 
 #[cfg(test)]

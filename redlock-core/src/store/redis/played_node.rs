@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::io::DuplexStream;
 
+use super::encode::NativeCommand;
 use super::server::connection::Connection;
+use super::server::native::NativeCommands;
 use super::server::played_server::{played_connection, played_connection_with};
 use super::server::{Observer, Server};
 use super::*;
@@ -85,22 +87,27 @@ impl PlayedNode {
 
     /// Connects the server, again.
     pub(super) fn connect(&mut self) {
-        self.connect_with(true);
+        self.connect_with(true, NativeCommands::default());
     }
 
     /// Connects a server that keeps RESP2's rules for subscriptions.
     pub(super) fn connect_without_subscriptions(&mut self) {
-        self.connect_with(false);
+        self.connect_with(false, NativeCommands::default());
     }
 
-    fn connect_with(&mut self, takes_subscriptions: bool) {
+    /// Connects a server that has these commands in place of scripts.
+    pub(super) fn connect_with_native(&mut self, native: NativeCommands) {
+        self.connect_with(true, native);
+    }
+
+    fn connect_with(&mut self, takes_subscriptions: bool, native: NativeCommands) {
         let observer = Arc::downgrade(&self.state);
         let (mut connection, server) = played_connection_with(move |event| {
             if let Some(observer) = observer.upgrade() {
                 observer.received(event);
             }
         });
-        connection.takes_subscriptions = takes_subscriptions;
+        (connection.takes_subscriptions, connection.native) = (takes_subscriptions, native);
         self.set(Ok(Arc::new(connection)));
         self.server = server;
     }
@@ -144,6 +151,16 @@ impl PlayedCluster {
         let masters = masters.try_into().unwrap();
         let (spec, token) = (spec(), Token::random(Dialect::Plain));
         Self { node, state, slot, spec, token, masters }
+    }
+
+    /// Connects masters that have this command in place of the script of a release.
+    pub(super) fn connect_with_native(&mut self, delete: NativeCommand) {
+        for number in [0, 1] {
+            let (mut connection, master) = played_connection();
+            connection.native = NativeCommands::only(Some(delete), false);
+            self.master(number).set(Ok(Arc::new(connection)));
+            self.masters[number] = master;
+        }
     }
 
     /// Returns the future of an operation of the attempt.

@@ -19,6 +19,7 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::encode::NativeCommand;
 use super::error::name_commands;
 use super::inspection::Inspect;
 use super::link::Prefix;
@@ -47,6 +48,8 @@ enum Repeatable<'a> {
     Op(&'a Op, Option<&'a PendingSend<'a>>),
     /// Looks up the remaining time to live of a lock that was refused.
     LookUp(&'a Op),
+    /// Gives readers their turn after the release of a lock.
+    Turn(&'a Op),
     Queue(&'a QueueOp),
     Inspect(&'a Inspect),
 }
@@ -55,7 +58,7 @@ impl Repeatable<'_> {
     /// Returns the name of the lock, which determines the slot.
     fn lock(&self) -> &str {
         match self {
-            Self::Op(op, _) | Self::LookUp(op) => op.spec.name(),
+            Self::Op(op, _) | Self::LookUp(op) | Self::Turn(op) => op.spec.name(),
             Self::Queue(op) => op.spec.name(),
             Self::Inspect(question) => question.spec.name(),
         }
@@ -65,6 +68,7 @@ impl Repeatable<'_> {
         match self {
             Self::Op(op, _) => Script::of(op),
             Self::LookUp(_) => Some(Script::Acquire),
+            Self::Turn(_) => Some(Script::Turn),
             Self::Queue(_) => Some(Script::Fair),
             Self::Inspect(question) => Some(question.script()),
         }
@@ -78,6 +82,7 @@ impl Repeatable<'_> {
                 is_tracked,
             ),
             Self::LookUp(op) => operation::encode_look_up(connection, op),
+            Self::Turn(op) => operation::encode_turn(connection, op),
             Self::Queue(op) => encode::packed(&fair::encode(op, connection.sha(Script::Fair))),
             Self::Inspect(question) => {
                 encode::packed(&question.encode(connection.sha(question.script())))
@@ -96,7 +101,7 @@ impl Repeatable<'_> {
                 }
                 Ok(connection)
             }
-            Self::LookUp(_) | Self::Inspect(_) => server.connection(),
+            Self::LookUp(_) | Self::Turn(_) | Self::Inspect(_) => server.connection(),
             Self::Queue(op) => {
                 server.connection_for(matches!(op.action, QueueAction::Leave { .. }))
             }
@@ -106,9 +111,9 @@ impl Repeatable<'_> {
 
 /// Where a command is sent.
 #[derive(Clone)]
-struct Target {
-    server: Arc<Server>,
-    connection: Arc<Connection>,
+pub(super) struct Target {
+    pub(super) server: Arc<Server>,
+    pub(super) connection: Arc<Connection>,
     /// Whether the slot is moving to the server.
     is_asking: bool,
 }
@@ -185,7 +190,11 @@ impl RedisState {
             let lease = longest_effect(&op.action);
             let pending = is_recorded.then(|| self.pending.begin(op.token, &target.server, lease));
             let command = Repeatable::Op(&op, pending.as_ref());
-            let sent = match self.send(command, target).await {
+            let sent = match self.set_command(&op, &target) {
+                Some(by) => Box::pin(self.send_several(command, &op, target, by)).await,
+                None => self.send(command, target).await,
+            };
+            let sent = match sent {
                 Ok(sent) => sent,
                 Err(reason) => {
                     // No server has executed the operation.
@@ -240,6 +249,13 @@ impl RedisState {
     /// Records whether the holder that has refused a waiter publishes its release. Other holders of Redisson locks do.
     fn record_refusal(&self, op: &Op, reply: &Reply, connection: &Connection) {
         let is_plain = op.spec.dialect() == Dialect::Plain;
+        if matches!(op.action, Action::Acquire { .. })
+            && matches!(reply.vote, Vote::Held { .. })
+            && is_plain
+        {
+            let key = op.spec.key_at(reply.refused_key.unwrap_or_default());
+            self.awaited.record(key.name(), true);
+        }
         if let Action::Acquire { ask, .. } = op.action
             && let Vote::Held { holder: Some(_), label, .. } = &reply.vote
             && ask.waits
@@ -247,6 +263,20 @@ impl RedisState {
         {
             let name = op.spec.key_at(reply.refused_key.unwrap_or_default()).name();
             self.subscriptions.refused(name, label.is_some(), connection);
+        }
+    }
+
+    /// Records whether somebody waited for the release of an exclusive lock.
+    fn record_release(&self, op: &Op, reply: &Reply) {
+        if op.spec.dialect() == Dialect::Plain
+            && !op.spec.mode().is_shared()
+            && let Some(subscribers) = reply.subscribers
+        {
+            // Of several keys, the reply does not say which one somebody waited for.
+            for name in op.spec.names().filter(|_| subscribers == 0 || !op.spec.has_several_keys())
+            {
+                self.awaited.record(name, subscribers > 0);
+            }
         }
     }
 
@@ -272,13 +302,45 @@ impl RedisState {
     async fn release_on(&self, server: Arc<Server>, op: &Op) -> Result<Reply, NodeError> {
         let command = Repeatable::Op(op, None);
         let target = self.target(command, Arc::clone(&server), false)?;
-        let sent = self.send(command, target).await?;
-        let reply = sent.explained(reply::of_script(&sent.reply, &op.action));
+        let reply = if let Some(reply) = self.release_without_script(op, &target).await {
+            reply
+        } else {
+            let sent = self.send(command, target).await?;
+            let reply = sent.explained(reply::of_script(&sent.reply, &op.action));
+            self.record_release(op, &reply);
+            reply
+        };
         // Otherwise the server may still have the lock, and the release is repeated.
         if !matches!(reply.vote, Vote::Failed(_)) {
             self.pending.released(&op.token, &server);
         }
         Ok(reply)
+    }
+
+    /// Sends the acquisition of several keys by this command, and by the script if the command does not grant them.
+    async fn send_several(
+        &self,
+        command: Repeatable<'_>,
+        op: &Op,
+        target: Target,
+        by: NativeCommand,
+    ) -> Result<Sent, NodeError> {
+        if let Some(reply) = self.set_several(op, &target, by).await {
+            return Ok(Sent { target, is_repeated: false, not_counted: None, reply });
+        }
+        if let Repeatable::Op(_, Some(pending)) = command
+            && !pending.redirect(&target.server)
+        {
+            return Err(abandoned());
+        }
+        // The release may have followed the command.
+        let sent = self.send(command, target).await?;
+        Ok(Sent { is_repeated: true, ..sent })
+    }
+
+    /// Gives readers their turn after the release of a lock.
+    pub(super) async fn give_turn(&self, op: &Op, target: Target) -> Result<(), NodeError> {
+        self.send(Repeatable::Turn(op), target).await.map(drop)
     }
 
     /// Returns the reply of a server that has refused the lock. Looks up the remaining time to live, but only until
@@ -418,10 +480,14 @@ impl RedisState {
         if let Repeatable::Op(_, Some(pending)) = command
             && !pending.redirect(&server)
         {
-            return Err(NodeError::Server("the attempt was abandoned".into()));
+            return Err(abandoned());
         }
         self.target(command, server, is_asking).map(Some)
     }
+}
+
+fn abandoned() -> NodeError {
+    NodeError::Server("the attempt was abandoned".into())
 }
 
 fn failed(reason: NodeError) -> Reply {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
+use super::awaited_keys::AwaitedKeys;
 use super::link::Event;
 use super::map::Map;
 use super::pending::PendingSends;
@@ -19,6 +20,7 @@ pub(super) struct RedisState {
     pub(super) pending: PendingSends,
     pub(super) subscriptions: Arc<Subscriptions>,
     pub(super) watches: Arc<Watches>,
+    pub(super) awaited: AwaitedKeys,
 }
 
 impl RedisState {
@@ -33,7 +35,8 @@ impl RedisState {
             let map = Arc::new(Map::new(url, settings, status, observer, runtime));
             let subscriptions = Arc::new(Subscriptions::new(&map));
             let watches = Arc::new(Watches::new(&map, &subscriptions));
-            Self { pending: PendingSends::new(map.is_cluster()), map, subscriptions, watches }
+            let (pending, awaited) = (PendingSends::new(map.is_cluster()), AwaitedKeys::default());
+            Self { map, pending, subscriptions, watches, awaited }
         })
     }
 }

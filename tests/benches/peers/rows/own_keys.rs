@@ -44,6 +44,7 @@ type Figure = (&'static str, fn(&Measured) -> f64);
 const P50: Figure = ("p50 us", Measured::p50);
 const PAIRS: Figure = ("pairs/s", Measured::per_second);
 const CLIENT: Figure = ("client CPU us per pair", Measured::client);
+const SERVER: Figure = ("server CPU us per pair", Measured::server);
 const TAIL: Figure = ("p99 / p50", Measured::tail);
 
 /// The name of a row, the number of nodes and of callers, their place, and figures with their targets.
@@ -60,6 +61,8 @@ const CASES: [Case; 11] = [
         &[
             (PAIRS, &[AtLeast(1.0, Plain), AtLeast(0.75, Batched), AtLeast(1.4, Rslock)]),
             (CLIENT, &[AtMost(1.3, Plain)]),
+            // The servers of all copies of a service have one thread.
+            (SERVER, &[AtMost(1.1, Rslock)]),
         ],
     ),
     Case(

@@ -219,6 +219,29 @@ async fn play(server: DuplexStream, seed: u64) -> usize {
     unasked_count
 }
 
+fn get(number: u64) -> Vec<u8> {
+    cmd("GET").arg(number).get_packed_command()
+}
+
+/// Sends two commands as one, and returns the first reply.
+fn call_pair(
+    link: &Link,
+    seed: u64,
+    number: u64,
+) -> impl Future<Output = Result<Value, RedisError>> {
+    let replies = link.send_pair([get(number), get(number + 1000)].concat().into());
+    async move {
+        let [first, second] = replies.await?;
+        match (second.extract_error(), answer_to(seed, number + 1000).0) {
+            (Ok(second), Answer::Reply(expected)) => assert_eq!(second, expected),
+            (second, answer) => {
+                assert!(second.is_err() && matches!(answer, Answer::Error), "{second:?}");
+            }
+        }
+        first.extract_error()
+    }
+}
+
 /// Frames are cut, merged and mixed, and some callers drop their requests.
 #[tokio::test]
 async fn every_caller_gets_its_own_reply_however_the_frames_arrive() {
@@ -238,10 +261,13 @@ async fn every_caller_gets_its_own_reply_however_the_frames_arrive() {
                 }
                 continue;
             }
-            let command = cmd("GET").arg(number).get_packed_command().into();
             let is_asking = choices.random_range(0..8) == 0;
             let prefix = if is_asking { Prefix::Asking } else { Prefix::None };
-            let reply = link.send_packed(command, prefix);
+            let reply = if choices.random_range(0..4) == 0 {
+                call_pair(&link, seed, number).boxed()
+            } else {
+                link.send_packed(get(number).into(), prefix).boxed()
+            };
             let answer = answer_to(seed, number).0;
             match choices.random_range(0..8) {
                 _ if number == 499 => calls.push((number, reply, answer)),

@@ -142,15 +142,42 @@ impl Link {
             _ => self.put(Command { bytes, prefix, recipient }),
         }
         async move {
-            // A command that is sent at the moment of the end may stay in the channel.
-            if let Some(error) = self.life.error.get() {
-                return Err(error.clone());
-            }
-            // A reply that has arrived before the end is lost with the link.
-            match (reply.await, self.life.error.get()) {
-                (Ok(reply), None) => reply.extract_error().map_err(|error| self.refused(error)),
-                (_, error) => Err(error.cloned().unwrap_or_else(|| ended(RUNTIME_ENDED))),
-            }
+            let reply = self.reply_to(reply).await?;
+            reply.extract_error().map_err(|error| self.refused(error))
+        }
+    }
+
+    /// [Sends](Self::send) two encoded commands in one write, without another command between them. Returns both replies as they
+    /// are, also errors of the server.
+    pub(crate) fn send_pair(
+        &self,
+        bytes: Arc<[u8]>,
+    ) -> impl Future<Output = Result<[Value; 2], RedisError>> + use<'_> {
+        let (sender, replies) = oneshot::channel();
+        self.put(Command { bytes, prefix: Prefix::None, recipient: Recipient::Pair(sender) });
+        self.reply_to(replies)
+    }
+
+    /// [Sends](Self::send) an encoded command, and returns the reply as it is, also an error of the server.
+    pub(crate) fn send_raw(
+        &self,
+        bytes: Arc<[u8]>,
+    ) -> impl Future<Output = Result<Value, RedisError>> + use<'_> {
+        let (sender, reply) = oneshot::channel();
+        self.put(Command { bytes, prefix: Prefix::None, recipient: Recipient::Reply(sender) });
+        self.reply_to(reply)
+    }
+
+    /// Waits for a reply, or for the end of the link.
+    async fn reply_to<T>(&self, reply: oneshot::Receiver<T>) -> Result<T, RedisError> {
+        // A command that is sent at the moment of the end may stay in the channel.
+        if let Some(error) = self.life.error.get() {
+            return Err(error.clone());
+        }
+        // A reply that has arrived before the end is lost with the link.
+        match (reply.await, self.life.error.get()) {
+            (Ok(reply), None) => Ok(reply),
+            (_, error) => Err(error.cloned().unwrap_or_else(|| ended(RUNTIME_ENDED))),
         }
     }
 

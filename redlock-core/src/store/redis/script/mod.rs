@@ -9,6 +9,7 @@
 //! | `acquire`, `share`, `redisson/acquire` | OK, or the fencing number as text. If refused, a list of the index of the first key that is not free and the time to live of its lock in milliseconds. A third item is the [id](crate::HolderId) of the holder as text if one holder has the lock alone, a number if only shared holders refuse an exclusive lock, and otherwise an empty text. A fourth item is the [label](crate::OwnerLabel) of a holder, or an empty text. `acquire` without a lease looks up a refusal, and grants nothing |
 //! | `extend`, `confirm`, `downgrade`, `withdraw`, and those of Redisson | 1 |
 //! | `release`, `redisson/release` | 1 + the number of notified subscribers |
+//! | `turn` | 1, or 0 if the lock is not free |
 //! | `look`, `redisson/look` | a list that begins with 0 for a free lock; 1, and the id, the label, the seconds and the time to live of the holder; 2, the number of waiting writers, and a list with four items for each holder that shares the lock, in the order of their ends; or the code of a value that is no lock |
 //! | `break`, `redisson/break` | a list that begins with 1, and the rest of the removed holder's lease in milliseconds; 0 if the key does not have the holder; or the code of a value that is no lock |
 //! | `rights` | a list: the name of each command that the server refuses, and its error |
@@ -50,7 +51,8 @@ scripts! {
     Share = "share": "share_quick" "prelude" "share";
     Extend = "extend": "extend_quick" "prelude" "extend";
     Confirm = "confirm": "prelude" "confirm";
-    Release = "release": "release_quick" "prelude" "release";
+    Release = "release": "release_quick" "prelude" "turn" "release";
+    Turn = "turn": "prelude" "turn" "give_turn";
     Downgrade = "downgrade": "prelude" "downgrade";
     Withdraw = "withdraw": "prelude" "withdraw";
     Look = "look": "prelude" "look";

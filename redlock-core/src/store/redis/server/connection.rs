@@ -8,6 +8,7 @@ use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 use super::identity::Identity;
+use super::native::NativeCommands;
 use super::rights::MissingRight;
 use crate::node::Silence;
 use crate::store::kit::kept::KeptLink;
@@ -24,6 +25,8 @@ pub(crate) struct Connection {
     pub(super) identity: Identity,
     /// The rights that the user lacks, and without which it still has locks.
     pub(super) missing: Vec<MissingRight>,
+    /// The commands that replace a script.
+    pub(crate) native: NativeCommands,
     /// Whether other commands may follow a subscription, see [`Link::takes_subscriptions`].
     pub(crate) takes_subscriptions: bool,
 }

@@ -21,6 +21,8 @@ pub(crate) struct Identity {
     pub(super) run_id: Option<String>,
     /// The time since the start of the server, in whole seconds.
     pub(super) uptime: Option<Duration>,
+    /// Whether the server says that it is no part of a cluster.
+    pub(super) is_standalone: bool,
     /// The eviction policy of the server for a full memory.
     pub(super) maxmemory_policy: Option<String>,
     pub(super) replication: Option<Replication>,
@@ -145,6 +147,9 @@ impl Identity {
         self.run_id = self.run_id.take().or_else(|| text(info, "run_id"));
         self.uptime =
             self.uptime.or_else(|| info.get("uptime_in_seconds").map(Duration::from_secs));
+        // Redis, and Valkey 9.
+        let modes = ["redis_mode", "server_mode"].map(|field| text(info, field));
+        self.is_standalone |= modes.iter().flatten().any(|mode| mode == "standalone");
         self.maxmemory_policy =
             self.maxmemory_policy.take().or_else(|| text(info, "maxmemory_policy"));
         if info.contains_key(&"role") {
@@ -239,6 +244,20 @@ mod tests {
         let valkey =
             identity("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n");
         assert_eq!(valkey.product, Some(("Valkey", "9.1.2".to_owned())));
+        assert!(!valkey.is_standalone);
+    }
+
+    #[test]
+    fn a_server_says_whether_it_is_a_part_of_a_cluster() {
+        for (field, expected) in [
+            ("redis_mode:standalone", true),
+            ("server_mode:standalone", true),
+            ("redis_mode:cluster", false),
+            ("server_mode:cluster", false),
+            ("redis_mode:sentinel", false),
+        ] {
+            assert_eq!(identity(&format!("{field}\r\n")).is_standalone, expected, "{field}");
+        }
     }
 
     #[test]

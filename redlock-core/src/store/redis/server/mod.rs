@@ -13,6 +13,10 @@ mod name_watch;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
 mod name_watch_tests;
+pub(crate) mod native;
+#[cfg(test)]
+#[cfg(feature = "unstable-simulation")]
+mod native_tests;
 #[cfg(test)]
 #[cfg(feature = "unstable-simulation")]
 pub(crate) mod played_redis;
@@ -26,7 +30,7 @@ mod server_tests;
 mod settings;
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -57,10 +61,15 @@ pub(crate) use settings::ServerSettings;
 use connection::{Connection, Shas};
 use history::History;
 use identity::Identity;
+use native::NativeCommands;
 
 /// A connection is replaced when its server has been silent for this time, or for twice the node timeout if
 /// that is longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A proxy may end a connection at a command that it does not know. After this number of connections, the server gets no
+/// commands any more that replace a script.
+const UNANSWERED: u8 = 2;
 
 /// Learns what happens on the servers of a node.
 pub(crate) trait Observer: Send + Sync {
@@ -94,6 +103,8 @@ pub(crate) struct Inner {
     outages: Arc<Mutex<OutageLog>>,
     /// Whether an operation has used the connection since the last reading of the wall clock.
     is_used: AtomicBool,
+    /// How many connections in a row have ended in place of an answer to their first command that replaces a script.
+    unanswered: AtomicU8,
     observer: Weak<dyn Observer>,
 }
 
@@ -117,6 +128,7 @@ impl Server {
             last_reading: Mutex::default(),
             outages: former.map_or_else(Arc::default, |former| Arc::clone(&former.outages)),
             is_used: AtomicBool::new(false),
+            unanswered: AtomicU8::new(0),
             observer,
         };
         Arc::new(Self { inner: Arc::new(inner), task: OnceLock::new() })
@@ -194,6 +206,21 @@ impl Inner {
             self.is_used.store(true, Ordering::Relaxed);
         }
         if is_release { self.connection() } else { self.responsive_connection() }
+    }
+
+    /// Records whether the server has answered a command that replaces a script, or the connection has ended instead.
+    pub(crate) fn record_native(&self, connection: &Connection, is_answered: bool) {
+        let native = &connection.native;
+        if native.is_answered() {
+            return;
+        }
+        if is_answered {
+            native.answered();
+            self.unanswered.store(0, Ordering::Relaxed);
+        } else {
+            let count = self.unanswered.load(Ordering::Relaxed);
+            self.unanswered.store(count.saturating_add(1), Ordering::Relaxed);
+        }
     }
 
     /// Waits for the end of the next attempt to connect, which is made soon, or until the server is stopped. Returns whether the
@@ -325,9 +352,11 @@ impl bb8::ManageConnection for Connector {
             let identity = Identity::ask(&link, &*settings.node.clock, lag);
             let prepared = try_join(identity, Shas::load(&link)).await;
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
-            let missing = self.0.check_rights(&link, shas.of(Script::Rights)).await?;
+            let (missing, native) = self.0.check_rights(&link, shas.of(Script::Rights)).await?;
+            let is_trusted = self.0.unanswered.load(Ordering::Relaxed) < UNANSWERED;
+            let native = if is_trusted { native.on(&identity) } else { NativeCommands::default() };
             let takes_subscriptions = takes_subscriptions.await;
-            Ok(Arc::new(Connection { link, shas, identity, missing, takes_subscriptions }))
+            Ok(Arc::new(Connection { link, shas, identity, missing, native, takes_subscriptions }))
         };
         let time = ConnectTime::begin(limit);
         timeout(limit, connect).await.map_err(|_| time.late())?

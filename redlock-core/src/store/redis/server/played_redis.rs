@@ -22,6 +22,7 @@ use crate::store::kit::dial::{Dial, Dialing, Stream};
 #[derive(Debug, Clone)]
 pub(crate) struct Fields {
     pub(crate) run_id: &'static str,
+    pub(crate) mode: &'static str,
     pub(crate) uptime: Duration,
     pub(crate) role: &'static str,
     pub(crate) replication_id: &'static str,
@@ -35,6 +36,10 @@ pub(crate) struct Fields {
     /// The error of a server that does not execute `INFO` and `TIME`.
     pub(crate) refusal: Option<&'static str>,
     pub(crate) subscriptions: Subscriptions,
+    /// The commands that the check of the rights finds to be missing. `None` if the reply to the check is not understood.
+    pub(crate) missing: Option<&'static [&'static str]>,
+    /// The command at which a proxy in front of the server ends the connection.
+    pub(crate) ends_at: Option<&'static str>,
     /// The number of times that the server has closed all connections.
     closed: u64,
 }
@@ -78,6 +83,7 @@ impl PlayedRedis {
     pub(crate) fn new() -> Self {
         let fields = Fields {
             run_id: "first",
+            mode: "standalone",
             uptime: Duration::from_secs(1_000_000),
             role: "master",
             replication_id: "aaaa",
@@ -87,6 +93,8 @@ impl PlayedRedis {
             is_silent: false,
             refusal: None,
             subscriptions: Subscriptions::Resp3,
+            missing: None,
+            ends_at: None,
             closed: 0,
         };
         Self(Arc::new(State {
@@ -164,6 +172,7 @@ impl PlayedRedis {
         loop {
             let command = read_command(&mut reader).await?;
             let answer = match fields.wait_for(|fields| !fields.is_silent).await {
+                Ok(fields) if fields.ends_at == Some(&*command[0]) => return Ok(()),
                 Ok(fields) => {
                     match &*command[0] {
                         "SUBSCRIBE" => has_subscription = true,
@@ -193,7 +202,16 @@ impl PlayedRedis {
                 format!("-{}\r\n", fields.refusal.unwrap_or_default())
             }
             "HELLO" | "CLIENT" | "SET" | "ASKING" => "+OK\r\n".to_owned(),
-            "EVALSHA" => ":1\r\n".to_owned(),
+            "EVALSHA" if command.iter().any(|word| word == "DELIFEQ") => match fields.missing {
+                Some(missing) => {
+                    let error = bulk("ERR Unknown command called from script");
+                    let errors = missing.iter().map(|name| bulk(name) + &error);
+                    format!("*{}\r\n{}", 2 * missing.len(), errors.collect::<String>())
+                }
+                None => ":1\r\n".to_owned(),
+            },
+            "EVALSHA" | "DELIFEQ" | "DELEX" | "MSETEX" => ":1\r\n".to_owned(),
+            "PUBLISH" => ":0\r\n".to_owned(),
             "SCRIPT" => bulk("digest"),
             "SUBSCRIBE" | "UNSUBSCRIBE" => {
                 let sign = if fields.subscriptions == Subscriptions::Resp2 { '*' } else { '>' };
@@ -213,6 +231,7 @@ impl PlayedRedis {
                 let mut info = String::new();
                 for (name, value) in [
                     ("run_id", fields.run_id),
+                    ("redis_mode", fields.mode),
                     ("uptime_in_seconds", &fields.uptime.as_secs().to_string()),
                     ("maxmemory_policy", "noeviction"),
                     ("role", fields.role),

@@ -3,7 +3,6 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::connection::{Connection, Shas};
-use super::identity::Identity;
 use crate::store::redis::link::socket::Socket;
 use crate::store::redis::link::{Event, Link};
 
@@ -28,8 +27,9 @@ pub(crate) fn played_connection_through(
     let (client, server) = tokio::io::duplex(capacity);
     let link = Link::start(Socket::played(client), true, on_event);
     let shas = Shas::played();
-    let identity = Identity::default();
-    (Connection { link, shas, identity, missing: Vec::new(), takes_subscriptions: true }, server)
+    let (identity, missing, native) = Default::default();
+    let takes_subscriptions = true;
+    (Connection { link, shas, identity, missing, native, takes_subscriptions }, server)
 }
 
 /// Reads the next command, which must contain `word`, then calls `meanwhile` and sends `reply`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bb8_redis::redis::{Cmd, FromRedisValue, RedisError};
 
 use super::Inner;
+use super::native::NativeCommands;
 use crate::error::{NodeError, legible};
 use crate::lock::Dialect;
 use crate::log_limited;
@@ -64,12 +65,12 @@ impl CheckedLocks {
         channel::of_name(self.dialect, &self.name())
     }
 
-    /// Asks the server which rights the user lacks. `sha` is that of the script of the check.
+    /// Asks the server which rights the user lacks, and which commands replace a script. `sha` is that of the script of the check.
     pub(super) async fn missing(
         &self,
         link: &Link,
         sha: &str,
-    ) -> Result<Vec<MissingRight>, RedisError> {
+    ) -> Result<(Vec<MissingRight>, NativeCommands), RedisError> {
         let (name, channel) = (self.name(), self.channel());
         let key = if hash_tag(&name).is_some() { name } else { name + ":{0}" };
         let mut check = Cmd::new();
@@ -82,9 +83,19 @@ impl CheckedLocks {
             let (name, rest) = command.split_first().unwrap_or((&"", &[]));
             check.arg(command.len() + 1).arg(name).arg(&key).arg(rest);
         }
+        let checks_native = self.dialect == Dialect::Plain;
+        for (name, before, behind) in NativeCommands::CHECKS.iter().filter(|_| checks_native) {
+            let words = 2 + before.len() + behind.len();
+            check.arg(words).arg(name).arg(*before).arg(&key).arg(*behind);
+        }
+        // Another reply than a list shows nothing.
+        let mut is_understood = false;
         let refused = match link.send(&check).await {
-            // Another reply than a list shows nothing.
-            Ok(reply) => Vec::<(String, String)>::from_redis_value(reply).unwrap_or_default(),
+            Ok(reply) => {
+                let refused = Vec::<(String, String)>::from_redis_value(reply);
+                is_understood = refused.is_ok();
+                refused.unwrap_or_default()
+            }
             Err(error) if error.is_io_error() || error.is_unrecoverable_error() => {
                 return Err(error);
             }
@@ -95,6 +106,13 @@ impl CheckedLocks {
             refused.into_iter().partition(|(name, _)| name == "PUBLISH");
         // A server that is loading its data, or has no replica, executes the command later.
         refused.retain(|(_, words)| is_missing_right(words));
+        let lacking: Vec<_> =
+            refused.extract_if(.., |(name, _)| NativeCommands::are_checked_by(name)).collect();
+        let native = if is_understood && checks_native {
+            NativeCommands::without(&lacking)
+        } else {
+            NativeCommands::default()
+        };
         let mut take = |commands: &[&[&str]]| -> Vec<_> {
             let is_one = |name: &str| commands.iter().any(|command| command[0] == name);
             refused.extract_if(.., |(name, _)| is_one(name)).collect()
@@ -119,7 +137,7 @@ impl CheckedLocks {
                 missing.push(MissingRight::Command { names, words });
             }
         }
-        Ok(missing)
+        Ok((missing, native))
     }
 
     /// Returns the refusal of a script with a key. A user whose rights are in several selectors may call scripts, and the
@@ -162,15 +180,16 @@ fn is_about_key(words: &str) -> bool {
 }
 
 impl Inner {
-    /// Returns an error if the user lacks a right that every lock needs. Logs and returns the others.
+    /// Returns an error if the user lacks a right that every lock needs. Logs and returns the others, and the commands that replace
+    /// a script.
     pub(super) async fn check_rights(
         &self,
         link: &Link,
         sha: &str,
-    ) -> Result<Vec<MissingRight>, NodeError> {
+    ) -> Result<(Vec<MissingRight>, NativeCommands), NodeError> {
         let (settings, server) = (&self.settings, self.name());
         let missing = settings.locks.missing(link, sha).await;
-        let missing = missing.map_err(|error| not_connected(&error))?;
+        let (missing, native) = missing.map_err(|error| not_connected(&error))?;
         for missing in &missing {
             let (limit, user) = (&settings.log_limit, "the user of the connection");
             match missing {
@@ -195,6 +214,6 @@ impl Inner {
                 ),
             }
         }
-        Ok(missing)
+        Ok((missing, native))
     }
 }

@@ -26,7 +26,7 @@ const REFRESH: Duration = Duration::from_secs(7);
 
 /// A change of the status of a server.
 #[derive(Debug, Clone)]
-struct Change {
+pub(super) struct Change {
     status: NodeStatus,
     /// Whether the gate let grants pass at that time.
     grants: Result<(), NodeError>,
@@ -51,9 +51,9 @@ impl Observer for Watcher {
 }
 
 /// A server whose peer the test plays.
-struct Played {
-    redis: PlayedRedis,
-    server: Arc<Server>,
+pub(super) struct Played {
+    pub(super) redis: PlayedRedis,
+    pub(super) server: Arc<Server>,
     watcher: Arc<Watcher>,
 }
 
@@ -63,7 +63,7 @@ impl Played {
     }
 
     /// Starts a server that connects to a played one, which reports these fields.
-    fn start_with(
+    pub(super) fn start_with(
         name: &str,
         role: Role,
         restart_guard: Option<Duration>,
@@ -128,7 +128,7 @@ impl Played {
     }
 
     /// Waits until the server was connected for this number of times. Returns the last change.
-    async fn connected(&self, count: usize) -> Change {
+    pub(super) async fn connected(&self, count: usize) -> Change {
         self.change(count, NodeStatus::is_up).await
     }
 
@@ -166,7 +166,7 @@ fn master(is_unconfirmed: bool) -> Role {
     Role::Master(Mutex::new(promoted))
 }
 
-fn member() -> Role {
+pub(super) fn member() -> Role {
     Role::Member(Arc::new(Promotions::default()))
 }
 

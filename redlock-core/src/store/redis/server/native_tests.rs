@@ -1,0 +1,83 @@
+//! Which commands replace scripts, by what a server replies when a connection is made.
+
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::played_redis::PlayedRedis;
+use super::server_tests::Played;
+use super::{Role, Server};
+use crate::error::Vote;
+use crate::node::{Node, NodeStatus};
+use crate::store::redis::encode::NativeCommand::{self, DelEx, DelIfEq, MSetEx};
+use crate::store::redis::played_node::{LEASE, RELEASE, call, node, settings};
+
+fn commands(server: &Server) -> [Option<NativeCommand>; 2] {
+    let connection = server.connection().unwrap();
+    [connection.native.delete(), connection.native.set_several()]
+}
+
+/// The server is upgraded and downgraded while the process runs, is replaced by another product, and is one of a group.
+#[tokio::test(start_paused = true)]
+async fn each_connection_finds_out_which_commands_replace_scripts() {
+    for (name, role) in [("alone", Role::Alone), ("member", super::server_tests::member())] {
+        let played = Played::start_with(name, role, None, |_| {});
+        played.connected(1).await;
+        for (count, (missing, expected)) in [
+            // No list: another product, or a proxy.
+            (None, [None, None]),
+            (Some(&["DELIFEQ", "DELEX", "MSETEX"][..]), [None, None]),
+            // Valkey 9.0 and 9.1.
+            (Some(&["DELEX", "MSETEX"]), [Some(DelIfEq), None]),
+            (Some(&["DELEX"]), [Some(DelIfEq), Some(MSetEx)]),
+            // Redis 8.4.
+            (Some(&["DELIFEQ"]), [Some(DelEx), Some(MSetEx)]),
+            (Some(&[]), [Some(DelIfEq), Some(MSetEx)]),
+            (Some(&["DELIFEQ", "DELEX", "MSETEX"]), [None, None]),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            played.redis.change(|fields| fields.missing = missing);
+            played.redis.close();
+            played.connected(count + 2).await;
+            assert_eq!(commands(&played.server), expected, "{name}: {missing:?}");
+        }
+    }
+}
+
+/// A server of a cluster would set keys of several slots, and no script could release them.
+#[tokio::test(start_paused = true)]
+async fn a_server_in_cluster_mode_sets_several_keys_by_the_script() {
+    for (mode, set_several) in [("standalone", Some(MSetEx)), ("cluster", None), ("", None)] {
+        let played = Played::start_with("alone", Role::Alone, None, |fields| {
+            (fields.mode, fields.missing) = (mode, Some(&[][..]));
+        });
+        played.connected(1).await;
+        assert_eq!(commands(&played.server), [Some(DelIfEq), set_several], "{mode}");
+    }
+}
+
+/// The server has the command, and its proxy ends each connection that sends it. The locks must not stay.
+#[tokio::test]
+async fn a_proxy_that_ends_connections_at_a_command_gets_scripts() {
+    let redis = PlayedRedis::new();
+    redis.change(|fields| (fields.missing, fields.ends_at) = (Some(&[][..]), Some("DELIFEQ")));
+    let node = node(&format!("redis://127.0.0.1:{}", redis.listen().await));
+    node.start(&Handle::current(), &settings(None));
+    let release = async {
+        let mut lost = 0;
+        loop {
+            node.status().wait_for(NodeStatus::is_up).await;
+            match call(&node, RELEASE).await.vote {
+                Vote::Agreed => return lost,
+                Vote::Failed(_) => lost += 1,
+                vote => panic!("{vote:?}"),
+            }
+        }
+    };
+    let lost = timeout(LEASE, release).await.unwrap();
+    assert!(lost >= 2 && redis.attempts().borrow().len() == 3, "{lost}");
+    for _ in 0..3 {
+        assert_eq!(call(&node, RELEASE).await.vote, Vote::Agreed);
+    }
+}
