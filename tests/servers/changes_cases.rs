@@ -46,7 +46,8 @@ async fn refused(locks: &LockManager, holder: &LockGuard) {
         let refused = locks.lock(KEY).expire(LEASE).try_acquire().await;
         assert!(holder.is_valid());
         let error = refused.unwrap_err();
-        assert!(error.is_contended(), "{error:?}");
+        // The waiter asks at the same moment, and may have the vote of a server that the holder's list lacks.
+        assert!(error.is_contended() || matches!(error, LockError::Split { .. }), "{error:?}");
     }
 }
 
