@@ -90,7 +90,12 @@ impl Context {
     /// Starts the background work in the runtime of this thread, unless it runs already.
     pub(crate) fn enter(self: &Arc<Self>) {
         self.home.enter(|runtime| {
-            self.keeper.start(runtime, &self.ballot, self.home.gone.clone());
+            let queues = Arc::downgrade(&self.queues);
+            self.keeper.start(runtime, &self.ballot, self.home.gone.clone(), move |held| {
+                if let Some(queues) = queues.upgrade() {
+                    queues.hand_over_or_release(held);
+                }
+            });
             self.report_nodes(runtime);
             let context = Arc::downgrade(self);
             move || {

@@ -11,6 +11,9 @@ pub(crate) const MIN_EXPIRE: Duration = Duration::from_millis(10);
 /// The longest lease. A key with a longer time to live is not a lock of this library.
 pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// The shortest lease of a reader that joins the lock of another one: the window, which is missing from it, is a tenth of it.
+pub(crate) const SHORTEST_JOINED: Duration = Duration::from_millis(200);
+
 /// The highest number of permits of a lock. Each holder has an entry of its own at the key, and a server reads all of
 /// them at each acquisition and release.
 pub(crate) const MAX_PERMITS: u32 = 1000;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::poll;
+use futures_util::{FutureExt, poll};
 use redlock_axum::redis_lock;
 use redlock_core::{
     Dialect, Leader, LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError,
@@ -103,6 +103,8 @@ on_each_kind_of_nodes! {
         read,
         try_read,
         read_beside_a_reader_of_this_process,
+        read_beside_a_reader_that_asks,
+        try_read_beside_a_reader_that_asks,
         read_behind_a_writer_of_another_process,
         read_behind_a_reader_that_waits_for_a_writer,
         read_behind_a_writer_of_this_process,
@@ -585,6 +587,32 @@ fn read_beside_a_reader_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
     })
 }
 
+/// The other reader joins the lock of the first one, or asks itself. Which one is cut off depends on the variant.
+async fn beside_an_asking_reader(scene: &Scene, cut: Cut, waits: bool) -> bool {
+    let read = |variant| {
+        let request = shared(&scene.locks, variant);
+        if waits { request.acquire().boxed() } else { request.try_acquire().boxed() }
+    };
+    let (first, second) = if cut.variant == 0 {
+        tokio::join!(cut.off(read(0)), async { Some(read(0).await) })
+    } else {
+        tokio::join!(async { Some(read(0).await) }, cut.off(read(0)))
+    };
+    let is_valid = |guard: &Option<Result<LockGuard, LockError>>| {
+        guard.as_ref().is_none_or(|guard| guard.as_ref().unwrap().is_valid())
+    };
+    assert!(is_valid(&first) && is_valid(&second));
+    first.is_some() && second.is_some()
+}
+
+fn read_beside_a_reader_that_asks(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(beside_an_asking_reader(scene, cut, true))
+}
+
+fn try_read_beside_a_reader_that_asks(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(beside_an_asking_reader(scene, cut, false))
+}
+
 fn read_behind_a_writer_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
@@ -592,7 +620,7 @@ fn read_behind_a_writer_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> 
     })
 }
 
-/// The first reader asks alone, and its lock calls the second one.
+/// The first reader asks alone, and the second one joins its lock.
 fn read_behind_a_reader_that_waits_for_a_writer(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;

@@ -244,6 +244,45 @@ async fn commands(servers: &Servers) -> u64 {
     sum
 }
 
+/// A lease that is too short to join another reader.
+const ALONE: Duration = Duration::from_millis(150);
+
+/// 64 readers of one process without a pause. One of them asks, and the others join its lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_process_that_never_rest_ask_the_nodes_seldom() {
+    const TIME: Duration = Duration::from_secs(2);
+    for nodes in [1, 5] {
+        let servers = Servers::start(nodes).await;
+        let locks = connect(&servers.urls()).await;
+        for lease in [ALONE, LEASE] {
+            let (turns, asked) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let begun = Instant::now();
+            let readers = (0..64).map(async |_| {
+                while begun.elapsed() < TIME {
+                    // On a busy machine, the short lease may be over at once.
+                    let Ok(guard) = reader(&locks).expire(lease).acquire().await else { continue };
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    asked.fetch_add(usize::from(!guard.has_joined()), Ordering::SeqCst);
+                    drop(guard.release().await);
+                }
+            });
+            join_all(readers).await;
+            let [turns, asked] = [turns, asked].map(AtomicUsize::into_inner);
+            let a_second = |count: usize| count as u128 * 1000 / begun.elapsed().as_millis();
+            let (turns_a_second, asked_a_second) = (a_second(turns), a_second(asked));
+            println!(
+                "{nodes} nodes, lease {lease:?}: {turns_a_second} turns a second, {asked_a_second} acquisitions"
+            );
+            if lease == LEASE {
+                assert!(turns > asked, "{asked} acquisitions for {turns} turns");
+            } else {
+                assert_eq!(turns, asked);
+            }
+        }
+        become_empty(&servers).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_readers_of_a_process_cost_two_commands_each() {
     const READERS: usize = 1000;

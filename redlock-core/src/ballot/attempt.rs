@@ -243,6 +243,16 @@ impl Attempt {
         is_numbered.then(|| self.number.load(Ordering::SeqCst))
     }
 
+    /// Returns whether the lock stays on the nodes for longer than its holders want it.
+    pub(crate) fn is_kept(&self) -> bool {
+        *self.kept_until.lock() != Moment::default()
+    }
+
+    /// Returns the clock reading before the first byte was sent.
+    pub(crate) fn begun(&self) -> Moment {
+        self.begun
+    }
+
     /// Records that a node is asked to set the lock.
     pub(crate) fn record_asked(&self, node: usize) {
         self.asked.fetch_or(1 << node, Ordering::SeqCst);

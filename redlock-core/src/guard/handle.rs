@@ -69,6 +69,12 @@ impl LockHandle {
         self.held.attempt().spec().mode().is_shared()
     }
 
+    /// Returns whether the reader has joined the lock of another reader of its process: the nodes have one lock for both. See
+    /// [`shared`](crate::LockRequest::shared). Its own end, its loss and its release are those of this guard alone.
+    pub fn has_joined(&self) -> bool {
+        self.held.has_joined()
+    }
+
     /// Returns the number of this holder, if its request was [fenced](crate::LockRequest::fenced). An extension keeps
     /// the number, and guards that have joined the lock have the same number.
     pub fn fencing_token(&self) -> Option<FencingToken> {
@@ -180,6 +186,7 @@ impl fmt::Debug for LockHandle {
         f.debug_struct("LockHandle")
             .field("keys", &self.keys())
             .field("remaining", &self.remaining())
+            .field("has_joined", &self.has_joined())
             .finish_non_exhaustive()
     }
 }

@@ -61,14 +61,15 @@ impl LockGuard {
     /// so that no other caller acquires it before. For work that runs at most once per period. A lock in ZooKeeper ends
     /// earlier, if its process ends before.
     ///
-    /// Ends the renewal too. If other guards of the same [scope](crate::scope()) have joined the lock, this
-    /// takes effect when the last of them is dropped or released.
+    /// Ends the renewal too. If other guards of the same [scope](crate::scope()), or other
+    /// [readers](crate::LockRequest::shared), have joined the lock, this takes effect when the last of them is dropped or
+    /// released.
     pub fn keep_until_expiry(self) {
         self.handle.held.attempt().keep_until_expiry();
         drop(self);
     }
 
-    pub(crate) fn held(&self) -> &Holding {
+    pub(crate) fn held(&self) -> &Arc<Holding> {
         &self.handle.held
     }
 
@@ -131,10 +132,14 @@ impl LockGuard {
     /// release on the remaining nodes continues in the background. Never removes the lock of another
     /// holder.
     ///
+    /// If other guards share the lock, because [readers](crate::LockRequest::shared) or requests of the same
+    /// [scope](crate::scope()) have joined it, only this guard ends, at once and without a question to the nodes. The last guard
+    /// releases the lock.
+    ///
     /// # Errors
     ///
     /// * [`ReleaseError::Lost`] if the lock was no longer held: another holder may have worked at the
-    ///   same time.
+    ///   same time. Also if the guard is not the last, and was lost or was not valid any more.
     /// * [`ReleaseError::Unavailable`] if no quorum of nodes confirmed the release in time.
     ///
     /// A lock that [stays until its lease runs out](crate::LockRequest::keep) returns no error: nothing
@@ -150,7 +155,13 @@ impl LockGuard {
         // `None` while another guard of the same scope has joined the lock.
         let Some(ended) = self.end() else { return Ok(()) };
         let LockHandle { context, held } = &self.handle;
-        let Some(permit) = context.queues.hand_over_or_permit(held) else { return Ok(()) };
+        let Some(permit) = context.queues.hand_over_or_permit(held) else {
+            // The next holder has the lock, or other readers of this process still share it.
+            return match held.state() {
+                HoldState::Lost(_) => Err(ReleaseError::Lost(self.loss())),
+                _ => Ok(()),
+            };
+        };
         let latest_expiry = held.latest_expiry();
         let attempt = Arc::clone(held.attempt());
         let result = context.ballot.release(attempt, ended, latest_expiry).await;

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::hints::Hints;
+use super::siblings::{JOIN_WINDOW, Part, Siblings};
 use crate::ballot::{Attempt, Ballot};
 use crate::caller_id::CallerId;
 use crate::clock::Moment;
@@ -20,6 +21,7 @@ use crate::log_limited;
 use crate::node::Op;
 use crate::options::MinHold;
 use crate::telemetry::{self, Hold, HoldEnd, Named};
+use crate::validity;
 
 /// The reason of a loss that was found when the lease was over.
 pub(super) const RAN_OUT: &str = "the lease ran out before the lock was released";
@@ -43,6 +45,8 @@ pub(crate) struct Holding {
     counters: Arc<Counters>,
     /// Locked before the lease of the attempt, and before `hold`.
     state: Mutex<HoldState>,
+    /// The reader's part of the lock, if other readers may share it.
+    part: Option<Box<Part<Self>>>,
     /// The metrics and the span of the hold, from the first guard to the end.
     hold: Mutex<Option<Hold>>,
     /// The holder's fencing token, once it is confirmed.
@@ -82,13 +86,62 @@ impl Holding {
         log_limit: &Arc<LogLimit>,
         counters: &Arc<Counters>,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::of(attempt, caller, name, log_limit, counters))
+    }
+
+    /// Returns a new holder of an attempt that the nodes have granted to a reader. Further readers may join the lock. The
+    /// holder's own part of it lasts for `lasts` from its acquisition; `None` if it ends with the lease only.
+    pub(crate) fn of_reader(
+        attempt: &Arc<Attempt>,
+        caller: CallerId,
+        name: &Named,
+        log_limit: &Arc<LogLimit>,
+        counters: &Arc<Counters>,
+        lasts: Option<Duration>,
+    ) -> Arc<Self> {
+        let held = Self::of(attempt, caller, name, log_limit, counters);
+        // As if the lock had been acquired for this reader alone.
+        let part = Part::first(attempt.begun(), lasts);
+        Arc::new(Self { part: Some(Box::new(part)), ..held })
+    }
+
+    /// Returns a further holder of the lock, for a reader that joins it. Its own part of the lock lasts for `lasts` from
+    /// now. The caller has checked that the lock [may be joined](Self::may_be_joined).
+    pub(crate) fn for_reader(
+        self: &Arc<Self>,
+        caller: CallerId,
+        name: &Named,
+        lasts: Option<Duration>,
+    ) -> Arc<Self> {
+        let new = || {
+            let siblings = Siblings::default();
+            siblings.add(self);
+            Arc::new(siblings)
+        };
+        let part = self.part.as_ref();
+        let siblings = part.map_or_else(new, |part| Arc::clone(part.siblings.get_or_init(new)));
+        let part = Part::joined(self.now(), lasts, Arc::clone(&siblings));
+        let held = Self::of(&self.attempt, caller, name, &self.log_limit, &self.counters);
+        let held = Arc::new(Self { part: Some(Box::new(part)), ..held });
+        siblings.add(&held);
+        held
+    }
+
+    fn of(
+        attempt: &Arc<Attempt>,
+        caller: CallerId,
+        name: &Named,
+        log_limit: &Arc<LogLimit>,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        Self {
             attempt: Arc::clone(attempt),
             caller,
             name: name.clone(),
             log_limit: Arc::clone(log_limit),
             counters: Arc::clone(counters),
             state: Mutex::new(HoldState::Held),
+            part: None,
             hold: Mutex::default(),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
@@ -96,7 +149,52 @@ impl Holding {
             extensions: AtomicU32::new(0),
             due: Mutex::default(),
             hints: OnceLock::new(),
-        })
+        }
+    }
+
+    /// Returns whether a reader that asks for this lease may join the lock now: its acquisition began a moment ago, it has at
+    /// least this lease, and it is still valid and wanted by nobody for longer than its holders want it. The caller has checked
+    /// that the lock has a holder.
+    pub(crate) fn may_be_joined(&self, expire: Duration) -> bool {
+        if self.part.is_none() || self.attempt.is_abandoned() || self.attempt.is_kept() {
+            return false;
+        }
+        let (lease, now) = (*self.attempt.lease(), self.now());
+        now.since(self.attempt.begun()) < JOIN_WINDOW
+            && expire <= lease.expire
+            && !lease.remaining(now).is_zero()
+    }
+
+    /// Returns whether further readers may join the lock that this holder has acquired.
+    pub(crate) fn is_open_to_readers(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| !part.is_joined)
+    }
+
+    /// Records that the holder leaves the lock that it shares. Returns false if it has left before.
+    pub(crate) fn leave(&self) -> bool {
+        self.part.as_ref().is_none_or(|part| !part.has_left.swap(true, Ordering::AcqRel))
+    }
+
+    /// Returns whether the holder's own part of the lock has ended, and the lock goes on for other readers.
+    pub(super) fn is_outlived(&self) -> bool {
+        self.part.is_some()
+            && matches!(self.state(), HoldState::Lost(_))
+            && !self.lease_remaining().is_zero()
+    }
+
+    /// Returns whether the holder has joined the lock of another reader.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.is_joined)
+    }
+
+    /// Returns the holders that share the lock on the nodes, with this one.
+    pub(super) fn siblings(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        self.shared_renewal().map_or_else(|| vec![Arc::clone(self)], Siblings::all)
+    }
+
+    /// Returns who of the holders renews the lock; `None` if it has only one.
+    pub(super) fn shared_renewal(&self) -> Option<&Siblings<Self>> {
+        self.part.as_ref()?.siblings.get().map(|siblings| &**siblings)
     }
 
     /// Returns the same lock for the next holder in this process. Returns `None` if the lock is lost. The former
@@ -228,9 +326,16 @@ impl Holding {
     pub(crate) fn remaining_at(&self, now: Moment) -> Duration {
         let state = self.state.lock();
         match *state {
-            HoldState::Held => self.attempt.lease().remaining(now),
+            HoldState::Held => self.rest(now),
             _ => Duration::ZERO,
         }
+    }
+
+    /// Returns the rest of the lease, or of the holder's own part of it.
+    fn rest(&self, now: Moment) -> Duration {
+        let rest = self.attempt.lease().remaining(now);
+        // Most locks end with their lease.
+        self.part.as_ref().map_or(rest, |part| rest.min(now.time_until(*part.ends.lock())))
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -239,6 +344,12 @@ impl Holding {
 
     pub(crate) fn state(&self) -> HoldState {
         *self.state.lock()
+    }
+
+    /// Returns how long ago the lease began, if it is at least this long.
+    pub(super) fn lease_age(&self, expire: Duration) -> Option<Duration> {
+        let lease = *self.attempt.lease();
+        (lease.expire >= expire).then(|| self.now().since(lease.since))
     }
 
     /// Returns the time until which a node may hold the lock for this attempt.
@@ -283,16 +394,21 @@ impl Holding {
     /// reported to the holder.
     pub(crate) fn record_extension(&self, since: Moment, expire: Duration) -> bool {
         let state = self.state.lock();
+        let mut ends = self.part.as_ref().map(|part| part.ends.lock());
         let mut lease = self.attempt.lease();
         let now = self.now();
-        let is_in_time = *state == HoldState::Held && !lease.remaining(now).is_zero();
+        let has_ended = ends.as_ref().is_some_and(|ends| now.has_reached(**ends));
+        let is_in_time = *state == HoldState::Held && !lease.remaining(now).is_zero() && !has_ended;
         self.attempt.last_extension.confirm(is_in_time);
         if !is_in_time {
             return false;
         }
         self.extensions.fetch_add(1, Ordering::Relaxed);
+        if let Some(ends) = &mut ends {
+            **ends = (**ends).max(since.plus(validity::remaining(expire, Duration::ZERO)));
+        }
         if lease.extend(now, since, expire) {
-            drop((lease, state));
+            drop((lease, ends, state));
             self.attempt.changed.notify_waiters();
         }
         true
@@ -354,9 +470,12 @@ impl Holding {
         LostError::new(self.attempt.key().clone(), cause, votes)
     }
 
-    /// Ends the holding of a lock that was handed over, but could not be taken.
+    /// Ends the holding of a lock that was handed over or joined, but could not be taken. Other readers may rely on a lock that
+    /// was joined.
     pub(crate) fn discard(&self) {
-        self.attempt.abandon();
+        if !self.has_joined() {
+            self.attempt.abandon();
+        }
         self.end(HoldState::Lost(LossCause::LeaseEnded), None);
     }
 

@@ -101,13 +101,17 @@ impl LeaseKeeper {
     }
 
     /// Starts the task, which runs until `end` is cancelled.
+    ///
+    /// `leave` is called for a reader whose own part of a lock has ended, while the lock goes on for others. It is released
+    /// when the last of them has left.
     pub(crate) fn start(
         self: &Arc<Self>,
         runtime: &Handle,
         ballot: &Ballot,
         end: CancellationToken,
+        leave: impl Fn(&Arc<Holding>) + Send + Sync + 'static,
     ) {
-        let run = run(Arc::clone(self), ballot.clone());
+        let run = run(Arc::clone(self), ballot.clone(), leave);
         runtime.spawn(end.run_until_cancelled_owned(run));
     }
 
@@ -178,21 +182,33 @@ impl LeaseKeeper {
 
     /// Ends the holding, because a quorum of nodes has denied that its attempt holds the lock. After a hand-over, the lock of
     /// the present holder is not valid any more either, and its loss is reported when its holder or the task looks at it.
-    pub(crate) fn lose_denied(&self, held: &Holding, votes: &Votes) {
+    pub(crate) fn lose_denied(&self, held: &Arc<Holding>, votes: &Votes) {
         self.lose_found("extension", held, votes);
     }
 
-    fn lose_found(&self, found: &'static str, held: &Holding, votes: &Votes) {
+    fn lose_found(&self, found: &'static str, held: &Arc<Holding>, votes: &Votes) {
+        self.lose_all(found, held, votes, "a quorum of nodes no longer holds the lock");
+    }
+
+    /// Ends the holdings of all readers of this process that share the lock.
+    fn lose_all(
+        &self,
+        found: &'static str,
+        held: &Arc<Holding>,
+        votes: &Votes,
+        reason: &'static str,
+    ) {
+        // First, so that no reader joins the lock from now on.
         held.attempt().deny(votes);
-        self.remove(held);
-        held.lose(found, LossCause::NotOnNodes, "a quorum of nodes no longer holds the lock");
+        for held in held.siblings() {
+            self.remove(&held);
+            held.lose(found, LossCause::NotOnNodes, reason);
+        }
     }
 
     /// Ends the holding, because an operator breaks the lock, see [`LockManager::break_lock`](crate::LockManager::break_lock).
-    pub(crate) fn lose_broken(&self, held: &Holding, votes: &Votes) {
-        held.attempt().deny(votes);
-        self.remove(held);
-        held.lose(BREAK, LossCause::NotOnNodes, "an operator has broken the lock");
+    pub(crate) fn lose_broken(&self, held: &Arc<Holding>, votes: &Votes) {
+        self.lose_all(BREAK, held, votes, "an operator has broken the lock");
     }
 
     /// Asks the nodes whether they still have a lock, because a node has hinted that it is gone.
@@ -242,7 +258,7 @@ impl LeaseKeeper {
     }
 }
 
-async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
+async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot, leave: impl Fn(&Arc<Holding>)) {
     let mut renewals = FuturesUnordered::new();
     loop {
         for (due, mut entry) in keeper.due(Instant::now()) {
@@ -263,6 +279,10 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
                 None => {
                     keeper.remove(&entry.held);
                     entry.held.lose("expiry", LossCause::LeaseEnded, RAN_OUT);
+                    if entry.held.is_outlived() {
+                        // Its guard may live for long, and must not keep writers out.
+                        leave(&entry.held);
+                    }
                 }
             }
         }
@@ -282,7 +302,7 @@ async fn run(keeper: Arc<LeaseKeeper>, ballot: Ballot) {
 }
 
 async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, lease: Duration) {
-    let held = &entry.held;
+    let held = &Arc::clone(&entry.held);
     let too_late = |reason| {
         keeper.remove(held);
         held.lose("expiry", LossCause::LeaseEnded, reason);
@@ -292,6 +312,23 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
         let has_cause = held.attempt().last_extension.unconfirmed().is_some();
         return too_late(if has_cause { NOT_RENEWED } else { SUSPENDED });
     }
+    let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
+    let turn = match held.shared_renewal() {
+        None => None,
+        Some(readers) => {
+            // One of the readers renews the lock for all of them.
+            let (now, age) = (Instant::now(), held.lease_age(lease));
+            if let Some(age) = age.filter(|age| *age < lease / RENEWALS_PER_LEASE / 2) {
+                let next = (lease / RENEWALS_PER_LEASE).mul_f64(jitter(0.9..1.0));
+                return keeper.insert(entry, now + next.saturating_sub(age));
+            }
+            let Some(turn) = readers.begin_renewal(held.now()) else {
+                let due = now + retry.min(held.remaining());
+                return keeper.insert(entry, due);
+            };
+            Some(turn)
+        }
+    };
     match held.extend(ballot, lease).await {
         Ok(since) => {
             if let Some(hints) = held.hints() {
@@ -308,7 +345,9 @@ async fn renew(keeper: &LeaseKeeper, ballot: &Ballot, entry: ScheduledLock, leas
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Err(error) => {
             tracing::debug!(error = %error.diagnostics(), "a renewal was not confirmed; retrying");
-            let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
+            if let Some(turn) = turn {
+                turn.fail(held.now().plus(retry));
+            }
             let due = Instant::now() + retry.min(held.remaining());
             keeper.insert(entry, due);
         }

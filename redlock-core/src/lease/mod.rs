@@ -30,9 +30,11 @@ mod hints;
 mod holding;
 mod keeper;
 mod listen;
+mod siblings;
 
 pub(crate) use holding::{HoldState, Holding};
 pub(crate) use keeper::LeaseKeeper;
+pub(crate) use siblings::JOIN_WINDOW;
 
 #[cfg(test)]
 mod denial_tests;

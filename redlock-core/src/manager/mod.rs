@@ -324,10 +324,18 @@ impl LockManager {
         let holders = holders.into_iter();
         let holders =
             holders.filter(|held| matches!(held.state(), HoldState::Held | HoldState::Lost(_)));
-        for held in holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())) {
+        let holders: Vec<_> =
+            holders.filter(|held| seen.insert(Arc::as_ptr(held).addr())).collect();
+        for held in &holders {
             held.lose("shutdown", LossCause::ManagerEnded, "the manager was shut down");
-            keeper.remove(&held);
-            ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
+            keeper.remove(held);
+        }
+        // Afterwards, because several readers may rely on one lock.
+        let mut released = HashSet::new();
+        for held in &holders {
+            if released.insert(Arc::as_ptr(held.attempt()).addr()) {
+                ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
+            }
         }
         let abandoned = home.finish_tasks(*connect_timeout).await;
         if abandoned > 0 {

@@ -271,10 +271,14 @@ impl<'a> Breaking<'a> {
     /// that have not answered, are released.
     fn lose_own(&mut self) {
         let Context { queues, keeper, ballot, .. } = self.context;
+        let mut released = None;
         for held in queues.holders_with_id(self.spec, self.holder) {
             self.name = held.lock_name().clone();
             keeper.lose_broken(&held, &self.votes());
-            ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
+            // Readers that have joined the lock are other holders of the same attempt.
+            if released.replace(Arc::as_ptr(held.attempt())) != Some(Arc::as_ptr(held.attempt())) {
+                ballot.release_in_background(held.attempt(), held.latest_expiry(), |_| {});
+            }
         }
     }
 

@@ -80,7 +80,8 @@ pub struct HeldSnapshot {
     /// The name, for tables and metrics: the template of the key, or that of
     /// [`named`](crate::LockRequest::named).
     pub name: Cow<'static, str>,
-    /// The public id of the holder, as a [status](LockManager::status) shows it.
+    /// The public id of the holder, as a [status](LockManager::status) shows it. Readers that share one lock of the nodes have
+    /// the same id, and an entry each.
     #[cfg_attr(feature = "serde", serde(serialize_with = "form::text"))]
     pub id: HolderId,
     /// How many holders the lock may have.

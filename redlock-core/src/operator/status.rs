@@ -55,7 +55,7 @@ pub struct Holder {
     pub(super) spec: LockSpec,
     found: FoundHolder,
     nodes: usize,
-    is_own: bool,
+    local_guards: usize,
 }
 
 /// The answer of one node in a [`LockStatus`].
@@ -182,7 +182,7 @@ impl LockStatus {
             });
             return Err(StatusError::Unavailable { key, votes: votes.collect::<Votes>() });
         }
-        let own = context.queues.holder_ids(spec);
+        let own = context.queues.guards(spec);
         let holders = holders(spec, &nodes, &own);
         let state = state(&nodes, &holders);
         let (local_waiters, longest_wait) = context.queues.waiters(spec);
@@ -262,7 +262,13 @@ impl Holder {
 
     /// Returns whether this manager has the lock.
     pub fn is_own(&self) -> bool {
-        self.is_own
+        self.local_guards > 0
+    }
+
+    /// Returns how many guards of this manager have the lock: more than one if [readers](crate::LockRequest::shared) or requests
+    /// of one [scope](crate::scope()) have joined it. Zero for a holder of another process, whose guards are not known.
+    pub fn local_guards(&self) -> usize {
+        self.local_guards
     }
 }
 
@@ -295,7 +301,7 @@ impl NodeAnswer {
 }
 
 /// Counts the holders over the nodes.
-fn holders(spec: &LockSpec, nodes: &[NodeAnswer], own: &[HolderId]) -> Vec<Holder> {
+fn holders(spec: &LockSpec, nodes: &[NodeAnswer], own: &[(HolderId, usize)]) -> Vec<Holder> {
     let mut holders: Vec<Holder> = Vec::new();
     for found in nodes.iter().filter_map(NodeAnswer::found).flat_map(|found| &found.holders) {
         match holders.iter_mut().find(|known| known.found.id == found.id) {
@@ -307,7 +313,11 @@ fn holders(spec: &LockSpec, nodes: &[NodeAnswer], own: &[HolderId]) -> Vec<Holde
                 spec: spec.clone(),
                 found: found.clone(),
                 nodes: 1,
-                is_own: own.contains(&found.id),
+                local_guards: own
+                    .iter()
+                    .filter(|(id, _)| *id == found.id)
+                    .map(|(_, count)| count)
+                    .sum(),
             }),
         }
     }

@@ -19,7 +19,7 @@ pub use crate::time_text::{TimeText, read_time};
 #[cfg(feature = "serde")]
 pub use de::{ConfigValue, read_option};
 pub use on_lost::OnLost;
-pub(crate) use resolved::{Defaults, MinHold, Renewal, ResolvedOptions};
+pub(crate) use resolved::{Defaults, JoinTerms, MinHold, Renewal, ResolvedOptions};
 pub use rules::{assert_valid, check_name, is_same};
 
 macro_rules! define_options {

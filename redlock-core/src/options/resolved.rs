@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{LockOptions, WaitTime};
 use crate::error::InvalidOption;
 use crate::lock::{Dialect, Mode};
+use crate::validity::{self, SHORTEST_JOINED};
 
 /// The manager's values of options that a caller has not set.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,26 @@ pub(crate) struct Renewal {
     pub(crate) until: Option<Instant>,
 }
 
+/// The terms of a reader that may join the lock of another reader of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct JoinTerms {
+    pub(crate) expire: Duration,
+    renewed_for: Option<Duration>,
+}
+
+impl JoinTerms {
+    /// Returns how long the reader's own part of the lock lasts; `None` if it ends with the lease only.
+    pub(crate) fn lasts(&self) -> Option<Duration> {
+        let validity = validity::remaining(self.expire, Duration::ZERO);
+        match self.renewed_for {
+            None => Some(validity),
+            Some(Duration::MAX) => None,
+            // As after the last renewal before the end of `max_hold`.
+            Some(time) => Some(time.saturating_add(validity)),
+        }
+    }
+}
+
 /// The options of one acquisition, checked and with the manager's defaults.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResolvedOptions {
@@ -57,6 +78,15 @@ impl ResolvedOptions {
     pub(crate) fn renewal(&self) -> Option<Renewal> {
         let time = self.renewed_for?;
         Some(Renewal { lease: self.expire, until: Instant::now().checked_add(time) })
+    }
+
+    /// Returns the terms of a reader that may share one lock of the nodes with other readers of its process: it has no order
+    /// of its own, keeps its lock no longer than it holds it, and has a lease from which a moment may be missing.
+    pub(crate) fn joins(&self) -> Option<JoinTerms> {
+        let Self { expire, renewed_for, .. } = *self;
+        let is_plain = !self.fair && !self.fenced && self.min_hold.is_none();
+        let joins = self.mode == Mode::SHARED && is_plain && expire >= SHORTEST_JOINED;
+        joins.then_some(JoinTerms { expire, renewed_for })
     }
 }
 

@@ -63,6 +63,9 @@ macro_rules! lock_options {
         /// [exclusive](crate::node::Mode) holder. The callers that read a resource share its lock, and the callers that
         /// write to it lock it exclusively.
         ///
+        /// A reader with a lease of at least 200 ms joins the lock of another reader of its manager, if the acquisition of that
+        /// lock began less than 20 ms ago. It does not ask the nodes then, and has up to 20 ms and a round trip less validity.
+        ///
         /// [Readers and writers] of the guide has the rules. Cannot be combined with
         /// [`permits`](method@Self::permits), with [`fenced`](method@Self::fenced), or with the dialect
         /// [`Redisson`](crate::Dialect::Redisson). Defaults to `false`.

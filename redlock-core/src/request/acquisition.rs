@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::consume_budget;
 use tokio::time::Instant;
 
 use super::scope;
@@ -29,7 +30,7 @@ use crate::lock_order::{OrderedLock, RequestPlace};
 use crate::node::Ask;
 use crate::options::{LockOptions, MinHold, ResolvedOptions, WaitTime, check_name};
 use crate::telemetry::{AcquisitionTimer, Named, Trace};
-use crate::waiting::{FairWait, Place, WaiterOptions, WaitingCaller};
+use crate::waiting::{FairWait, Place, ReaderPlace, WaiterOptions, WaitingCaller};
 
 /// One acquisition of a lock, with checked options. No public API.
 pub struct Acquisition {
@@ -117,6 +118,12 @@ impl Acquisition {
         self.context.queues.check_drain(scope::caller)?;
         self.context.enter();
         if let Some(guard) = self.join_in_scope()? {
+            return Ok(guard);
+        }
+        if let Some(guard) = self.join_readers()? {
+            // A task that reads again and again would never leave its thread otherwise. It holds the lock meanwhile, so that
+            // the tasks which it lets run join the lock, too.
+            consume_budget().await;
             return Ok(guard);
         }
         // Two futures are boxed, because they are rare and would enlarge the future of every acquisition.
@@ -247,25 +254,35 @@ impl Acquisition {
 
     /// Joins the line of this process.
     fn enter_line(&self, deadline: Option<Instant>) -> Result<Place<'_>, LockError> {
-        let Self { context, spec, options, name, .. } = self;
+        let Self { context, spec, options, .. } = self;
         let fair = options.fair.then(|| FairWait::new(&context.fair, spec));
-        let waiter = WaiterOptions {
+        let waiter = self.waiter_options(fair.as_ref());
+        Place::enter(&context.queues, spec, waiter, deadline, fair)
+    }
+
+    fn waiter_options(&self, fair: Option<&FairWait>) -> WaiterOptions {
+        let Self { options, name, .. } = self;
+        WaiterOptions {
             expire: options.expire,
             accepts_hand_over: options.min_hold.is_none()
                 && (!options.fenced || self.context.limits.can_confirm()),
             fenced: options.fenced,
+            joins: options.joins(),
             is_endless: self.is_endless(),
             caller: scope::caller(),
             name: name.clone(),
             since: Instant::now(),
-            fair: fair.as_ref().map(|fair| Arc::clone(&fair.tickets)),
-        };
-        Place::enter(&context.queues, spec, waiter, deadline, fair)
+            fair: fair.map(|fair| Arc::clone(&fair.tickets)),
+        }
     }
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. A fair caller
     /// is also refused if another fair caller waits.
     pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
+        // Boxed, because the future would enlarge the futures of requests that are no readers.
+        if self.options.joins().is_some() {
+            return Box::pin(self.read_once()).await;
+        }
         if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
             return Err(conflict);
         }
@@ -273,6 +290,21 @@ impl Acquisition {
         if self.options.fair && Box::pin(self.context.fair.is_occupied(&self.spec)).await? {
             return Err(LockError::contended(self.spec.key().clone(), None, Votes::default()));
         }
+        self.ask_once().await
+    }
+
+    /// Joins the lock of another reader of this process, or makes one attempt to acquire a lock that others may join.
+    async fn read_once(&self) -> Result<LockGuard, LockError> {
+        let place = ReaderPlace::new(&self.context.queues, &self.spec, self.waiter_options(None));
+        if let Some(held) = place.join_or_ask().await?
+            && let Some(guard) = self.take_over(held).await?
+        {
+            return Ok(guard);
+        }
+        self.ask_once().await
+    }
+
+    async fn ask_once(&self) -> Result<LockGuard, LockError> {
         let mut ask = Ask::FIRST;
         match self.ask_nodes(&mut ask).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same

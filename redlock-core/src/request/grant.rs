@@ -22,7 +22,13 @@ impl Acquisition {
     ) -> Result<LockGuard, LockError> {
         let Self { context, options, name, .. } = self;
         let counters = &context.home.counters;
-        let held = Holding::new(attempt, scope::caller(), name, &context.log_limit, counters);
+        let (caller, log_limit) = (scope::caller(), &context.log_limit);
+        let held = match options.joins() {
+            Some(terms) => {
+                Holding::of_reader(attempt, caller, name, log_limit, counters, terms.lasts())
+            }
+            None => Holding::new(attempt, caller, name, log_limit, counters),
+        };
         if let Some(token) = grant.token {
             held.set_token(token);
         }
@@ -43,7 +49,26 @@ impl Acquisition {
         Ok(guard)
     }
 
-    /// Takes a lock that another caller of this process has handed over. Returns `None` if the lock is lost
+    /// Joins the lock of another reader of this process, if the request and the lock allow it.
+    pub(super) fn join_readers(&self) -> Result<Option<LockGuard>, LockError> {
+        let Self { context, options, name, .. } = self;
+        let Some(terms) = options.joins() else { return Ok(None) };
+        let joined = context.queues.join(&self.spec, &terms, scope::caller, name);
+        joined.map(|held| self.make_joined_guard(held)).transpose()
+    }
+
+    fn make_joined_guard(&self, held: Arc<Holding>) -> Result<LockGuard, LockError> {
+        scope::record(&self.context.queues, &held);
+        let (context, renewal) = (Arc::clone(&self.context), self.options.renewal());
+        let (now, remaining) = (Instant::now(), held.remaining());
+        let guard = LockGuard::new(context, held, renewal, now, remaining);
+        self.trace.record("joined", true);
+        // As for a lock of its own: a shutdown did not see this guard.
+        self.context.home.check_open()?;
+        Ok(guard)
+    }
+
+    /// Takes a lock that another caller of this process has handed over, or that the caller has joined. Returns `None` if the lock is lost
     /// before the caller has it.
     pub(super) async fn take_over(
         &self,
@@ -78,7 +103,11 @@ impl Acquisition {
         self.context.home.check_open()?;
         self.context.queues.record_taken(&held, scope::current());
         scope::record(&self.context.queues, &held);
-        self.extend_after_hand_over(&guard, held);
+        if held.has_joined() {
+            self.trace.record("joined", true);
+        } else {
+            self.extend_after_hand_over(&guard, held);
+        }
         Ok(Some(guard))
     }
 

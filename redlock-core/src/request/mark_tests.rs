@@ -166,7 +166,8 @@ async fn a_waiting_set_keeps_no_reader_out_of_its_other_keys() {
     let other = || there.lock("b").shared(true).expire(LEASE);
     let inside = other().try_acquire().await.unwrap();
     let set = tokio::spawn(here.lock_all(["a", "b"]).expire(LEASE).wait_forever().acquire());
-    sleep(MOMENT).await;
+    // Until then, a reader joins the lock of the other one of its process.
+    sleep(3 * MOMENT).await;
     assert!(is_refused(&there).await);
     for _ in 0..30 {
         drop(other().try_acquire().await.expect("the set waits for another key"));

@@ -5,6 +5,9 @@ pub(crate) mod detached;
 #[cfg(test)]
 mod detached_tests;
 mod grant;
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod join_tests;
 pub(crate) mod lead;
 #[cfg(test)]
 mod lead_tests;
@@ -222,8 +225,9 @@ impl LockRequest {
     /// is the next of all processes. While a fair caller waits, `try_acquire` of a fair caller is refused.
     /// The votes of the nodes decide who holds the lock, with or without `fair`.
     ///
-    /// [Shared](Self::shared) locks have further rules. Readers that stand next to each other in the queue of a
-    /// process get the lock together. A waiting exclusive caller keeps out later readers, in this process and in
+    /// [Shared](Self::shared) locks have further rules. A reader joins the lock of another reader of its manager, for 20 ms after
+    /// the begin of that one's acquisition, and does not ask the nodes. While a reader asks, the others wait for its answer, for
+    /// as long. A writer of the same manager ends that at once. A waiting exclusive caller keeps out later readers, in this process and in
     /// others. A reader lets four releases of exclusive holders pass, and then asks for a turn of 50 ms, in which only
     /// readers get the lock.
     ///

@@ -19,7 +19,7 @@ impl Trace {
             debug_span!(
                 target: "redlock_core", "redlock.acquire",
                 lock = name, otel.kind = "client", outcome = Empty, waited_ms = Empty, granted = Empty, nodes = Empty,
-                holder = Empty, error.type = Empty,
+                joined = Empty, holder = Empty, error.type = Empty,
             )
         })
     }

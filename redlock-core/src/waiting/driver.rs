@@ -190,6 +190,12 @@ impl<'a> Place<'a> {
         let spec = &waiter.spec;
         let mut by_key = queues.lock(spec);
         let now = now();
+        if !queues.closed.is_cancelled()
+            && let Some(line) = by_key.get_mut(spec.key())
+        {
+            // Then the step is that of a lock that was handed over.
+            queues.join_as(line, waiter, now.at);
+        }
         let is_blocked = |key| {
             by_key.get(key).is_some_and(|line: &KeyLine| machine.blocking(line, now.at).is_some())
         };

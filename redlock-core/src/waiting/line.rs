@@ -4,58 +4,17 @@
 //! own. A method that wakes waiters calls `wake` for each of them.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::hash::Hash;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::fairness::Fairness;
+use super::readers::Readers;
+pub(super) use super::roles::{LineHolder, LineSignal, LineWaiter};
 use super::{Instant, Mode};
 
-/// A waiter, as its line sees it.
-pub(super) trait LineWaiter: Clone + fmt::Debug {
-    fn is(&self, other: &Self) -> bool;
-
-    /// Returns when the caller began to wait. A lock of several keys may have waited in other lines before.
-    fn since(&self) -> Instant;
-
-    fn mode(&self) -> Mode;
-
-    /// Returns whether the waiter is a reader that waits for its turn in this process only. Whether a fair reader is next
-    /// of all processes is known only when the ticket before it has left.
-    fn is_reader(&self) -> bool;
-}
-
-/// A holder, as its line sees it: an id with a deadline.
-pub(super) trait LineHolder: Clone + fmt::Debug {
-    fn id(&self) -> usize;
-
-    fn mode(&self) -> Mode;
-
-    /// Returns how long the holder may still rely on its lock.
-    fn remaining(&self, now: Instant) -> Duration;
-
-    /// Returns the index that was [set](Self::set_index) last.
-    fn index(&self) -> usize;
-
-    fn set_index(&self, index: usize);
-}
-
-/// A subscription to the published releases of a key.
-pub(super) trait LineSignal: Clone + fmt::Debug {
-    /// The releases that were published at a moment.
-    type Counts: Clone + fmt::Debug + Eq + Hash;
-
-    fn is(&self, other: &Self) -> bool;
-
-    fn is_in_effect(&self) -> bool;
-
-    /// Returns whether the signal notifies callers that wait for a lock of this mode.
-    fn serves(&self, mode: Mode) -> bool;
-
-    fn counts(&self) -> Self::Counts;
-}
+/// So many holders are asked for the rest of their validity.
+const FEW: usize = 8;
 
 /// The state of a waiter, as far as other callers change it or read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,6 +39,8 @@ pub(super) struct Line<W, H, G, S> {
     pub(super) fairness: Fairness,
     /// Most locks are held without waiters, so what only waiters need is allocated when the first one comes.
     waiting: Option<Box<Waiting<W, G, S>>>,
+    /// Allocated when the first reader comes that others may join.
+    readers: Option<Box<Readers<W, H>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -107,14 +68,15 @@ pub(super) struct Entry<W> {
 
 impl<W, H, G, S> Default for Line<W, H, G, S> {
     fn default() -> Self {
-        Self { holders: SmallVec::new(), fairness: Fairness::default(), waiting: None }
+        let (holders, fairness) = (SmallVec::new(), Fairness::default());
+        Self { holders, fairness, waiting: None, readers: None }
     }
 }
 
 /// The holders.
 impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
     pub(super) fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.is_idle()
+        self.holders.is_empty() && self.is_idle() && self.readers.is_none()
     }
 
     pub(super) fn holders(&self) -> &[H] {
@@ -126,6 +88,7 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
     pub(super) fn add_holder(&mut self, held: H) {
         if !self.is_compatible(held.mode()) {
             self.holders.clear();
+            self.close_window();
         }
         held.set_index(self.holders.len());
         self.holders.push(held);
@@ -155,7 +118,8 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
         self.holders.last().is_none_or(|held| held.mode().compatible(mode))
     }
 
-    /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.
+    /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity. Of many readers, it is
+    /// one of those that came last: a thousand readers must not cost a writer a thousand readings of the clock.
     pub(super) fn conflict(
         &self,
         mode: Mode,
@@ -165,17 +129,28 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
             return None;
         }
         let now = now();
-        // Each holder's rest is calculated once, because reading the clock is most of the work.
-        let rests = self.holders.iter().map(|held| (held, held.remaining(now)));
-        rests.filter(|(_, rest)| !rest.is_zero()).max_by_key(|(_, rest)| *rest)
+        let rests = |holders: &'_ [H]| {
+            // Each holder's rest is calculated once, because reading the clock is most of the work.
+            let rests = holders.iter().enumerate().map(|(at, held)| (at, held.remaining(now)));
+            rests.filter(|(_, rest)| !rest.is_zero()).max_by_key(|(_, rest)| *rest)
+        };
+        let (others, last) = self.holders.split_at(self.holders.len().saturating_sub(FEW));
+        let longest = rests(last).map(|(at, rest)| (others.len() + at, rest));
+        // All of the last ones have overrun their leases.
+        let (at, rest) = longest.or_else(|| rests(others))?;
+        Some((self.holders.get(at)?, rest))
     }
 
     /// Returns the holder of this process because of which its callers keep out a caller that does not queue, and for how long.
+    /// No reader joins the lock of another one any more, if the caller is a writer.
     pub(super) fn keeps_out(
-        &self,
+        &mut self,
         mode: Mode,
         now: impl Fn() -> Instant,
     ) -> Option<(&H, Duration)> {
+        if mode != Mode::SHARED {
+            self.close_window();
+        }
         self.conflict(mode, &now).or_else(|| {
             // A writer that waits for the readers of this process keeps further readers out, too.
             let is_kept_out = mode == Mode::SHARED
@@ -202,6 +177,118 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
         self.add_holder(held.clone());
         self.remove_at(0, wake);
         Some((next, held))
+    }
+}
+
+/// The readers that join the lock of another one.
+impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
+    /// Lets further readers join the lock of a holder, which the nodes have granted just now, unless a caller waits that is no
+    /// reader.
+    pub(super) fn open_window(&mut self, held: &H) {
+        if self.entries().all(|entry| entry.waiter.is_reader()) {
+            self.readers.get_or_insert_default().open(held);
+        }
+    }
+
+    /// Lets no further reader join a lock.
+    pub(super) fn close_window(&mut self) {
+        self.with_readers(Readers::close);
+    }
+
+    /// Adds a further holder of the open lock, which `make` makes, if a reader that asks for this lease may join it.
+    pub(super) fn join(
+        &mut self,
+        lease: Duration,
+        now: Instant,
+        make: impl FnOnce(&H) -> H,
+    ) -> Option<H> {
+        let held = self.readers.as_mut()?.join(lease, now, make)?;
+        self.add_holder(held.clone());
+        Some(held)
+    }
+
+    /// Lets the readers join the open lock that wait for nothing else. `make` makes the holder of each, and `joined` gets
+    /// it, with whether the reader has left the line by that.
+    pub(super) fn join_waiting(
+        &mut self,
+        now: Instant,
+        make: impl Fn(&H, &W) -> H,
+        mut joined: impl FnMut(&W, H, bool),
+        mut wake: impl FnMut(&W),
+    ) {
+        let Some(readers) = &mut self.readers else { return };
+        let mut waiters: SmallVec<[(W, bool); 4]> = SmallVec::new();
+        if let Some(waiting) = &mut self.waiting {
+            waiting.waiters.retain(|entry| {
+                let joins =
+                    entry.state != WaiterState::Asking && readers.admits(&entry.waiter, now);
+                if joins {
+                    waiters.push((entry.waiter.clone(), true));
+                }
+                !joins
+            });
+        }
+        waiters.extend(readers.take_followers(now).into_iter().map(|follower| (follower, false)));
+        for (waiter, was_in_line) in waiters {
+            let lease = waiter.joins().unwrap_or_default();
+            if let Some(held) = self.join(lease, now, |open| make(open, &waiter)) {
+                joined(&waiter, held, was_in_line);
+            }
+        }
+        if let Some(first) = self.waiting.as_mut().and_then(|waiting| waiting.waiters.front_mut()) {
+            first.call(&mut wake);
+        }
+    }
+
+    /// Records that a holder leaves its lock. Returns whether it is the last one. Otherwise, the holder is removed.
+    pub(super) fn leave(&mut self, held: &H, wake: impl FnMut(&W)) -> bool {
+        let is_last = self.with_readers(|readers| readers.leave(held)).unwrap_or(true);
+        if !is_last && self.remove_holder(held) {
+            self.wake_first_after(held, wake);
+        }
+        is_last
+    }
+
+    /// Returns until when a reader waits for the answer of another one, whose lock it could join. `None` if it asks itself.
+    pub(super) fn follows(&self, waiter: &W, now: Instant) -> Option<Instant> {
+        self.readers.as_ref()?.follows(waiter, now)
+    }
+
+    /// Records that a reader asks the nodes.
+    pub(super) fn begin_question(&mut self, waiter: &W, now: Instant) {
+        if waiter.joins().is_some() {
+            self.readers.get_or_insert_default().begin_question(waiter, now);
+        }
+    }
+
+    /// Records that a reader asks no longer. Wakes the readers that have waited for its answer: they ask themselves now.
+    pub(super) fn end_question(&mut self, waiter: &W, mut wake: impl FnMut(&W)) {
+        let was_asker = self.with_readers(|readers| readers.end_question(waiter, &mut wake));
+        if was_asker == Some(true) {
+            let called = self.entries().take_while(|entry| entry.waiter.is_reader());
+            let called = called.filter(|entry| entry.state == WaiterState::Called);
+            called.for_each(|entry| wake(&entry.waiter));
+        }
+    }
+
+    /// Calls `f` with the readers, and removes them if that leaves nothing.
+    pub(super) fn with_readers<T>(&mut self, f: impl FnOnce(&mut Readers<W, H>) -> T) -> Option<T> {
+        let readers = self.readers.as_mut()?;
+        let result = f(readers);
+        if readers.is_empty() {
+            self.readers = None;
+        }
+        Some(result)
+    }
+
+    /// Adds a reader in no line that waits for the answer of another one.
+    pub(super) fn follow(&mut self, waiter: &W) {
+        self.readers.get_or_insert_default().follow(waiter);
+    }
+
+    /// Removes a reader in no line that waits for the answer of another one.
+    pub(super) fn unfollow(&mut self, waiter: &W) {
+        self.with_readers(|readers| readers.unfollow(waiter));
     }
 }
 
@@ -257,6 +344,10 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
     /// Sets the state of the first waiter. Every other waiter waits in its place again. Returns whether the waiter is the
     /// first; `None` if it is not in the line, because a lock was handed over to it.
     pub(super) fn set_if_first(&mut self, waiter: &W, state: WaiterState) -> Option<bool> {
+        if state == WaiterState::Refused {
+            // A writer of another process may wait, and the nodes let no reader overtake it.
+            self.close_window();
+        }
         let is_first = self.is_first(waiter);
         self.entry(waiter)?.set(if is_first { state } else { WaiterState::Queued });
         Some(is_first)
@@ -286,6 +377,9 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
     }
 
     fn insert_at(&mut self, index: usize, waiter: &W, shared: impl FnOnce() -> S) {
+        if !waiter.is_reader() {
+            self.close_window();
+        }
         let waiting = self.waiting.get_or_insert_with(|| {
             let waiters = VecDeque::new();
             Box::new(Waiting { waiters, signal: None, outage: None, shared: shared() })
@@ -307,7 +401,8 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
     }
 
     /// Removes a waiter, and calls the waiter that is next then. Returns whether it was in the line.
-    pub(super) fn remove(&mut self, waiter: &W, wake: impl FnMut(&W)) -> bool {
+    pub(super) fn remove(&mut self, waiter: &W, mut wake: impl FnMut(&W)) -> bool {
+        self.end_question(waiter, &mut wake);
         // Most waiters that leave are near the front.
         let index = self.entries().position(|entry| entry.waiter.is(waiter));
         if let Some(index) = index {

@@ -1,5 +1,6 @@
 //! The transitions of a waiter, one sequence of events for each: the steps of its machine, and its state in the line.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::line::{Line, LineHolder, LineSignal, LineWaiter, WaiterState};
@@ -20,6 +21,11 @@ struct Who(u32, Mode, Instant);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Held(usize, Mode, Instant);
+
+thread_local! {
+    /// How often a holder was asked for the rest of its validity.
+    static RESTS: Cell<usize> = const { Cell::new(0) };
+}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Signal(u32);
@@ -43,6 +49,10 @@ impl LineWaiter for Who {
     fn is_reader(&self) -> bool {
         self.1 == Mode::SHARED
     }
+
+    fn joins(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl LineHolder for Held {
@@ -50,11 +60,20 @@ impl LineHolder for Held {
         self.0
     }
 
+    fn entry(&self) -> usize {
+        self.0
+    }
+
     fn mode(&self) -> Mode {
         self.1
     }
 
+    fn may_be_joined(&self, _: Duration, _: Instant) -> bool {
+        false
+    }
+
     fn remaining(&self, now: Instant) -> Duration {
+        RESTS.set(RESTS.get() + 1);
         self.2.saturating_duration_since(now)
     }
 
@@ -195,6 +214,29 @@ impl Setup {
 
 fn held(remaining: Option<Duration>) -> WaitRefusal {
     WaitRefusal::Held { key: 0, remaining, is_split: false }
+}
+
+/// Each of them reads the clock.
+#[test]
+fn a_writer_asks_few_of_many_readers_for_their_rest() {
+    let begun = Instant::now();
+    for readers in [100, 10_000] {
+        let mut line = TestLine::default();
+        for number in 0..readers {
+            line.add_holder(Held(number, Mode::SHARED, begun + MILLI));
+        }
+        RESTS.set(0);
+        let conflict = line.keeps_out(Mode::Exclusive, || begun).map(|(held, _)| held.0);
+        assert_eq!((conflict, RESTS.get()), (Some(readers - 1), 8));
+        let over = line.keeps_out(Mode::Exclusive, || begun + MILLI);
+        assert_eq!(over, None, "the leases of all of them are over");
+        line.add_holder(Held(readers, Mode::SHARED, begun + 2 * MILLI));
+        for number in readers + 1..readers + 20 {
+            line.add_holder(Held(number, Mode::SHARED, begun + MILLI));
+        }
+        let (held, rest) = line.keeps_out(Mode::Exclusive, || begun + MILLI).unwrap();
+        assert_eq!((held.0, rest), (readers, MILLI), "one that is not among the last ones");
+    }
 }
 
 #[test]

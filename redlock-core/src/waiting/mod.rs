@@ -5,15 +5,16 @@
 //! another process holds it, the first waiter sleeps until a quorum of nodes has published the release, or
 //! the holder's lease is over.
 //!
-//! Readers that stand next to each other are an exception: when the nodes grant the lock to the first of them, the queue
-//! calls the others, and each of them asks the nodes for a lock of its own.
+//! Readers are an exception: when the nodes grant the lock to one of them, the others join it. A reader that may not join,
+//! because its lease is longer or the window is over, asks the nodes for a lock of its own.
 //!
 //! * [`machine`] decides what one waiter does next, and why and how long it pauses.
 //! * [`line`] has the holders and the waiters of one key: who is first, which readers go together, who gets a lock that is
 //!   handed over.
+//! * [`readers`] has the readers that join the lock of another one, and counts the holders of each lock.
 //! * [`driver`] is the loop that asks, takes, sleeps and fails as the machine says.
 //!
-//! The first two have no clock and no task, and the model of `tests/model` compiles them.
+//! The first three have no clock and no task, and the model of `tests/model` compiles them.
 //!
 //! # Invariants
 //!
@@ -30,8 +31,11 @@ mod line;
 mod machine;
 mod pauses;
 mod queues;
+mod reader;
+mod readers;
 mod refusal;
 mod release_signal;
+mod roles;
 mod sleep;
 mod waiter;
 mod waiting_keys;
@@ -39,6 +43,7 @@ mod waiting_keys;
 // The model has an instant and modes of its own.
 use tokio::time::Instant;
 
+use crate::lease::JOIN_WINDOW;
 use crate::lock::Mode;
 use crate::node::TURN;
 
@@ -46,6 +51,7 @@ pub(crate) use driver::{Place, WaitingCaller};
 pub(crate) use fair::{FairQueues, FairWait};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use queues::Queues;
+pub(crate) use reader::ReaderPlace;
 pub(crate) use waiter::WaiterOptions;
 
 #[cfg(test)]

@@ -23,7 +23,9 @@ use crate::key::LockKey;
 use crate::lease::Holding;
 use crate::lock::{ByDialect, HolderId, LockSpec, Mode, OwnerLabel};
 use crate::log_limit::LogLimit;
+use crate::options::JoinTerms;
 use crate::random::hash_state;
+use crate::telemetry::Named;
 
 /// The lines of the locks in one dialect.
 type LinesByKey = HashMap<LockKey, KeyLine, RandomState>;
@@ -120,12 +122,47 @@ impl Queues {
     /// Returns the refusal of a request because of a lock of this process, without votes: the first key that the lock has too,
     /// and its remaining validity. `None` if there is no such lock.
     pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LockError> {
-        let by_key = self.lock(spec);
+        let mut by_key = self.lock(spec);
         spec.keys().iter().find_map(|key| {
-            let line = by_key.get(key)?;
+            let line = by_key.get_mut(key)?;
             let (held, remaining) = line.keeps_out(spec.mode(), Instant::now)?;
             Some(refusal_by(held, key, remaining))
         })
+    }
+
+    /// Lets a reader join the lock of another reader of this process, if it may. Returns its holding.
+    #[inline]
+    pub(crate) fn join(
+        &self,
+        spec: &LockSpec,
+        terms: &JoinTerms,
+        caller: impl FnOnce() -> CallerId,
+        name: &Named,
+    ) -> Option<Arc<Holding>> {
+        let mut by_key = self.lock(spec);
+        let line = by_key.get_mut(spec.key())?;
+        if self.home.drain.has_begun() {
+            return None;
+        }
+        // The window is compared with the clock of the lease.
+        line.join(terms.expire, Instant::now(), |open| {
+            open.for_reader(caller(), name, terms.lasts())
+        })
+    }
+
+    /// Lets a waiter join the lock of another reader, if it may. The waiter leaves the line, and takes the lock next.
+    pub(super) fn join_as(&self, line: &mut KeyLine, waiter: &Arc<Waiter>, now: Instant) -> bool {
+        let Some(terms) = waiter.options.joins else { return false };
+        if self.home.drain.has_begun() || waiter.was_handed_over() {
+            return false;
+        }
+        let joined = line.join(terms.expire, now, |open| waiter.joined(open));
+        let Some(held) = joined else { return false };
+        if line.remove(waiter, Waiter::wake) {
+            waiter.options.name.metrics.waits_no_longer();
+        }
+        waiter.assign(held);
+        true
     }
 
     /// Returns the index of the first key that a lock of this process holds or another caller of this process
@@ -133,7 +170,13 @@ impl Queues {
     /// whether the outage is over.
     pub(crate) fn busy_key(&self, spec: &LockSpec) -> Option<usize> {
         let has_quorum = self.ballot.has_quorum();
-        let by_key = self.lock(spec);
+        let mut by_key = self.lock(spec);
+        for key in spec.keys() {
+            // The caller is a writer.
+            if let Some(line) = by_key.get_mut(key) {
+                line.close_window();
+            }
+        }
         spec.keys().iter().position(|key| {
             by_key.get(key).is_some_and(|line| {
                 line.conflict(spec.mode(), Instant::now).is_some()
@@ -162,12 +205,13 @@ impl Queues {
         self.by_key.iter().map(|by_key| by_key.lock().values().map(count).sum::<usize>()).sum()
     }
 
-    /// Returns the ids of the holders of this process at the first key of a lock.
-    pub(crate) fn holder_ids(&self, spec: &LockSpec) -> Vec<HolderId> {
+    /// Returns the ids of the holders of this process at the first key of a lock, each with the number of its guards. Readers
+    /// that share a lock have the same id.
+    pub(crate) fn guards(&self, spec: &LockSpec) -> Vec<(HolderId, usize)> {
         let by_key = self.lock(spec);
         let holders = by_key.get(spec.key()).map_or(&[][..], KeyLine::holders);
         let held = holders.iter().filter(|held| held.is_valid());
-        held.map(|held| held.attempt().holder_id()).collect()
+        held.map(|held| (held.attempt().holder_id(), held.guards())).collect()
     }
 
     /// Returns the holders of this process at the first key of a lock whose token has this id. After a hand-over, the former and
@@ -258,6 +302,20 @@ impl Queues {
                 return Err(conflict);
             }
             line.add_holder(Arc::clone(held));
+            if held.is_open_to_readers() && !self.home.drain.has_begun() {
+                line.open_window(held);
+                line.join_waiting(
+                    Instant::now(),
+                    |open, waiter| waiter.joined(open),
+                    |waiter, joined, was_in_line| {
+                        if was_in_line {
+                            waiter.options.name.metrics.waits_no_longer();
+                        }
+                        waiter.assign(joined);
+                    },
+                    Waiter::wake,
+                );
+            }
             // A quorum has granted the lock, so the outage is over.
             if line.end_outage() {
                 line.wake_first(Waiter::wake);
@@ -289,8 +347,8 @@ impl Queues {
         }
     }
 
-    /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded.
-    /// Otherwise returns the permit to release the lock on the nodes. A lock of several keys is never handed
+    /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded, or if other readers of
+    /// this process have joined the lock and still hold it. Otherwise returns the permit to release the lock on the nodes. A lock of several keys is never handed
     /// over, because the first waiters of its queues are different callers. During a drain, other processes are next.
     pub(crate) fn hand_over_or_permit<'a>(
         &'a self,
@@ -299,8 +357,18 @@ impl Queues {
         let spec = held.attempt().spec();
         let may_hand_over = !spec.has_several_keys() && !self.home.drain.has_begun();
         let (mut by_key, mut subscribed) = (self.lock(spec), false);
+        if !held.leave() {
+            // Its own part of the lock has ended before.
+            return None;
+        }
         for key in spec.keys() {
             let Some(line) = by_key.get_mut(key) else { continue };
+            // Decided under the lock under which readers join: nobody joins a lock whose last holder has left.
+            if !line.leave(held, Waiter::wake) {
+                drop(by_key);
+                self.home.drain.record_end();
+                return None;
+            }
             subscribed |= line.subscribes();
             if !may_hand_over {
                 continue;
@@ -334,6 +402,23 @@ impl Queues {
         }
     }
 
+    /// Records that a reader in no line asks no longer, and waits for no answer. If it has joined a lock and not taken it, the
+    /// lock goes on.
+    pub(super) fn end_question(&self, waiter: &Arc<Waiter>) {
+        let mut by_key = self.lock(&waiter.spec);
+        if let Entry::Occupied(mut occupied) = by_key.entry(waiter.spec.key().clone()) {
+            let line = occupied.get_mut();
+            line.unfollow(waiter);
+            line.end_question(waiter, Waiter::wake);
+            remove_if_unused(occupied);
+        }
+        let joined = waiter.take();
+        drop(by_key);
+        if let Some(held) = joined {
+            self.hand_over_or_release(&held);
+        }
+    }
+
     /// Hands the lock over to the next waiter, or releases it on the nodes in the background.
     pub(crate) fn hand_over_or_release(&self, held: &Arc<Holding>) {
         if let Some(permit) = self.hand_over_or_permit(held) {
@@ -353,6 +438,12 @@ impl Queues {
     pub(crate) fn len(&self) -> usize {
         self.by_key.iter().map(|by_key| by_key.lock().len()).sum()
     }
+}
+
+/// Returns the refusal of a caller that does not queue, because of a lock of this process.
+pub(super) fn refusal_of(line: &mut KeyLine, spec: &LockSpec) -> Option<LockError> {
+    let (held, remaining) = line.keeps_out(spec.mode(), Instant::now)?;
+    Some(refusal_by(held, spec.key(), remaining))
 }
 
 /// Returns the refusal of a request because of a lock of this process.

@@ -76,7 +76,9 @@ impl Place<'_> {
                 signal.fired(counts).await;
                 Wake::Release
             }
-            Pause::Queue | Pause::Yield | Pause::Split(_) | Pause::Release(_) => pending().await,
+            Pause::Queue | Pause::Reader | Pause::Yield | Pause::Split(_) | Pause::Release(_) => {
+                pending().await
+            }
             Pause::Subscribe => {
                 self.subscribe(until).await;
                 Wake::Subscribed

@@ -15,6 +15,7 @@ use crate::caller_id::CallerId;
 use crate::error::Votes;
 use crate::lease::Holding;
 use crate::lock::{LockSpec, OwnerLabel};
+use crate::options::JoinTerms;
 use crate::telemetry::Named;
 
 /// The line of one key.
@@ -29,6 +30,8 @@ pub(crate) struct WaiterOptions {
     pub(crate) accepts_hand_over: bool,
     /// Whether the waiter needs a fencing token.
     pub(crate) fenced: bool,
+    /// The terms on which the waiter joins the lock of another reader; `None` if it does not.
+    pub(crate) joins: Option<JoinTerms>,
     /// Whether the waiter waits for ever, also while no quorum of nodes answers.
     pub(crate) is_endless: bool,
     pub(crate) caller: CallerId,
@@ -46,7 +49,7 @@ pub(super) struct Waiter {
     /// The lock that the waiter requests. Its other keys have other lines.
     pub(super) spec: LockSpec,
     pub(super) options: WaiterOptions,
-    /// The lock that was handed over to the waiter, until the waiter takes it. Changes only under the lock of the lines.
+    /// The lock that was handed over to the waiter, or that it has joined, until the waiter takes it. Changes only under the lock of the lines.
     handed_over: Mutex<Option<Arc<Holding>>>,
     /// Notified at each change that concerns the waiter.
     pub(super) changed: Notify,
@@ -65,6 +68,14 @@ impl Waiter {
     pub(super) fn assign(&self, held: Arc<Holding>) {
         *self.handed_over.lock() = Some(held);
         self.changed.notify_one();
+    }
+
+    /// Returns the holding of the waiter, which joins a lock of another reader.
+    pub(super) fn joined(&self, open: &Arc<Holding>) -> Arc<Holding> {
+        let WaiterOptions { caller, name, joins, .. } = &self.options;
+        // A waiter without terms does not join.
+        let lasts = joins.map_or(Some(Duration::ZERO), |terms| terms.lasts());
+        open.for_reader(*caller, name, lasts)
     }
 
     pub(super) fn was_handed_over(&self) -> bool {
@@ -93,6 +104,10 @@ impl LineWaiter for Arc<Waiter> {
     fn is_reader(&self) -> bool {
         self.spec.mode() == Mode::SHARED && self.options.fair.is_none()
     }
+
+    fn joins(&self) -> Option<Duration> {
+        self.options.joins.map(|terms| terms.expire)
+    }
 }
 
 /// The validity is compared with the clock of the lease (every lock has a deadline).
@@ -101,8 +116,17 @@ impl LineHolder for Arc<Holding> {
         Arc::as_ptr(self).addr()
     }
 
+    fn entry(&self) -> usize {
+        Arc::as_ptr(self.attempt()).addr()
+    }
+
     fn mode(&self) -> Mode {
         self.attempt().spec().mode()
+    }
+
+    /// Compared with the clock of the lease, which counts the time of a suspension.
+    fn may_be_joined(&self, lease: Duration, _now: Instant) -> bool {
+        Holding::may_be_joined(self, lease)
     }
 
     fn remaining(&self, _now: Instant) -> Duration {

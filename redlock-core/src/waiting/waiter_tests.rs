@@ -50,7 +50,7 @@ async fn counted() -> (LockManager, MemoryNode, Arc<AtomicUsize>) {
 }
 
 /// The first reader is refused before the release, and hears of it after the release. Meanwhile a second reader asks, whose
-/// question must not reset the signal of the first one.
+/// question must not reset the signal of the first one. Its lease is too short to join another one.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_not_missed_while_another_reader_asks() {
     let (node, mut sent) = deferring();
@@ -58,18 +58,19 @@ async fn a_release_is_not_missed_while_another_reader_asks() {
     let here = LockManager::builder().node(node).connect().await.unwrap();
     let there = LockManager::builder().memory_node(&store).connect().await.unwrap();
     let writer = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
-    let read = || tokio::spawn(here.lock("a").shared(true).expire(LEASE).wait_forever().acquire());
-    let subscribes = read();
+    let request = |expire| here.lock("a").shared(true).expire(expire).wait_forever();
+    let read = |expire| tokio::spawn(request(expire).acquire());
+    let subscribes = read(LEASE);
     for _ in 0..2 {
         sent.recv().await.unwrap().execute();
     }
     settle().await;
-    let first = read();
+    let first = read(LEASE);
     settle().await;
     subscribes.abort();
     let asked = sent.recv().await.unwrap();
     let deliver = asked.execute_and_hold();
-    let second = read();
+    let second = read(150 * MILLI);
     writer.release().await.unwrap();
     let held_back = sent.recv().await.unwrap();
     let begun = Instant::now();

@@ -13,9 +13,9 @@ use super::world::World;
 /// The tolerance for the end of a lease that is not extended: two calculations of it differ by less.
 const CLOCK_TICK: Duration = Duration::from_millis(1);
 
-/// How long ago a quorum may have confirmed the lease that a reader joins: `MAX_AGE` of `lease/holding.rs`, on the clock of
-/// a client.
-const JOINED: Duration = Duration::from_millis(51);
+/// How long ago a quorum may have confirmed the lease that a reader joins: `JOIN_WINDOW` of `lease/siblings.rs`, on the clock
+/// of a client.
+const JOINED: Duration = Duration::from_millis(21);
 
 /// The belief of a holder that it holds all keys of a lock. It lasts until the end of the validity, the loss of the
 /// lock, or the drop of this value.
@@ -39,10 +39,7 @@ impl Belief {
         let client = worker.client;
         let (granted, end) = (start, start);
         let (since, leased) = match hold {
-            Hold::Reader => {
-                let longest_lease = worker.world.plan.longest_lease();
-                (start.saturating_sub(JOINED), start.saturating_sub(longest_lease))
-            }
+            Hold::Reader => (start.saturating_sub(JOINED), start.saturating_sub(JOINED)),
             Hold::Exclusive | Hold::Permit(_) => (start, start),
         };
         let span = Span { key, holder, client, hold, granted, since, leased, start, end, number };

@@ -167,6 +167,14 @@ fn no_promise_breaks_under_the_fourth_seeds() {
     no_promise_breaks(3);
 }
 
+/// Readers share locks of the servers, beside writers and faults.
+#[test]
+fn no_guard_outlives_the_lock_that_readers_share() {
+    let (runs, total) = runs(seeds("simulation-readers"), Plan::readers);
+    let outcomes = [("joined", total.joined, 10 * runs), ("granted", total.granted, 20 * runs)];
+    assert_reached(runs, outcomes);
+}
+
 /// Every caller is in the order of arrival.
 #[test]
 fn without_faults_no_fair_caller_is_overtaken() {

@@ -244,6 +244,22 @@ impl Plan {
         }
     }
 
+    /// Returns the plan of a seed with its faults, and with many readers that join the locks of others.
+    pub(super) fn readers(seed: u64) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let writers = random.random_range(3..=25);
+        Self {
+            workers: random.random_range(4..=10),
+            keys: random.random_range(1..=2),
+            dialect: Dialect::Plain,
+            sharing: Some(Sharing { writers, permits: false, changes_modes: true }),
+            longest_pause: random.random_range(2..=30),
+            latency: 0..=random.random_range(1..=6),
+            longest_hold: Duration::from_millis(random.random_range(10..=400)),
+            ..Self::few_workers(seed, Weakness::None)
+        }
+    }
+
     /// Returns the plan of a seed without its faults.
     pub(super) fn without_faults(seed: u64) -> Self {
         Self { faults: Vec::new(), ..Self::few_workers(seed, Weakness::FastClocks) }

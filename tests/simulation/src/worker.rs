@@ -169,7 +169,12 @@ impl Worker {
             Ok(result) if is_draining => {
                 self.violation(&format!("was not refused during a drain: {result:?}"));
             }
-            Ok(Ok((guard, number))) => self.hold(guard, hold, number, lease, renewed).await,
+            Ok(Ok((guard, number))) => {
+                if guard.has_joined() {
+                    world.joined();
+                }
+                self.hold(guard, hold, number, lease, renewed).await;
+            }
             Ok(Err(
                 LockError::Contended { .. }
                 | LockError::Split { .. }

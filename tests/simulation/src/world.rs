@@ -48,6 +48,8 @@ pub(super) struct Counts {
     /// The grants of shared locks that a holder of another client had.
     pub(super) shared: u64,
     pub(super) downgraded: u64,
+    /// The readers that have joined the lock of another one.
+    pub(super) joined: u64,
     /// The holders that have lost their lock beside an operator.
     pub(super) removed: u64,
     /// The longest time in which a caller acquired a shared lock, and an exclusive one.
@@ -339,6 +341,10 @@ impl World {
         self.counts.lock().downgraded += 1;
     }
 
+    pub(super) fn joined(&self) {
+        self.counts.lock().joined += 1;
+    }
+
     pub(super) fn count<T, E>(
         &self,
         hold: Hold,
@@ -388,7 +394,7 @@ impl Counts {
     pub(super) fn add(&mut self, other: Self) {
         let Self { granted, contended, unavailable, given_up, faults, stepped, excused, .. } =
             other;
-        let Self { batches, fair, shared, downgraded, removed, .. } = other;
+        let Self { batches, fair, shared, downgraded, joined, removed, .. } = other;
         let Self { longest_read, longest_write, leading, .. } = other;
         self.granted += granted;
         self.contended += contended;
@@ -401,6 +407,7 @@ impl Counts {
         self.fair += fair;
         self.shared += shared;
         self.downgraded += downgraded;
+        self.joined += joined;
         self.removed += removed;
         self.longest_read = self.longest_read.max(longest_read);
         self.longest_write = self.longest_write.max(longest_write);

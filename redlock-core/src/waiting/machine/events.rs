@@ -42,6 +42,8 @@ pub(crate) enum Pause<H, G: LineSignal> {
     Fair,
     /// This process holds the lock.
     Holder(H),
+    /// Another reader of this process asks the nodes. The waiter may join its lock.
+    Reader,
     /// Another process holds the lock. A published release ends the sleep.
     Release(Question<G>),
     /// Several callers got votes.
@@ -64,6 +66,7 @@ impl<H, G: LineSignal> Pause<H, G> {
             Self::Queue => "Queue",
             Self::Fair => "Fair",
             Self::Holder(_) => "Holder",
+            Self::Reader => "Reader",
             Self::Release(_) => "Release",
             Self::Split(_) => "Split",
             Self::Yield => "Yield",

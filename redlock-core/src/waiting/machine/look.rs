@@ -66,6 +66,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             }
         }
         if let Some(line) = line {
+            line.begin_question(waiter, now.at);
             // Counted before the question: a release that is published meanwhile is not missed.
             let signal = line.signal(self.terms.mode);
             question.heard = signal.map(|signal| (signal.clone(), signal.counts()));
@@ -121,7 +122,14 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         if self.moved.is_some() && line.signal(self.terms.mode).is_none() {
             return Some(self.sleep_for(Pause::Subscribe, self.terms.node_timeout, now));
         }
-        let until = line.fairness.yields_until(now.at).filter(|_| line.holders().is_empty())?;
-        Some(self.sleep(Pause::Yield, Some(until), now))
+        if let Some(until) =
+            line.fairness.yields_until(now.at).filter(|_| line.holders().is_empty())
+        {
+            return Some(self.sleep(Pause::Yield, Some(until), now));
+        }
+        // Once only: the answer was of no use to it.
+        let until = line.follows(waiter, now.at).filter(|_| !self.has_followed)?;
+        self.has_followed = true;
+        Some(self.sleep(Pause::Reader, Some(until), now))
     }
 }

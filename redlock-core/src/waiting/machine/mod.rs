@@ -39,6 +39,8 @@ pub(super) struct Machine<H, G: LineSignal> {
     not_before: Option<Instant>,
     /// The time until which a writer does not ask behind readers of its process: the nodes have forgotten their locks.
     behind_readers_until: Option<Instant>,
+    /// Whether the reader has waited for the answer of another one, and asks itself now.
+    has_followed: bool,
     /// Whether the next question does not look up the holder's remaining time to live.
     skips_lookup: bool,
     /// The pauses of a waiter whose votes were split.
@@ -77,6 +79,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             moved: None,
             not_before: None,
             behind_readers_until: None,
+            has_followed: false,
             skips_lookup: false,
             backoff: Backoff::new(),
             patience: Patience::new(terms.has_turns),
@@ -112,7 +115,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         }
     }
 
-    fn is_over(&self, now: &Now) -> bool {
+    pub(super) fn is_over(&self, now: &Now) -> bool {
         self.terms.deadline.is_some_and(|deadline| deadline <= now.at)
     }
 
@@ -198,7 +201,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             Pause::Subscribe => true,
             Pause::Outage { .. } | Pause::Fair => false,
             // The nodes were not asked.
-            Pause::Queue | Pause::Holder(_) | Pause::Yield => return Step::Look,
+            Pause::Queue | Pause::Holder(_) | Pause::Reader | Pause::Yield => return Step::Look,
         };
         if has_passed {
             self.patience.record_release();

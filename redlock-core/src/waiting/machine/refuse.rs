@@ -18,8 +18,12 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         waiter: &W,
         now: &Now,
         refusal: WaitRefusal,
-        wake: impl FnMut(&W),
+        mut wake: impl FnMut(&W),
     ) -> Step {
+        self.has_followed = false;
+        if let Some(line) = &mut line {
+            line.end_question(waiter, &mut wake);
+        }
         let (held_at, remaining, is_split) = match refusal {
             WaitRefusal::NoQuorum { is_transient } => {
                 return self.wait_in_outage(line, waiter, now, is_transient);

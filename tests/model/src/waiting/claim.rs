@@ -39,13 +39,21 @@ pub enum Claim {
     NoBusyLoop,
     /// A reader that stands behind another waiter wants no turn of the readers, which keeps the writers of all processes out.
     TheWishEnds,
+    /// The nodes have the lock of each guard for as long as the guard is valid, also of readers that share a lock.
+    NoGuardOutlivesItsLock,
+    /// A reader joins a lock only in the window, which no join prolongs.
+    TheWindowEnds,
+    /// No reader joins a lock while a caller waits that is no reader.
+    AWriterClosesTheWindow,
+    /// While a reader asks the nodes, the others wait for its answer for as long as the window lasts, unless they have done so.
+    FewReadersAsk,
     /// A message may get lost, and a holder may overrun its lease. So each pause of a first waiter has an end: that of the
     /// longest lease, at the latest.
     EachPauseEnds,
 }
 
 impl Claim {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::NobodySleepsForEver,
         Self::TheFirstIsTold,
         Self::OneHolder,
@@ -58,6 +66,10 @@ impl Claim {
         Self::ReadersGoTogether,
         Self::NoBusyLoop,
         Self::TheWishEnds,
+        Self::NoGuardOutlivesItsLock,
+        Self::TheWindowEnds,
+        Self::AWriterClosesTheWindow,
+        Self::FewReadersAsk,
         Self::EachPauseEnds,
     ];
 
@@ -76,6 +88,10 @@ impl Claim {
             Self::ReadersGoTogether => "readers go together",
             Self::NoBusyLoop => "no busy loop",
             Self::TheWishEnds => "the wish for a turn ends",
+            Self::NoGuardOutlivesItsLock => "no guard outlives its lock",
+            Self::TheWindowEnds => "the window ends",
+            Self::AWriterClosesTheWindow => "a writer closes the window",
+            Self::FewReadersAsk => "readers wait for the one that asks",
             Self::EachPauseEnds => "each pause ends",
         }
     }
@@ -94,6 +110,10 @@ impl Claim {
             Self::ReadersGoTogether => readers_go_together,
             Self::NoBusyLoop => no_busy_loop,
             Self::TheWishEnds => the_wish_ends,
+            Self::NoGuardOutlivesItsLock => no_guard_outlives_its_lock,
+            Self::TheWindowEnds => the_window_ends,
+            Self::AWriterClosesTheWindow => a_writer_closes_the_window,
+            Self::FewReadersAsk => few_readers_ask,
             Self::EachPauseEnds => each_pause_ends,
         };
         Property::always(self.name(), condition)
@@ -103,14 +123,17 @@ impl Claim {
 /// Situations that must occur in some state of a world.
 pub(super) fn situations(world: &World) -> Vec<Property<Waiting>> {
     let sleeps = |name, is: fn(&Waiting, &State) -> bool| Property::sometimes(name, is);
-    let mut all = vec![
-        sleeps("a waiter sleeps behind another one", |_, state| {
-            state.pauses().any(|pause| matches!(pause, Pause::Queue))
-        }),
-        sleeps("a waiter sleeps behind a holder of its process", |_, state| {
-            state.pauses().any(|pause| matches!(pause, Pause::Holder(_)))
-        }),
-    ];
+    let mut all = Vec::new();
+    if world.readers.contains(&false) {
+        all.extend([
+            sleeps("a waiter sleeps behind another one", |_, state| {
+                state.pauses().any(|pause| matches!(pause, Pause::Queue))
+            }),
+            sleeps("a waiter sleeps behind a holder of its process", |_, state| {
+                state.pauses().any(|pause| matches!(pause, Pause::Holder(_)))
+            }),
+        ]);
+    }
     if world.others > 0 {
         all.extend([
             sleeps("a waiter sleeps until its subscription is in effect", |_, state| {
@@ -139,7 +162,22 @@ pub(super) fn situations(world: &World) -> Vec<Property<Waiting>> {
             state.callers.iter().any(|caller| matches!(&caller.phase, Phase::Steps(_, Step::Take)))
         }));
     }
-    if world.readers.iter().filter(|is_reader| **is_reader).count() > 1 {
+    if world.joins {
+        all.extend([
+            sleeps("a reader waits for the answer to another one", |_, state| {
+                state.pauses().any(|pause| matches!(pause, Pause::Reader))
+            }),
+            sleeps("two readers share a lock", |_, state| {
+                let mut valid = state.valid();
+                valid.any(|one| state.valid().any(|other| one.is_sibling(&other)))
+            }),
+            sleeps("a reader takes a lock that it has joined while it waited", |_, state| {
+                let mut callers = state.callers.iter();
+                callers
+                    .any(|caller| matches!(caller.handed_over, Some(held) if held.id != held.token))
+            }),
+        ]);
+    } else if world.readers.iter().filter(|is_reader| **is_reader).count() > 1 {
         all.push(sleeps("two readers ask at once", |_, state| {
             let asks = |caller: &&Caller| matches!(caller.phase, Phase::Asks(_));
             state.callers.iter().filter(asks).count() > 1
@@ -266,6 +304,33 @@ fn the_wish_ends(_: &Waiting, state: &State) -> bool {
         }
         _ => true,
     })
+}
+
+impl Held {
+    fn is_sibling(&self, other: &Self) -> bool {
+        self.id != other.id && self.token == other.token
+    }
+}
+
+fn no_guard_outlives_its_lock(model: &Waiting, state: &State) -> bool {
+    let has = |held: &Held| {
+        let mut granted = state.granted.iter();
+        granted.any(|other| other.token == held.token && other.until >= held.until)
+    };
+    // Nodes that forget a lock do not notify its holder.
+    model.world.losses > 0 || state.valid().all(|held| has(&held))
+}
+
+fn the_window_ends(_: &Waiting, state: &State) -> bool {
+    !state.broken.contains(&Claim::TheWindowEnds)
+}
+
+fn a_writer_closes_the_window(_: &Waiting, state: &State) -> bool {
+    !state.broken.contains(&Claim::AWriterClosesTheWindow)
+}
+
+fn few_readers_ask(_: &Waiting, state: &State) -> bool {
+    !state.broken.contains(&Claim::FewReadersAsk)
 }
 
 fn each_pause_ends(_: &Waiting, state: &State) -> bool {

@@ -7,6 +7,9 @@
 //! A [`Rule`] is something that the surroundings owe to the machine and the line. Each one can be broken, and the checker finds
 //! the steps that break a [`Claim`] then.
 //!
+//! Readers of the worlds in which they [join](World::joins) share one lock of the nodes. The line counts them, and the nodes know
+//! only the lock: so the checker finds a guard that outlives it.
+//!
 //! # Left out
 //!
 //! * Several keys, and fair callers: a caller in this model stands in one line, and never behind another process.
@@ -32,6 +35,12 @@ mod machine;
 #[path = "../../../../redlock-core/src/waiting/pauses.rs"]
 #[allow(dead_code, reason = "the library needs more of it than the model")]
 mod pauses;
+#[path = "../../../../redlock-core/src/waiting/readers.rs"]
+#[allow(dead_code, reason = "the library needs more of it than the model")]
+mod readers;
+#[path = "../../../../redlock-core/src/waiting/roles.rs"]
+#[allow(dead_code, reason = "the library needs more of it than the model")]
+mod roles;
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -43,6 +52,8 @@ pub use world::{Rule, World, holds, needs};
 
 /// The turn of the readers, as in the library.
 const TURN: Duration = Duration::from_millis(50);
+/// How long after the begin of its acquisition a lock of readers may be joined, as in the library.
+const JOIN_WINDOW: Duration = Duration::from_millis(20);
 
 /// A time since the beginning.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

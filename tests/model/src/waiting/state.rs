@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use super::claim::Claim;
 use super::line::{Line, LineHolder, LineSignal, LineWaiter};
 use super::machine::{Machine, Step};
-use super::{Instant, Mode};
+use super::step::LEASE;
+use super::{Instant, JOIN_WINDOW, Mode};
 
 /// The line of the key.
 pub(super) type KeyLine = Line<Who, Held, Signal, ()>;
@@ -18,6 +19,8 @@ pub(super) struct Who {
     pub(super) caller: usize,
     pub(super) since: Instant,
     pub(super) mode: Mode,
+    /// Whether the waiter may join the lock of another reader.
+    pub(super) joins: bool,
 }
 
 impl LineWaiter for Who {
@@ -36,6 +39,10 @@ impl LineWaiter for Who {
     fn is_reader(&self) -> bool {
         self.mode.is_shared()
     }
+
+    fn joins(&self) -> Option<Duration> {
+        self.joins.then_some(LEASE)
+    }
 }
 
 /// A held lock.
@@ -48,6 +55,8 @@ pub(super) struct Held {
     pub(super) mode: Mode,
     pub(super) until: Instant,
     pub(super) hand_overs: u32,
+    /// When the acquisition began of a lock that readers may join.
+    pub(super) open_since: Option<Instant>,
 }
 
 impl LineHolder for Held {
@@ -55,8 +64,16 @@ impl LineHolder for Held {
         self.id
     }
 
+    fn entry(&self) -> usize {
+        self.token
+    }
+
     fn mode(&self) -> Mode {
         self.mode
+    }
+
+    fn may_be_joined(&self, _: Duration, now: Instant) -> bool {
+        self.open_since.is_some_and(|begun| now < begun + JOIN_WINDOW) && self.until > now
     }
 
     fn remaining(&self, now: Instant) -> Duration {
@@ -151,6 +168,10 @@ pub(super) struct Caller {
     pub(super) has_mark: bool,
     /// The callers that have come later, and have got the lock before.
     pub(super) overtaken: u8,
+    /// When it last asked the nodes.
+    pub(super) asked: Instant,
+    /// Whether it has waited for the answer to another reader since the nodes have last refused it.
+    pub(super) has_followed: bool,
     /// The questions since the time has last moved, or another event.
     pub(super) questions: u8,
 }

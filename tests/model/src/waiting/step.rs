@@ -5,14 +5,14 @@ use std::mem;
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::line::{LineWaiter, WaiterState};
+use super::line::{LineHolder, LineWaiter, WaiterState};
 use super::machine::{
     AfterJoin, Fair, Machine, Pause, Question, Sight, Step, Terms, WaitRefusal, Wake, record_quorum,
 };
 use super::pauses::Now;
-use super::state::{Held, Phase, Signal, State, Who};
+use super::state::{Caller, Held, Phase, Signal, State, Who};
 use super::world::{Rule, World};
-use super::{Instant, Mode};
+use super::{Instant, JOIN_WINDOW, Mode};
 
 /// How long a lock is valid.
 pub(super) const LEASE: Duration = Duration::from_millis(300);
@@ -111,6 +111,15 @@ impl State {
         };
         (one.came, self.arrivals) = (self.arrivals, self.arrivals + 1);
         let who = one.who;
+        // As `Acquisition::run`.
+        if self.join(caller, world) {
+            let held = self.callers[caller].handed_over.take();
+            if let Some(held) = held {
+                self.record_overtaken(caller, held);
+                self.callers[caller].phase = Phase::Holds(held);
+            }
+            return;
+        }
         let is_endless = world.endless == Some(caller);
         let mut machine = Machine::new(Terms {
             mode: who.mode,
@@ -138,6 +147,7 @@ impl State {
         let now = self.now();
         match mem::replace(&mut self.callers[caller].phase, Phase::Gone) {
             Phase::Steps(mut machine, Step::Look) => {
+                self.join(caller, world);
                 let sight = Sight {
                     was_handed_over: self.callers[caller].handed_over.is_some(),
                     is_closed: self.is_closed,
@@ -243,6 +253,40 @@ impl State {
         }
     }
 
+    /// Lets a caller join the lock of another reader, if it may. As `Queues::join`, and `Queues::join_as`.
+    fn join(&mut self, caller: usize, world: &World) -> bool {
+        let one = &self.callers[caller];
+        if !one.who.joins || self.is_closed || one.handed_over.is_some() {
+            return false;
+        }
+        let (who, now) = (one.who, self.now);
+        let is_counted = world.keeps(Rule::CountHolders);
+        let joined = if is_counted {
+            self.line.join(LEASE, now, |open| Held { id: caller, ..*open })
+        } else {
+            let holders = self.line.holders().iter().rev();
+            let open = holders.copied().find(|held| held.may_be_joined(LEASE, now));
+            open.map(|open| Held { id: caller, ..open })
+        };
+        let Some(held) = joined else { return false };
+        self.record_join(&held);
+        let mut woken = Vec::new();
+        self.line.remove(&who, |who| woken.push(*who));
+        self.wake_all(&woken, world);
+        self.callers[caller].handed_over = Some(held);
+        true
+    }
+
+    /// Checks the window of a lock that a reader joins, by the question of the caller that has acquired it.
+    fn record_join(&mut self, held: &Held) {
+        if self.now >= self.callers[held.token].asked + JOIN_WINDOW {
+            self.broken.push(Claim::TheWindowEnds);
+        }
+        if self.line.entries().any(|entry| !entry.waiter.is_reader()) {
+            self.broken.push(Claim::AWriterClosesTheWindow);
+        }
+    }
+
     /// Begins the next step of a caller.
     fn go_on(&mut self, caller: usize, machine: Machine<Held, Signal>, step: Step) {
         if let Step::Sleep(_) = step
@@ -255,28 +299,49 @@ impl State {
         }
         if step == Step::Ask && !self.is_closed {
             let who = self.callers[caller].who;
-            let mut before = self.line.entries().map(|entry| entry.waiter);
             // Readers next to each other ask together.
             let ends = |other: &Who| other.is(&who) || !(other.is_reader() && who.is_reader());
-            let first = before.find(ends);
+            let first = self.line.entries().map(|entry| entry.waiter).find(ends);
             if first.is_some_and(|first| !first.is(&who)) && machine.at().is_some() {
                 self.broken.push(Claim::FewAsk);
             }
+            self.record_question(caller, &machine);
         }
-        if let (Step::Sleep(_), Some(pause)) = (step, machine.pause())
-            && !matches!(pause, Pause::Queue | Pause::Yield)
-        {
-            self.alone = Some(caller);
+        if let (Step::Sleep(_), Some(pause)) = (step, machine.pause()) {
+            match pause {
+                Pause::Queue | Pause::Yield => {}
+                Pause::Reader => self.callers[caller].has_followed = true,
+                _ => self.alone = Some(caller),
+            }
         }
-        let one = &mut self.callers[caller];
+        let (one, now) = (&mut self.callers[caller], self.now);
         one.phase = match step {
             Step::Ask => {
                 one.questions += 1;
+                one.asked = now;
                 Phase::Asks(machine)
             }
             Step::Sleep(until) => Phase::Sleeps(machine, self.now, until),
             step => Phase::Steps(machine, step),
         };
+    }
+
+    /// Checks that a reader which asks the nodes could not wait for the answer to another one.
+    fn record_question(&mut self, caller: usize, machine: &Machine<Held, Signal>) {
+        let now = self.now;
+        let asks = |other: &Caller| {
+            let is_in_line = |machine: &Machine<Held, Signal>| machine.at().is_some();
+            matches!(&other.phase, Phase::Asks(machine) if is_in_line(machine))
+                && other.who.joins
+                && now < other.asked + JOIN_WINDOW
+        };
+        let one = &self.callers[caller];
+        // At the end of its waiting time, a reader asks in any case.
+        let is_over = machine.is_over(&self.now());
+        let may_wait = one.who.joins && !one.has_followed && machine.at().is_some() && !is_over;
+        if may_wait && self.callers.iter().any(asks) {
+            self.broken.push(Claim::FewReadersAsk);
+        }
     }
 
     pub(super) fn answer(&mut self, caller: usize, is_split: bool, world: &World) {
@@ -317,7 +382,9 @@ impl State {
             );
         }
         let until = now + LEASE;
-        let held = Held { id: caller, token: caller, mode: who.mode, until, hand_overs: 0 };
+        let open_since = who.joins.then_some(self.callers[caller].asked);
+        let (id, token, mode) = (caller, caller, who.mode);
+        let held = Held { id, token, mode, until, hand_overs: 0, open_since };
         // As `Queues::admit`.
         if let Some((_, remaining)) = self.line.conflict(who.mode, || now) {
             self.publish();
@@ -332,6 +399,18 @@ impl State {
         self.callers[caller].has_mark = false;
         let mut woken = Vec::new();
         self.line.add_holder(held);
+        if who.joins {
+            self.line.open_window(&held);
+            let (mut joined, now) = (Vec::new(), self.now);
+            let make = |open: &Held, waiter: &Who| Held { id: waiter.caller, ..*open };
+            let add = |waiter: &Who, held, _| joined.push((*waiter, held));
+            self.line.join_waiting(now, make, add, |who| woken.push(*who));
+            for (waiter, held) in joined {
+                self.record_join(&held);
+                self.callers[waiter.caller].handed_over = Some(held);
+                self.callers[waiter.caller].is_woken = true;
+            }
+        }
         if self.line.end_outage() {
             self.line.wake_first(|who| woken.push(*who));
         }
@@ -357,6 +436,7 @@ impl State {
         world: &World,
     ) {
         let (who, mut woken, now) = (self.callers[caller].who, Vec::new(), self.now());
+        self.callers[caller].has_followed = false;
         let line = machine.at().map(|_| &mut self.line);
         let step = machine.refuse(line, &who, &now, refusal, |who| woken.push(*who));
         self.wake_all(&woken, world);
@@ -365,6 +445,11 @@ impl State {
 
     fn grant(&mut self, caller: usize, mut machine: Machine<Held, Signal>, held: Held) {
         machine.acquired();
+        self.record_overtaken(caller, held);
+        self.callers[caller].phase = Phase::Granted(machine, held);
+    }
+
+    fn record_overtaken(&mut self, caller: usize, held: Held) {
         let came = self.callers[caller].came;
         // Readers that go together do not overtake each other. If a waiter takes too late the lock that was handed over to it,
         // another one may ask already.
@@ -376,7 +461,6 @@ impl State {
                 other.overtaken += 1;
             }
         }
-        self.callers[caller].phase = Phase::Granted(machine, held);
     }
 
     pub(super) fn wake(&mut self, caller: usize, reason: Reason) {
@@ -417,8 +501,14 @@ impl State {
         self.go_on(caller, machine, step);
     }
 
-    /// Ends a holding: hands the lock over, or begins to release it on the nodes.
+    /// Ends a holding. Returns whether the nodes keep the lock: it is handed over, or other readers share it.
     pub(super) fn release(&mut self, held: Held, world: &World) -> bool {
+        let mut woken = Vec::new();
+        let is_last = self.line.leave(&held, |who| woken.push(*who));
+        self.wake_all(&woken, world);
+        if !is_last {
+            return true;
+        }
         let mut woken = Vec::new();
         let pass = |next: &Who, fairness: &super::fairness::Fairness| {
             let is_allowed = next.mode == Mode::Exclusive
@@ -510,6 +600,8 @@ impl State {
             _ => [caller.handed_over.map(|held| held.until), None],
         });
         let granted = self.granted.iter().map(|held| Some(held.until));
+        let windows = self.granted.iter().map(|held| Some(held.open_since? + JOIN_WINDOW));
+        let granted = granted.chain(windows);
         timers.chain(granted).flatten().filter(|timer| *timer > self.now).min()
     }
 }

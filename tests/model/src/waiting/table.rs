@@ -91,7 +91,7 @@ fn every_waiter() -> impl Iterator<Item = Node> {
             Node {
                 machine: Machine::new(terms),
                 line: KeyLine::default(),
-                who: Who { caller: 0, since, mode },
+                who: Who { caller: 0, since, mode, joins: mode.is_shared() },
                 now: since,
                 step: Step::Look,
                 was_handed_over: false,
@@ -289,11 +289,19 @@ impl Node {
         });
         event(|node| node.line.remove(&Who { caller: 1, ..node.who }, |_| {}));
         event(|node| {
+            let other = Who { caller: 2, ..node.who };
+            let now = node.now;
+            node.line.begin_question(&other, now);
+            other.joins
+        });
+        event(|node| {
             let until = node.now + FOREVER;
             let mode = Mode::Exclusive;
             let is_free = node.line.holders().is_empty();
             if is_free {
-                node.line.add_holder(Held { id: 1, token: 1, mode, until, hand_overs: 0 });
+                let open_since = None;
+                let held = Held { id: 1, token: 1, mode, until, hand_overs: 0, open_since };
+                node.line.add_holder(held);
             }
             is_free
         });

@@ -23,6 +23,8 @@ pub enum Rule {
     EndBeforeHandOver,
     /// A dropped future leaves its line. If broken: its place stays.
     Leave,
+    /// The holders of a lock that readers share are counted. If broken: a reader joins a lock, and is not counted.
+    CountHolders,
     /// A new reader joins the line. If broken: it asks the nodes at once.
     Queue,
     /// The waiters of a key share an outage. If broken: each failed attempt begins another one.
@@ -36,6 +38,8 @@ pub struct World {
     pub name: &'static str,
     /// Which callers are readers.
     pub readers: &'static [bool],
+    /// Whether readers join the lock of another one.
+    pub joins: bool,
     /// The number of nodes.
     pub nodes: usize,
     /// The caller that waits for ever, if there is one.
@@ -65,6 +69,7 @@ impl World {
     pub const CALM: Self = Self {
         name: "",
         readers: &[],
+        joins: false,
         nodes: 1,
         endless: None,
         wait_time: None,
@@ -122,6 +127,7 @@ impl Model for Waiting {
                 caller,
                 since: Instant::default(),
                 mode: if *is_reader { Mode::Shared } else { Mode::Exclusive },
+                joins: *is_reader && self.world.joins,
             },
             came: 0,
             excused: 0,
@@ -130,6 +136,8 @@ impl Model for Waiting {
             handed_over: None,
             has_mark: false,
             overtaken: 0,
+            asked: Instant::default(),
+            has_followed: false,
             questions: 0,
         };
         vec![State {
@@ -208,7 +216,8 @@ impl Model for Waiting {
                 let until = state.now + LEASE;
                 let (id, token) = (usize::MAX, usize::MAX);
                 let mode = Mode::Exclusive;
-                state.granted.push(Held { id, token, mode, until, hand_overs: 0 });
+                let open_since = None;
+                state.granted.push(Held { id, token, mode, until, hand_overs: 0, open_since });
             }
             Action::OtherReleases => {
                 state.granted.retain(|held| !is_other(held));

@@ -31,6 +31,25 @@ fn readers_go_together_and_do_not_overtake_a_writer() {
 }
 
 #[test]
+fn readers_join_the_lock_of_another_one() {
+    let ends_after = Duration::from_millis(45);
+    let trio = World { readers: &[READER, READER, READER], joins: true, ..World::CALM };
+    let mixed = World { readers: &[READER, WRITER, READER], ends_after, ..trio };
+    holds(World { name: "three readers that join", drops: 1, ..trio });
+    holds(World { name: "readers that join, and a writer", drops: 1, ..mixed });
+    let two = World { readers: &[READER, READER], ..trio };
+    holds(World { name: "two readers that join, and another process", others: 1, drops: 1, ..two });
+    holds(World {
+        name: "two readers that join, an outage and a loss",
+        outages: 1,
+        losses: 1,
+        ..two
+    });
+    holds(World { name: "two readers that join, and a shutdown", shutdowns: 1, drops: 1, ..two });
+    needs(two, Rule::CountHolders, Claim::NoGuardOutlivesItsLock);
+}
+
+#[test]
 fn an_outage_has_one_grace() {
     let outage = World { name: "an outage", outages: 1, others: 1, ..TWO };
     holds(outage);

@@ -22,15 +22,16 @@ fn worlds() -> impl Strategy<Value = World> {
         3 => Just(None),
         1 => (20_u64..400).prop_map(|time| Some(Duration::from_millis(time))),
     ];
-    let callers = (0_usize..16, 2_usize..=4, prop_oneof![Just(1), Just(3)]);
+    let callers = (0_usize..16, 2_usize..=4, prop_oneof![Just(1), Just(3)], any::<bool>());
     let endless = prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)];
     let faults = (0_u8..3, 0_u8..3, 0_u8..7, 0_u8..3, 0_u8..3, 0_u8..2);
     (callers, endless, wait_time, faults).prop_map(
-        |((pattern, callers, nodes), endless, wait_time, faults)| {
+        |((pattern, callers, nodes, joins), endless, wait_time, faults)| {
             let (drops, outages, others, splits, losses, shutdowns) = faults;
             World {
                 name: "a random world",
                 readers: &READERS[pattern][..callers],
+                joins,
                 nodes,
                 endless,
                 wait_time,
