@@ -14,7 +14,7 @@ use crate::lock::{HolderId, LockSpec, OwnerLabel};
 ///
 /// Both operations concern one key: the spec has one, and its mode says nothing. An answer never contains a part of a token, nor
 /// of a text that another library has stored.
-pub trait Inspection {
+pub trait Inspection: Send + Sync {
     /// Returns the value that the store has at the key of a lock. Changes no lock; a store may remove entries that have ended.
     /// The operations of the manager on the same key may overtake it.
     ///

@@ -7,7 +7,7 @@ use crate::lock::{HolderId, LockSpec, Token};
 ///
 /// A hint decides nothing. The manager then asks all nodes to extend the lock, and their votes decide whether it is lost.
 /// Without hints, the holder learns of a loss at its next renewal.
-pub trait LossHints {
+pub trait LossHints: Send + Sync {
     /// Calls `notify` when the store does not have the lock of this token any more, although it had it before, until the
     /// subscription is dropped. The lock is exclusive, and may have several keys.
     ///

@@ -9,7 +9,7 @@ use crate::key::LockKey;
 use crate::lock::LockSpec;
 
 /// A store that this process reaches over a connection. A node offers it by [`Node::remote`](super::Node::remote).
-pub trait Remote {
+pub trait Remote: Send + Sync {
     /// Returns the product, such as `Redis`, that should run at the address in the [name](super::Node::name) of the node. If
     /// [`connect`](crate::LockManagerBuilder::connect) does not reach the store, its error asks the operator, for example,
     /// "is Redis running at 10.0.0.1:6379?".
@@ -56,7 +56,7 @@ pub trait Remote {
 pub type Reconnection = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// Turns of the callers that share a lock. A node offers them by [`Node::turns`](super::Node::turns).
-pub trait Turns {
+pub trait Turns: Send + Sync {
     /// Asks the node for a turn of the callers that share this lock, until the subscription is dropped. At the next
     /// exclusive release, the node then refuses exclusive locks for [`TURN`], and grants shared locks
     /// even if exclusive callers wait.
@@ -74,7 +74,7 @@ pub const TURN: Duration = Duration::from_millis(50);
 /// [`Node::fair_order`](super::Node::fair_order).
 ///
 /// The queues decide only which caller asks for a lock first, so that a lost or late operation does no harm.
-pub trait FairOrder {
+pub trait FairOrder: Send + Sync {
     /// Executes an operation on a queue.
     fn queue(&self, op: QueueOp) -> QueueFuture;
 
@@ -91,7 +91,7 @@ pub trait FairOrder {
 
 /// Rules about the names of locks. A node has them by [`Node::key_rules`](super::Node::key_rules). The manager refuses a
 /// request that breaks one before it asks any node.
-pub trait KeyRules {
+pub trait KeyRules: Send + Sync {
     /// Returns an error if the node has no fenced and no fair locks under this [prefix](crate::LockManagerBuilder::prefix),
     /// although it supports [fencing](super::Capabilities::fencing) or [fair queues](FairOrder).
     ///

@@ -107,6 +107,7 @@ impl QueueReply {
 
 /// The first ticket of a fair queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FirstTicket {
     /// The process that has the ticket.
     pub process: ProcessId,
@@ -114,6 +115,13 @@ pub struct FirstTicket {
     pub number: u64,
     /// How long the process is still present.
     pub present_for: Duration,
+}
+
+impl FirstTicket {
+    /// Describes the first ticket: its process, its number, and how long the process is still present.
+    pub fn new(process: ProcessId, number: u64, present_for: Duration) -> Self {
+        Self { process, number, present_for }
+    }
 }
 
 /// Identifies a lock manager in fair queues. It is not a secret.

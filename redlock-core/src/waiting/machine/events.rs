@@ -18,7 +18,7 @@ pub(crate) struct Terms {
     pub(crate) deadline: Option<Instant>,
     /// The number of nodes.
     pub(crate) nodes: usize,
-    /// Whether the nodes give the readers a turn.
+    /// Whether the waiter is a reader to which the nodes give a turn.
     pub(crate) has_turns: bool,
     pub(crate) node_timeout: Duration,
     /// How long a waiter keeps its place while no quorum of nodes answers.
@@ -46,14 +46,15 @@ pub(crate) enum Pause<H, G: LineSignal> {
     Reader,
     /// Another process holds the lock. A published release ends the sleep.
     Release(Question<G>),
-    /// Several callers got votes.
+    /// Several callers got votes, or may have got them. A published release does not end the sleep: it wakes all of them.
     Split(Question<G>),
     /// Other processes have their turn, or the nodes name one key and then another.
     Yield,
     /// Its subscription to the releases is not in effect yet.
     Subscribe,
-    /// No quorum of nodes answers. The waiter asks again after this time, when a quorum is up.
+    /// No quorum of nodes answers. The timer ends the wait; the return of a quorum ends the pause.
     Outage {
+        /// The time after which the return of a quorum counts.
         pause: Duration,
         /// Whether the nodes try to connect first: a server that is back is used at once.
         reconnects: bool,
@@ -88,6 +89,7 @@ pub(crate) enum Wake {
     Subscribed,
     QuorumIsBack,
     FairQueue,
+    /// No thread drives the runtime of the manager, so no node is asked.
     HomeIsIdle,
 }
 
@@ -123,7 +125,8 @@ pub(crate) enum AfterJoin {
 pub(crate) enum Failure {
     /// The last refusal.
     Refused,
-    /// Its `wait_time` is over, and it could not ask the nodes.
+    /// Its `wait_time` is over while it does not wait for the nodes: a holder or a waiter of its process, or the fair queue, is
+    /// before it.
     TimedOut,
     /// No node keeps the fair order. The driver passes that on as a [refusal](WaitRefusal::NoQuorum).
     NoConductor,

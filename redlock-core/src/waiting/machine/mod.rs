@@ -129,12 +129,12 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         now: Instant,
     ) -> bool {
         let is_held = line.keeps_out(self.terms.mode, || now).is_some();
-        let is_first = line.is_idle();
-        if !is_first && !is_held && (line.outage().is_some() || !has_quorum()) {
+        let is_idle = line.is_idle();
+        if !is_idle && !is_held && (line.outage().is_some() || !has_quorum()) {
             return false;
         }
         self.at = Some(key);
-        if is_held || !is_first {
+        if is_held || !is_idle {
             self.waiting_since = Some(self.terms.since);
         }
         true

@@ -152,7 +152,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
     }
 
     /// Sets the state of the first waiter. Every other waiter waits in its place again. Returns whether the waiter is the
-    /// first.
+    /// first. A waiter to which a lock was handed over is in no line, so it is not.
     fn stay_first<W: LineWaiter, S>(
         &mut self,
         line: &mut Line<W, H, G, S>,
