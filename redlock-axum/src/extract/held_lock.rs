@@ -143,7 +143,7 @@ impl HeldLock {
     }
 
     /// Resolves when the lock is lost: its lease ran out, or a quorum of nodes no longer has it.
-    /// Never resolves if the lock is released first. The guide says [how soon](crate::guide::guarantees) it resolves.
+    /// Returns the cause. Never resolves if the lock is released first. The guide says [how soon](crate::guide::guarantees) it resolves.
     ///
     /// # Cancel safety
     ///

@@ -128,7 +128,7 @@ async fn the_options_for_holding_a_lock_are_read() {
         .route("/stays", on_post(ok))
         .route("/keeps", on_post(ok))
         .route("/stops", on_post(std::future::pending::<()>))
-        .route("/hangs", on_post(|lock: HeldLock| async move { lock.lost().await }))
+        .route("/hangs", on_post(|lock: HeldLock| async move { drop(lock.lost().await) }))
         .route("/again", on_post(ok))
         .route("/counts", on_post(|_: FencedLock| async {}))
         .route("/streams", on_post(async || "a body"))

@@ -117,7 +117,8 @@ impl LockHandle {
     }
 
     /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum of
-    /// nodes no longer has the lock. Never resolves if the lock is released first.
+    /// nodes no longer has the lock. Returns the cause, with the votes of the last extension. Never resolves if the lock is
+    /// released first.
     ///
     /// From the first call on, the nodes of an exclusive lock [hint](crate::node::LossHints) that it is gone, if they can. The
     /// loss of a lock that was deleted or broken is then known within a few round trips, and otherwise at its next renewal.
@@ -129,7 +130,11 @@ impl LockHandle {
     pub fn lost(&self) -> Lost {
         let Self { context, held } = self;
         context.keeper.listen(held, &context.ballot.nodes);
-        Lost { future: Some(Box::pin(Arc::clone(&self.held).lost())) }
+        let held = Arc::clone(held);
+        Lost(Loss::Awaited(Box::pin(async move {
+            held.lost().await;
+            held.last_loss()
+        })))
     }
 
     /// Extends the lease to at least `expire` from now, from 10 ms to 7 days. Never shortens the lease.
@@ -172,12 +177,10 @@ impl LockHandle {
         result
     }
 
-    /// Returns the loss of a lock that is not valid any more, with the votes of the last extension that no quorum has
-    /// confirmed. No public API.
+    /// Returns the loss of a lock that is not valid any more. No public API.
     #[doc(hidden)]
     pub fn loss(&self) -> LostError {
-        let unconfirmed = self.held.attempt().last_extension.unconfirmed();
-        self.held.loss(unconfirmed.and_then(|unconfirmed| unconfirmed.votes).unwrap_or_default())
+        self.held.last_loss()
     }
 }
 
@@ -199,20 +202,23 @@ impl fmt::Debug for LockHandle {
 ///
 /// Cancel safe.
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Lost {
-    /// `None` once the future has resolved.
-    future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+pub struct Lost(Loss);
+
+enum Loss {
+    Awaited(Pin<Box<dyn Future<Output = LostError> + Send + Sync>>),
+    Known(LostError),
 }
 
 impl Future for Lost {
-    type Output = ();
+    type Output = LostError;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<()> {
-        if let Some(future) = &mut self.future {
-            ready!(future.as_mut().poll(context));
-            self.future = None;
-        }
-        Poll::Ready(())
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<LostError> {
+        let lost = match &mut self.0 {
+            Loss::Awaited(future) => ready!(future.as_mut().poll(context)),
+            Loss::Known(lost) => return Poll::Ready(lost.clone()),
+        };
+        self.0 = Loss::Known(lost.clone());
+        Poll::Ready(lost)
     }
 }
 

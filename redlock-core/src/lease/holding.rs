@@ -459,6 +459,12 @@ impl Holding {
         log_limited!(self.log_limit, "lost", "", warn, lock = %key, found, reason, votes, "a lock was lost");
     }
 
+    /// Returns the loss of a lock that is not valid any more, with the votes of the last extension that no quorum has confirmed.
+    pub(crate) fn last_loss(&self) -> LostError {
+        let unconfirmed = self.attempt.last_extension.unconfirmed();
+        self.loss(unconfirmed.and_then(|unconfirmed| unconfirmed.votes).unwrap_or_default())
+    }
+
     /// Returns the loss of a lock that is not valid any more, with the votes that have led to it.
     pub(crate) fn loss(&self, votes: Votes) -> LostError {
         let cause = match self.state() {
@@ -540,7 +546,7 @@ impl Holding {
     }
 
     /// Resolves when the lock is lost; never resolves if it is released before.
-    pub(crate) async fn lost(self: Arc<Self>) {
+    pub(crate) async fn lost(self: &Arc<Self>) {
         /// The longest sleep between two readings of the clock. The runtime's timers stop while the machine
         /// is suspended.
         const LONGEST_SLEEP: Duration = Duration::from_secs(1);

@@ -43,7 +43,11 @@ async fn a_loss_names_the_votes_of_the_last_renewal() {
         let (locks, nodes) = manager(3);
         let guard = renewed(&locks).try_acquire().await.unwrap();
         set(&nodes, &[mode, mode, UP]);
-        guard.lost().await;
+        let mut future = guard.lost();
+        // A future that has resolved may be polled again.
+        for lost in [(&mut future).await, future.await, guard.lost().await] {
+            assert_eq!((lost.cause(), lost.votes.len()), (LossCause::LeaseEnded, 3));
+        }
         settle().await;
         let warning = warning(&logs);
         for words in ["found=\"expiry\"", words, "could not be renewed in time"] {
@@ -68,7 +72,12 @@ async fn a_loss_that_the_nodes_report_names_the_nodes_that_deny_the_lock() {
             drop(guard);
             settle().await;
         } else {
-            guard.lost().await;
+            let lost = guard.lost().await;
+            assert_eq!(lost.cause(), LossCause::NotOnNodes);
+            assert!(
+                lost.votes.to_string().contains("node-1 not held, node-2 not held"),
+                "{lost:?}"
+            );
         }
         let warning = warning(&logs);
         assert!(warning.contains("node-1 not held, node-2 not held"), "{warning}");

@@ -15,7 +15,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::consume_budget;
+use futures_util::FutureExt;
+use tokio::task::{consume_budget, yield_now};
 use tokio::time::Instant;
 
 use super::scope;
@@ -123,8 +124,11 @@ impl Acquisition {
         if let Some(guard) = self.join_readers()? {
             // A task that reads again and again would never leave its thread otherwise. It holds the lock meanwhile, so that
             // the tasks which it lets run join the lock, too.
-            consume_budget().await;
-            return Ok(guard);
+            return match consume_budget().now_or_never() {
+                Some(()) => Ok(guard),
+                // Boxed, because the guard would enlarge the future of every acquisition.
+                None => Box::pin(yield_with(guard)).await,
+            };
         }
         // Two futures are boxed, because they are rare and would enlarge the future of every acquisition.
         let (result, begun) = match self.options.wait_time {
@@ -402,4 +406,10 @@ impl fmt::Debug for Acquisition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquisition").field("spec", &self.spec).finish_non_exhaustive()
     }
+}
+
+/// Lets other tasks of the thread run while this one has the lock.
+async fn yield_with(guard: LockGuard) -> Result<LockGuard, LockError> {
+    yield_now().await;
+    Ok(guard)
 }

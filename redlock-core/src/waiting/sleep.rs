@@ -69,7 +69,7 @@ impl Place<'_> {
                 }
             }
             Pause::Holder(held) => {
-                Arc::clone(held).lost().await;
+                held.lost().await;
                 Wake::HolderEnded
             }
             Pause::Release(Question { heard: Some((signal, counts)), .. }) => {

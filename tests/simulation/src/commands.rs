@@ -53,27 +53,6 @@ impl Store {
                 let removed = keys.iter().filter(|key| self.keys.remove(**key).is_some());
                 Reply::Int(count(removed.count()))
             }
-            ("DELIFEQ", [key, value]) if self.is_newer => {
-                let is_equal = self.text(key)? == Some(*value);
-                if is_equal {
-                    self.keys.remove(*key);
-                }
-                Reply::Int(i64::from(is_equal))
-            }
-            ("MSETEX", [_, pairs @ .., b"NX", b"PX", millis]) if self.is_newer => {
-                let millis = int(millis)?;
-                let is_free = pairs.chunks(2).all(|pair| !self.keys.contains_key(pair[0]));
-                for pair in pairs.chunks(2).filter(|_| is_free) {
-                    self.set(pair[0], pair[1], Some(millis))?;
-                }
-                Reply::Int(i64::from(is_free))
-            }
-            // A key that does not exist is not set.
-            ("MSETEX", [b"1", key, _, b"XX", b"PX", _])
-                if self.is_newer && !self.keys.contains_key(*key) =>
-            {
-                Reply::Int(0)
-            }
             ("EXISTS", [key]) => Reply::Int(i64::from(self.keys.contains_key(*key))),
             ("PTTL", [key]) => Reply::Int(self.time_to_live(key)),
             ("PEXPIRE", [key, millis]) => {
@@ -154,8 +133,36 @@ impl Store {
                 all.truncate(usize::try_from(int(most)?).unwrap_or(usize::MAX));
                 members(all)
             }
-            _ => return Err(error(&format!("ERR unknown command '{name}'"))),
+            _ => return self.newer(&name, arguments),
         })
+    }
+
+    /// Executes a command that only newer servers have.
+    fn newer(&mut self, name: &str, arguments: &[&[u8]]) -> Result<Reply, Reply> {
+        let unknown = error(&format!("ERR unknown command '{name}'"));
+        match (name, arguments) {
+            _ if !self.is_newer => Err(unknown),
+            ("DELIFEQ", [key, value]) => {
+                let is_equal = self.text(key)? == Some(*value);
+                if is_equal {
+                    self.keys.remove(*key);
+                }
+                Ok(Reply::Int(i64::from(is_equal)))
+            }
+            ("MSETEX", [_, pairs @ .., b"NX", b"PX", millis]) => {
+                let millis = int(millis)?;
+                let is_free = pairs.chunks(2).all(|pair| !self.keys.contains_key(pair[0]));
+                for pair in pairs.chunks(2).filter(|_| is_free) {
+                    self.set(pair[0], pair[1], Some(millis))?;
+                }
+                Ok(Reply::Int(i64::from(is_free)))
+            }
+            // A key that does not exist is not set.
+            ("MSETEX", [b"1", key, _, b"XX", b"PX", _]) if !self.keys.contains_key(*key) => {
+                Ok(Reply::Int(0))
+            }
+            _ => Err(unknown),
+        }
     }
 
     fn text(&self, key: &[u8]) -> Result<Option<&[u8]>, Reply> {

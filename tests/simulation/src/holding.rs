@@ -31,7 +31,7 @@ impl Worker {
             let pause = lease.min(longest_hold).mul_f64(pause);
             tokio::select! {
                 biased;
-                () = guard.lost() => belief.end(),
+                _ = guard.lost() => belief.end(),
                 () = async {
                     if guard.extend(lease).await.is_ok() {
                         belief.continue_for(guard.remaining());
@@ -87,7 +87,7 @@ impl Worker {
             belief.continue_for(left);
             tokio::select! {
                 biased;
-                () = guard.lost() => {}
+                _ = guard.lost() => {}
                 () = sleep_until(until.min(belief.until)) => {}
             }
             if Instant::now() >= until {

@@ -199,7 +199,7 @@ impl Worker {
             }
             tokio::select! {
                 biased;
-                () = guard.lost() => {}
+                _ = guard.lost() => {}
                 () = sleep_until(until.min(valid)) => {}
             }
         };

@@ -108,7 +108,7 @@ impl Watcher {
             tokio::select! {
                 biased;
                 status = child.wait() => return Ended { status, is_lost: !lock.is_valid() },
-                () = &mut lost => break,
+                _ = &mut lost => break,
                 signal = signals.next() => child.signal(signal),
                 () = extension => {}
                 () = sleep(rest) => {}
