@@ -60,7 +60,7 @@ async fn settle(guard: LockGuard, steps: u32) {
     tokio::select! {
         // Looks at the lock first: after a long sleep of this process, the work must not go on.
         biased;
-        lost = guard.lost() => warn!(%lost, "settlement: stopped"),
+        lost = guard.lost() => warn!(%lost, "settlement: stopped, because its lock is lost"),
         () = work => {
             info!("settlement: done");
             if let Err(error) = guard.release().await {

@@ -206,7 +206,8 @@ pub struct Lost(Loss);
 
 enum Loss {
     Awaited(Pin<Box<dyn Future<Output = LostError> + Send + Sync>>),
-    Known(LostError),
+    /// Boxed, because each handler has a place for it.
+    Known(Box<LostError>),
 }
 
 impl Future for Lost {
@@ -215,9 +216,9 @@ impl Future for Lost {
     fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<LostError> {
         let lost = match &mut self.0 {
             Loss::Awaited(future) => ready!(future.as_mut().poll(context)),
-            Loss::Known(lost) => return Poll::Ready(lost.clone()),
+            Loss::Known(lost) => return Poll::Ready(LostError::clone(lost)),
         };
-        self.0 = Loss::Known(lost.clone());
+        self.0 = Loss::Known(Box::new(lost.clone()));
         Poll::Ready(lost)
     }
 }

@@ -283,32 +283,22 @@ impl Acquisition {
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round trip. A fair caller
     /// is also refused if another fair caller waits.
     pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
-        // Boxed, because the future would enlarge the futures of requests that are no readers.
-        if self.options.joins().is_some() {
-            return Box::pin(self.read_once()).await;
-        }
-        if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
+        let Self { context, spec, .. } = self;
+        // While a reader asks the nodes, other readers wait for its answer.
+        let reader = self
+            .options
+            .joins()
+            .map(|_| ReaderPlace::new(&context.queues, spec, self.waiter_options(None)));
+        // Boxed, because the futures would enlarge those of requests that are no readers, and not fair.
+        if let Some(reader) = &reader {
+            if let Some(guard) = Box::pin(self.join_answer(reader)).await? {
+                return Ok(guard);
+            }
+        } else if let Some(conflict) = context.queues.local_conflict(spec) {
             return Err(conflict);
+        } else if self.options.fair && Box::pin(context.fair.is_occupied(spec)).await? {
+            return Err(LockError::contended(spec.key().clone(), None, Votes::default()));
         }
-        // Boxed, because the future would enlarge the futures of requests that are not fair.
-        if self.options.fair && Box::pin(self.context.fair.is_occupied(&self.spec)).await? {
-            return Err(LockError::contended(self.spec.key().clone(), None, Votes::default()));
-        }
-        self.ask_once().await
-    }
-
-    /// Joins the lock of another reader of this process, or makes one attempt to acquire a lock that others may join.
-    async fn read_once(&self) -> Result<LockGuard, LockError> {
-        let place = ReaderPlace::new(&self.context.queues, &self.spec, self.waiter_options(None));
-        if let Some(held) = place.join_or_ask().await?
-            && let Some(guard) = self.take_over(held).await?
-        {
-            return Ok(guard);
-        }
-        self.ask_once().await
-    }
-
-    async fn ask_once(&self) -> Result<LockGuard, LockError> {
         let mut ask = Ask::FIRST;
         match self.ask_nodes(&mut ask).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
@@ -317,6 +307,14 @@ impl Acquisition {
                 self.join_in_scope()?.ok_or(refused)
             }
             result => result,
+        }
+    }
+
+    /// Joins the lock of another reader of this process, if one asks the nodes or has got it just now.
+    async fn join_answer(&self, reader: &ReaderPlace<'_>) -> Result<Option<LockGuard>, LockError> {
+        match reader.join_or_ask().await? {
+            Some(held) => self.take_over(held).await,
+            None => Ok(None),
         }
     }
 
