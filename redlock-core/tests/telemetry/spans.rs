@@ -169,7 +169,8 @@ fn interleaved_requests_have_only_their_own_spans_which_name_the_holder_and_no_k
         let holder = acquire.fields.get("holder").map(String::as_str);
         assert_eq!(holder, is_waiter.then_some("holder:1"), "{acquire:?}");
         let waited: u64 = acquire.fields["waited_ms"].parse().unwrap();
-        assert_eq!(waited >= 10, is_waiter, "{acquire:?}");
+        // On a busy machine, the first request waits for its processor.
+        assert!(waited >= 10 || !is_waiter, "{acquire:?}");
         assert_eq!(hold.fields["end"], "released");
         assert_eq!(hold.fields["renewals"], "1");
         numbers.push(hold.fields["number"].parse::<i64>().unwrap());
