@@ -23,8 +23,8 @@ use crate::clock::Moment;
 ///
 /// A joined reader has at most this much and a round trip less validity than it would have got from the nodes. A writer of
 /// another process waits at most this much longer, because the next reader asks the nodes, where the writer's mark keeps it
-/// out. 20 ms limit a process to 50 acquisitions a second on each node. A window twice as long would save little of what is
-/// left, and cost each writer as much as it saves.
+/// out. 20 ms limit a process to 50 acquisitions a second on each node. A window of 40 ms would save 25 of them, and let each
+/// writer wait for 20 ms more.
 pub(crate) const JOIN_WINDOW: Duration = Duration::from_millis(20);
 
 /// The part that a reader has in a lock which other readers of its process may share.
@@ -36,7 +36,7 @@ pub(super) struct Part<H> {
     pub(super) siblings: OnceLock<Arc<Siblings<H>>>,
     /// Whether the reader has joined the lock of another one.
     pub(super) is_joined: bool,
-    /// Whether the holder counts no longer among those that share the lock. It changes only under the lock of the queues.
+    /// Whether the holder has left the lock that it shares. It changes only under the lock of the queues.
     pub(super) has_left: AtomicBool,
 }
 

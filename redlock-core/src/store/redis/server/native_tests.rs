@@ -1,4 +1,4 @@
-//! Which commands replace scripts, by what a server replies when a connection is made.
+//! A connection finds out which commands replace scripts: by the reply of its server to the check of the rights.
 
 use tokio::runtime::Handle;
 use tokio::time::timeout;
