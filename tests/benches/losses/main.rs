@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A cell shows the median of 15 rounds, with the smallest and the largest figure. Each round measures all rows, one after
-//! another.
+//! another. Rows of rueidislock, a lock for Go, need Go 1.25 and its registry of modules.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for a reader")]
 #![allow(
@@ -16,6 +16,10 @@
 )]
 
 use std::collections::BTreeMap;
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -58,10 +62,61 @@ impl Table {
     }
 }
 
+/// A process that holds a lock of rueidislock, and loses it.
+struct Rueidislock {
+    process: Child,
+    causes: ChildStdin,
+    figures: BufReader<ChildStdout>,
+}
+
+impl Rueidislock {
+    /// `None` without Go.
+    fn start(port: u16) -> Option<Self> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/losses/rueidislock");
+        let program = env::temp_dir().join(format!("rueidislock-{}", std::process::id()));
+        let built = Command::new("go")
+            .arg("build")
+            .arg("-o")
+            .arg(&program)
+            .arg(".")
+            .current_dir(source)
+            .status();
+        if !built.is_ok_and(|status| status.success()) {
+            eprintln!("Without Go, there are no rows of rueidislock.");
+            return None;
+        }
+        let mut process = Command::new(&program)
+            .arg(format!("127.0.0.1:{port}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process of rueidislock");
+        std::fs::remove_file(program).expect("the program can be removed");
+        let (causes, figures) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        Some(Self { process, causes, figures: BufReader::new(figures) })
+    }
+
+    fn loss(&mut self, cause: Cause) -> f64 {
+        writeln!(self.causes, "{cause:?}").expect("rueidislock runs");
+        let mut figure = String::new();
+        self.figures.read_line(&mut figure).expect("rueidislock answers");
+        figure.trim().parse().expect("a figure")
+    }
+}
+
+impl Drop for Rueidislock {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 #[tokio::main]
 async fn main() {
     let mut table = Table::default();
     let nodes = [Servers::start(1).await, Servers::start(5).await];
+    let mut rueidislock = Rueidislock::start(nodes[0][0].port());
     for _ in 0..ROUNDS {
         for servers in &nodes {
             for cause in [Cause::Del, Cause::Set, Cause::FlushAll, Cause::Break] {
@@ -72,6 +127,14 @@ async fn main() {
                     );
                     table.add(row, loss(servers, cause, extensions).await);
                 }
+            }
+        }
+        for cause in [Cause::Del, Cause::Set, Cause::FlushAll] {
+            if let Some(rueidislock) = &mut rueidislock {
+                table.add(
+                    format!("{cause:?} until rueidislock's context ends, nodes: 1, ms"),
+                    rueidislock.loss(cause),
+                );
             }
         }
         for (name, script) in [
