@@ -11,12 +11,12 @@ use super::{LONG, SOON, connect, start, until_it_sleeps};
 
 const ROUNDS: usize = 50;
 
-/// A number of callers, and the lowest average number of commands that the server reads at once. Usually it reads eleven
-/// commands of 64 callers at once, a sixth, because the replies are read in six slices. Without batches it reads at most
+/// A number of callers, and the lowest average number of commands that the server reads at once. Usually it reads twelve
+/// commands of 64 callers at once, because the replies are read in five slices. Without batches it reads at most
 /// three.
 const MANY: (usize, usize) = (64, 7);
 
-/// The commands of a sixth of the callers do not fit into the 8 KiB after which the redis crate writes by default: it
+/// The commands of a fifth of the callers do not fit into the 8 KiB after which the redis crate writes by default: it
 /// would write at most 80 of them at once. The server reads at most 16 KiB.
 const MORE_THAN_8_KIB: (usize, usize) = (1000, 90);
 

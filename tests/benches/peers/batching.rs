@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 /// The number of commands in flight from which a write waits for further commands.
 const BATCH_FROM: usize = 8;
 /// The number of slices in which the replies of all commands in flight are read.
-const SLICES: usize = 6;
+const SLICES: usize = 5;
 const REPLY_BYTES: usize = 5;
 
 /// The number of commands in flight on one connection.
