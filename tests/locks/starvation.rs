@@ -276,7 +276,7 @@ async fn readers_of_a_process_that_never_rest_ask_the_nodes_once_in_20_ms() {
             if lease == LEASE {
                 let windows = begun.elapsed().as_nanos().div_ceil(WINDOW.as_nanos());
                 assert!(
-                    asked <= windows,
+                    asked as u128 <= windows,
                     "{asked} acquisitions for {turns} turns in {windows} windows"
                 );
                 assert!(turns > asked, "{asked} acquisitions for {turns} turns");

@@ -41,11 +41,11 @@ impl ReleaseError {
         }
     }
 
-    /// Returns the vote of each node.
-    pub fn votes(&self) -> &Votes {
+    /// Returns the vote of each node. If the lock was lost, those of [`LostError::votes`].
+    pub fn votes(&self) -> Option<&Votes> {
         match self {
-            Self::Lost(lost) => &lost.votes,
-            Self::Unavailable { votes, .. } => votes,
+            Self::Lost(lost) => lost.votes(),
+            Self::Unavailable { votes, .. } => Some(votes),
         }
     }
 }

@@ -82,7 +82,7 @@ macro_rules! diagnostics {
 diagnostics! {
     LockError: |error| error.key(), error.unasked_holder(), error.votes();
     HoldError: |error| error.key(), None, error.votes();
-    ReleaseError: |error| Some(error.key()), None, Some(error.votes());
+    ReleaseError: |error| Some(error.key()), None, error.votes();
     LostError: |error| Some(error.key()), None, error.votes();
     RunError: |error| error.key(), error.unasked_holder(), error.votes();
 }

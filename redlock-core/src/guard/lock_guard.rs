@@ -195,7 +195,7 @@ impl LockGuard {
     pub async fn release_or_log(self) {
         let log_limit = Arc::clone(self.log_limit());
         let Err(error) = self.release().await else { return };
-        let node = LogLimit::failed_node(error.votes());
+        let node = error.votes().map_or("", LogLimit::failed_node);
         log_limited!(
             log_limit, "not released", node, warn, lock = %error.key(),
             "the release of a lock failed after its work: {}", error.diagnostics()
