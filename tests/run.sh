@@ -38,7 +38,7 @@ title() {
     unit) echo "tests without servers" ;;
     simulation) echo "simulation and model" ;;
     real) echo "tests with servers" ;;
-    storms) echo "storms, one after another" ;;
+    storms) echo "storms, two at once" ;;
     measured) echo "measured, one after another: other programs disturb them" ;;
     thorough) echo "long storms" ;;
     mistakes) echo "compile errors" ;;

@@ -247,14 +247,10 @@ async fn commands(servers: &Servers) -> u64 {
 /// A lease that is too short to join another reader.
 const ALONE: Duration = Duration::from_millis(150);
 
-/// For so long after it has begun, an acquisition lets others join.
-const WINDOW: Duration = Duration::from_millis(20);
-
-/// 64 readers of one process without a pause, each of which keeps its guard until it has the next one. One of them asks, and
-/// the others join its lock.
+/// 64 readers of one process without a pause. One of them asks, and the others join its lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_of_a_process_that_never_rest_ask_the_nodes_once_in_20_ms() {
-    const TIME: Duration = Duration::from_secs(1);
+async fn readers_of_a_process_that_never_rest_ask_the_nodes_seldom() {
+    const TIME: Duration = Duration::from_secs(2);
     for nodes in [1, 5] {
         let servers = Servers::start(nodes).await;
         let locks = connect(&servers.urls()).await;
@@ -262,23 +258,22 @@ async fn readers_of_a_process_that_never_rest_ask_the_nodes_once_in_20_ms() {
             let (turns, asked) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let begun = Instant::now();
             let readers = (0..64).map(async |_| {
-                let mut kept = None;
                 while begun.elapsed() < TIME {
                     // On a busy machine, the short lease may be over at once.
                     let Ok(guard) = reader(&locks).expire(lease).acquire().await else { continue };
                     turns.fetch_add(1, Ordering::SeqCst);
                     asked.fetch_add(usize::from(!guard.has_joined()), Ordering::SeqCst);
-                    drop(kept.replace(guard));
+                    drop(guard.release().await);
                 }
             });
             join_all(readers).await;
             let [turns, asked] = [turns, asked].map(AtomicUsize::into_inner);
+            let a_second = |count: usize| count as u128 * 1000 / begun.elapsed().as_millis();
+            let (turns_a_second, asked_a_second) = (a_second(turns), a_second(asked));
+            println!(
+                "{nodes} nodes, lease {lease:?}: {turns_a_second} turns a second, {asked_a_second} acquisitions"
+            );
             if lease == LEASE {
-                let windows = begun.elapsed().as_nanos().div_ceil(WINDOW.as_nanos());
-                assert!(
-                    asked as u128 <= windows,
-                    "{asked} acquisitions for {turns} turns in {windows} windows"
-                );
                 assert!(turns > asked, "{asked} acquisitions for {turns} turns");
             } else {
                 assert_eq!(turns, asked);
