@@ -254,8 +254,8 @@ pub use redlock_core::{
     Dialect, Drained, FencingToken, ForeignKind, HeldSnapshot, HoldError, Holder, HolderId,
     HolderIdError, InvalidOption, KeyError, KeyPart, KeyState, KeyTemplate, LeadRequest, Leader,
     LockError, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
-    LockOptions, LockRequest, LockState, LockStatus, LossCause, Lost, LostError, MemoryNode,
-    NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, OwnerLabelError,
+    LockOptions, LockRequest, LockState, LockStatus, LossCause, Lost, LostError, LostSnapshot,
+    MemoryNode, NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, OwnerLabelError,
     ProcessSnapshot, ReleaseError, RunError, Scoped, Snapshot, StatusError, StatusRequest,
     TemplateError, Vote, Votes, WaitTime, WaitingSnapshot, scope,
 };

@@ -26,7 +26,8 @@ use crate::quorum::quorum;
 pub use break_lock::{BreakRequest, Broken, check_reason};
 pub use error::{BreakError, StatusError};
 pub use snapshot::{
-    CounterSnapshot, HeldSnapshot, NodeSnapshot, ProcessSnapshot, Snapshot, WaitingSnapshot,
+    CounterSnapshot, HeldSnapshot, LostSnapshot, NodeSnapshot, ProcessSnapshot, Snapshot,
+    WaitingSnapshot,
 };
 pub use status::{Holder, KeyState, LockStatus, NodeAnswer, StatusRequest};
 
