@@ -5,6 +5,8 @@ mod break_lock;
 #[cfg(feature = "test-util")]
 mod break_tests;
 mod error;
+#[cfg(feature = "serde")]
+mod serde;
 mod snapshot;
 mod status;
 #[cfg(test)]

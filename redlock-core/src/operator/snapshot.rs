@@ -292,7 +292,7 @@ impl HeldSnapshot {
 /// The form of the values in JSON.
 #[cfg(feature = "serde")]
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
-mod form {
+pub(super) mod form {
     use std::fmt::Display;
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -302,15 +302,18 @@ mod form {
     use crate::error::NodeError;
 
     pub(super) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        to.serialize_u64(since.as_secs())
+        to.serialize_u64(as_seconds(*time))
+    }
+
+    pub(crate) fn as_seconds(time: SystemTime) -> u64 {
+        time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
     }
 
     pub(super) fn millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(as_millis(*time))
     }
 
-    fn as_millis(time: Duration) -> u64 {
+    pub(crate) fn as_millis(time: Duration) -> u64 {
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     }
 
