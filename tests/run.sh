@@ -115,7 +115,7 @@ $uses_nextest || say "cargo-nextest is missing, so cargo test runs the tests, on
 
 # The product is tested as users build it. Only the simulation needs the hooks `unstable-simulation`, and Cargo switches
 # them on for everything that it builds together with the simulation.
-features=$(printf 'redlock-core/%s,' cli metrics postgres redis serde test-util tls zookeeper)$(printf 'redlock-axum/%s,' aide idempotency postgres serde test-util tls utoipa zookeeper)redlock-tests/metrics,
+features=$(printf 'redlock-core/%s,' cli metrics postgres redis serde test-util tls zookeeper)$(printf 'redlock-axum/%s,' aide board idempotency postgres serde test-util tls utoipa zookeeper)redlock-tests/metrics,
 product=(--workspace --exclude redlock-simulation --exclude redlock-model --exclude redlock-instructions
     --features "${features%,}" --locked)
 # redlock-logs has the program that searches the output.

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each example uses a part")]
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) async fn serve(app: Router, locks: &LockManager) -> Result<(), Box<dy
     info!("listening on {}", listener.local_addr()?);
 
     let stop = CancellationToken::new();
+    // The page for operators asks for the address of the client.
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
     let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
     shutdown.await;

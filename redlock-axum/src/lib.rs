@@ -196,13 +196,15 @@
 //! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something, and let the
 //!   others share the lock ([`LockPolicy::shared_on`]) if they must not see a change that is half done.
 //!
-#![doc = concat!("[idempotency.md]: guide/idempotency/index.html\n[neighbours.md]: guide::neighbours\n[postgres.md]: guide::postgres\n[zookeeper.md]: guide::zookeeper\n\n", include_str!("../docs/features.md"))]
+#![doc = concat!("[idempotency.md]: guide/idempotency/index.html\n[neighbours.md]: guide::neighbours\n[operating.md]: guide::operating\n[postgres.md]: guide::postgres\n[zookeeper.md]: guide::zookeeper\n\n", include_str!("../docs/features.md"))]
 #![warn(clippy::exhaustive_enums)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]
 pub mod __private;
 mod attribute;
+#[cfg(feature = "board")]
+mod board;
 mod commit_under_lock;
 mod error;
 mod extract;
@@ -221,6 +223,8 @@ mod serve;
 pub mod test_util;
 mod value_source;
 
+#[cfg(feature = "board")]
+pub use board::{Board, board};
 pub use commit_under_lock::{CommitUnderLock, CommitUnderLockService};
 pub use error::SetupError;
 pub use extract::{FencedLock, HeldLock, UnderLock};
@@ -254,8 +258,8 @@ pub use redlock_core::{
     Dialect, Drained, FencingToken, ForeignKind, HeldSnapshot, HoldError, Holder, HolderId,
     HolderIdError, InvalidOption, KeyError, KeyPart, KeyState, KeyTemplate, LeadRequest, Leader,
     LockError, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig,
-    LockOptions, LockRequest, LockState, LockStatus, LossCause, Lost, LostError, MemoryNode,
-    NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, OwnerLabelError,
+    LockOptions, LockRequest, LockState, LockStatus, LossCause, Lost, LostError, LostSnapshot,
+    MemoryNode, NodeAnswer, NodeError, NodeSnapshot, NodeUrl, OnLost, OwnerLabel, OwnerLabelError,
     ProcessSnapshot, ReleaseError, RunError, Scoped, Snapshot, StatusError, StatusRequest,
     TemplateError, Vote, Votes, WaitTime, WaitingSnapshot, scope,
 };

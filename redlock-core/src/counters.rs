@@ -1,8 +1,17 @@
-//! The counters of a manager since its start, for its snapshots.
+//! The counters of a manager since its start, and its last losses, for its snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+use crate::key::LockKey;
+use crate::lock::{HolderId, LockName};
+
+/// How many losses are kept.
+const KEPT_LOSSES: usize = 100;
 
 /// Defines the outcomes of an acquisition, each with its name in metrics and snapshots.
 macro_rules! outcomes {
@@ -62,11 +71,24 @@ impl Total {
 pub(crate) struct Counters {
     acquisitions: [Total; Outcome::COUNT],
     pub(crate) lost: Total,
+    /// The last of the lost locks, in their order.
+    losses: Mutex<VecDeque<RecordedLoss>>,
     pub(crate) extended: Total,
     pub(crate) not_extended: Total,
     pub(crate) broken: Total,
     releases_begun: Total,
     releases_ended: Total,
+}
+
+/// A lock that was lost.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordedLoss {
+    pub(crate) key: LockKey,
+    pub(crate) name: LockName,
+    pub(crate) holder: HolderId,
+    pub(crate) at: Moment,
+    /// As in the log.
+    pub(crate) reason: String,
 }
 
 /// A release that some nodes have not confirmed yet. Counted until it is dropped.
@@ -81,6 +103,20 @@ impl Counters {
     /// Returns how many acquisitions had each outcome.
     pub(crate) fn acquisitions(&self) -> BTreeMap<&'static str, u64> {
         Outcome::NAMES.into_iter().zip(self.acquisitions.iter().map(Total::get)).collect()
+    }
+
+    pub(crate) fn record_loss(&self, loss: RecordedLoss) {
+        self.lost.increment();
+        let mut losses = self.losses.lock();
+        if losses.len() == KEPT_LOSSES {
+            losses.pop_front();
+        }
+        losses.push_back(loss);
+    }
+
+    /// Returns the last losses, the latest one first.
+    pub(crate) fn losses(&self) -> Vec<RecordedLoss> {
+        self.losses.lock().iter().rev().cloned().collect()
     }
 
     pub(crate) fn begin_release(self: &Arc<Self>) -> PendingRelease {

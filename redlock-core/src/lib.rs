@@ -199,7 +199,7 @@ pub use lock::{Dialect, HolderId, HolderIdError, OwnerLabel, OwnerLabelError};
 pub use manager::{Drained, LockManager, LockManagerBuilder, LockManagerConfig, NodeUrl};
 pub use operator::{
     BreakError, BreakRequest, Broken, CounterSnapshot, HeldSnapshot, Holder, KeyState, LockStatus,
-    NodeAnswer, NodeSnapshot, ProcessSnapshot, Snapshot, StatusError, StatusRequest,
+    LostSnapshot, NodeAnswer, NodeSnapshot, ProcessSnapshot, Snapshot, StatusError, StatusRequest,
     WaitingSnapshot,
 };
 pub use options::{LockOptions, OnLost, WaitTime};

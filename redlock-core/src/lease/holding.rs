@@ -12,7 +12,7 @@ use super::siblings::{JOIN_WINDOW, Part, Siblings};
 use crate::ballot::{Attempt, Ballot};
 use crate::caller_id::CallerId;
 use crate::clock::Moment;
-use crate::counters::Counters;
+use crate::counters::{Counters, RecordedLoss};
 use crate::error::{HoldError, InvalidOption, LossCause, LostError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::lock::LockName;
@@ -450,10 +450,16 @@ impl Holding {
 
     fn report_loss(&self, found: &'static str, reason: &'static str) {
         telemetry::lost(1);
-        self.counters.lost.increment();
         let (key, unconfirmed) = (self.attempt.key(), self.attempt.last_extension.unconfirmed());
-        let unconfirmed = unconfirmed.unwrap_or_default();
-        let reason = unconfirmed.explain(reason, self.now());
+        let (unconfirmed, at) = (unconfirmed.unwrap_or_default(), self.now());
+        let reason = unconfirmed.explain(reason, at);
+        self.counters.record_loss(RecordedLoss {
+            key: key.clone(),
+            name: self.lock_name().clone(),
+            holder: self.attempt.holder_id(),
+            at,
+            reason: reason.clone(),
+        });
         let votes = unconfirmed.votes.as_ref().map(tracing::field::display);
         // Each loss emits one event. When thousands of locks are lost at once, a single warning represents them.
         log_limited!(self.log_limit, "lost", "", warn, lock = %key, found, reason, votes, "a lock was lost");

@@ -5,6 +5,8 @@ mod break_lock;
 #[cfg(feature = "test-util")]
 mod break_tests;
 mod error;
+#[cfg(feature = "serde")]
+mod serde;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -26,7 +28,8 @@ use crate::quorum::quorum;
 pub use break_lock::{BreakRequest, Broken, check_reason};
 pub use error::{BreakError, StatusError};
 pub use snapshot::{
-    CounterSnapshot, HeldSnapshot, NodeSnapshot, ProcessSnapshot, Snapshot, WaitingSnapshot,
+    CounterSnapshot, HeldSnapshot, LostSnapshot, NodeSnapshot, ProcessSnapshot, Snapshot,
+    WaitingSnapshot,
 };
 pub use status::{Holder, KeyState, LockStatus, NodeAnswer, StatusRequest};
 

@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub held: Vec<HeldSnapshot>,
     /// The keys for which callers of the manager wait, in their order.
     pub waiting: Vec<WaitingSnapshot>,
+    /// The last 100 locks that the manager has lost, the latest loss first. [`CounterSnapshot::lost`] counts all of them.
+    pub lost: Vec<LostSnapshot>,
     /// The number of releases that the manager repeats in the background, until each node has confirmed it or the lease has run
     /// out there.
     pub pending_releases: u64,
@@ -135,6 +137,27 @@ pub struct WaitingSnapshot {
     pub holder: Option<OwnerLabel>,
 }
 
+/// A lost lock in a [`Snapshot`].
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LostSnapshot {
+    /// The key; of a lock of several keys, the first one. In JSON it has the prefix of the manager, as on the nodes
+    /// ([`LockKey::name`]).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::key"))]
+    pub key: LockKey,
+    /// The name of the lock.
+    pub name: Cow<'static, str>,
+    /// The public id of the former holder.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::text"))]
+    pub id: HolderId,
+    /// When the process has found the loss, by the wall clock.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "form::time"))]
+    pub at: SystemTime,
+    /// The reason, as the log has it.
+    pub reason: String,
+}
+
 /// The counters in a [`Snapshot`], since the start of the manager.
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -204,6 +227,13 @@ impl LockManager {
         });
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort_by(|one, other| one.key.cmp(&other.key));
+        let lost = home.counters.losses().into_iter().map(|loss| LostSnapshot {
+            key: loss.key,
+            name: loss.name.text(),
+            id: loss.holder,
+            at: taken.checked_sub(now.since(loss.at)).unwrap_or(UNIX_EPOCH),
+            reason: loss.reason,
+        });
         Snapshot {
             taken,
             process: ProcessSnapshot {
@@ -215,6 +245,7 @@ impl LockManager {
             nodes: nodes.collect(),
             held,
             waiting,
+            lost: lost.collect(),
             pending_releases: home.counters.pending_releases(),
             counters: CounterSnapshot {
                 acquisitions: home.counters.acquisitions(),
@@ -261,7 +292,7 @@ impl HeldSnapshot {
 /// The form of the values in JSON.
 #[cfg(feature = "serde")]
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
-mod form {
+pub(super) mod form {
     use std::fmt::Display;
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -271,15 +302,18 @@ mod form {
     use crate::error::NodeError;
 
     pub(super) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        to.serialize_u64(since.as_secs())
+        to.serialize_u64(as_seconds(*time))
+    }
+
+    pub(crate) fn as_seconds(time: SystemTime) -> u64 {
+        time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
     }
 
     pub(super) fn millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(as_millis(*time))
     }
 
-    fn as_millis(time: Duration) -> u64 {
+    pub(crate) fn as_millis(time: Duration) -> u64 {
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     }
 

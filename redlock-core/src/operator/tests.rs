@@ -306,6 +306,50 @@ async fn a_snapshot_shows_what_the_process_holds_and_waits_for() {
     drop((elsewhere, fenced));
 }
 
+/// Waits until the manager has found so many losses.
+async fn losses(locks: &LockManager, count: u64) {
+    while locks.snapshot().counters.lost < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The losses that the log reports, with their causes. A flood of them takes no more memory.
+#[tokio::test]
+async fn a_snapshot_shows_the_last_losses() {
+    let test = TestLocks::new(3);
+    let ops = process(&test, "ops").await;
+    assert!(ops.snapshot().lost.is_empty());
+    let slow = ops.lock("slow").named("report").expire(LEASE).try_acquire().await.unwrap();
+    let slow_id = status(&ops, "slow").await.holders()[0].id();
+    test.clock().advance(LEASE).await;
+    losses(&ops, 1).await;
+    let broken = held(&ops, "broken").await;
+    test.clock().advance(LEASE / 10).await;
+    let seen = status(&ops, "broken").await;
+    ops.break_lock("broken", &seen.holders()[0]).await.unwrap();
+
+    let snapshot = ops.snapshot();
+    let [last, first] = &snapshot.lost[..] else { panic!("{snapshot:?}") };
+    assert_eq!((last.key.as_str(), first.key.as_str()), ("broken", "slow"));
+    assert_eq!((&*first.name, first.id, last.id), ("report", slow_id, seen.holders()[0].id()));
+    assert_eq!(first.reason, "the lease ran out before the lock was released");
+    assert_eq!(last.reason, "an operator has broken the lock");
+    assert!(last.at.duration_since(first.at).unwrap() >= LEASE / 10);
+    assert!(snapshot.taken >= last.at);
+    drop((slow, broken));
+
+    let mut guards = Vec::new();
+    for number in 0..150 {
+        let request = ops.lock(format!("flood:{number:03}")).expire(LEASE);
+        guards.push(request.try_acquire().await.unwrap());
+    }
+    test.clock().advance(LEASE).await;
+    losses(&ops, 152).await;
+    let snapshot = ops.snapshot();
+    assert_eq!(snapshot.lost.len(), 100);
+    assert!(snapshot.lost.iter().all(|lost| lost.key.as_str().starts_with("flood:")));
+}
+
 /// A snapshot locks the schedule and the queues only while it copies a few entries.
 #[tokio::test]
 async fn a_snapshot_of_many_locks_has_each_of_them_once() {
@@ -351,4 +395,10 @@ async fn a_snapshot_is_written_as_json() {
     assert_eq!(held["id"].as_str().unwrap().len(), 16);
     assert_eq!(json["counters"]["acquisitions"]["acquired"], 1);
     assert_eq!(json["waiting"], serde_json::json!([]));
+    test.nodes()[0].recover();
+    let seen = status(&shop, "a").await;
+    shop.break_lock("a", &seen.holders()[0]).await.unwrap();
+    let lost = &serde_json::to_value(shop.snapshot()).unwrap()["lost"][0];
+    assert_eq!((&lost["key"], &lost["id"]), (&"a".into(), &held["id"]));
+    assert!(lost["at"].as_u64() > Some(0) && lost["reason"].is_string());
 }

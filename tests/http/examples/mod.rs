@@ -25,6 +25,12 @@ async fn the_example_index_answers_as_its_readme_says() {
 }
 
 #[tokio::test]
+async fn the_example_board_answers_as_its_readme_says() {
+    let walkthrough = Walkthrough::run("board").await.unwrap();
+    walkthrough.ends_with(&["order 42 is paid"]).await;
+}
+
+#[tokio::test]
 async fn the_example_fencing_answers_as_its_readme_says() {
     let walkthrough = match Walkthrough::run("fencing").await {
         Ok(walkthrough) => walkthrough,

@@ -8,15 +8,15 @@ use serde_json::json;
 
 use crate::arguments::BreakArguments;
 use crate::failure::{Failure, NO};
-use crate::output::{cell, millis, print, print_json, short};
+use crate::output::{cell, print, print_json, short};
 use crate::settings::connect;
-use crate::status::{failure, holder_as_json, since};
+use crate::status::{failure, since};
 
 pub(crate) async fn run(
     config: &LockManagerConfig,
     arguments: &BreakArguments,
 ) -> Result<ExitCode, Failure> {
-    let BreakArguments { key, holder: id, reason, yes, json } = arguments;
+    let BreakArguments { key, holder: id, reason, yes, json: as_json } = arguments;
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !yes && !can_ask {
         return Err(Failure::new(
@@ -41,20 +41,13 @@ pub(crate) async fn run(
         BreakError::NotHeld { .. } => gone(arguments, &status),
         error => Failure::new(error.diagnostics()),
     })?;
-    let rest = broken.may_work_for();
-    if *json {
-        let votes: serde_json::Map<_, _> = broken
-            .votes()
-            .iter()
-            .map(|(node, vote)| (node.to_owned(), json!(vote.map(ToString::to_string))))
-            .collect();
-        print_json(&json!({
-            "key": status.key().as_str(),
-            "broken": holder_as_json(holder),
-            "may_work_for_ms": rest.map(millis),
-            "votes": votes,
-        }))?;
+    if *as_json {
+        let mut json = json!(broken);
+        json["key"] = json!(status.key().as_str());
+        json["broken"] = json!(holder);
+        print_json(&json)?;
     } else {
+        let rest = broken.may_work_for();
         let rest = rest.map_or_else(|| "an unknown time".to_owned(), short);
         print(&format!("{}: broken. Its former holder may work for {rest}\n", status.key()))?;
     }

@@ -6,13 +6,11 @@ use std::time::SystemTime;
 
 use redlock_core::node::FoundKind;
 use redlock_core::{Holder, KeyState, LockManagerConfig, LockStatus, NodeAnswer, StatusError};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::arguments::StatusArguments;
 use crate::failure::{Failure, NO};
-use crate::output::{
-    self, Colour, Paint, Table, cell, millis, print, print_json, seconds, short, utc,
-};
+use crate::output::{self, Colour, Paint, Table, cell, print, print_json, short, utc};
 use crate::settings::connect;
 
 /// How many holders a row of a node names.
@@ -25,7 +23,7 @@ pub(crate) async fn run(
     let locks = connect(config).await?;
     let status = locks.status(&arguments.key).await.map_err(failure)?;
     if arguments.json {
-        print_json(&as_json(&status))?;
+        print_json(&json!(status))?;
     } else {
         print(&as_text(&status, Paint::of_stdout()))?;
     }
@@ -123,45 +121,4 @@ fn answer(node: &NodeAnswer) -> String {
             ids.chain(more).collect::<Vec<_>>().join(" ")
         }
     }
-}
-
-/// Returns the status as JSON. The names and the values are stable.
-pub(crate) fn as_json(status: &LockStatus) -> Value {
-    let nodes: Vec<_> = status
-        .nodes()
-        .iter()
-        .map(|node| {
-            let found = node.found();
-            let kind = found.map(|found| match found.kind {
-                FoundKind::Free => "free",
-                FoundKind::Exclusive => "exclusive",
-                FoundKind::Shared => "shared",
-                _ => "foreign",
-            });
-            json!({
-                "name": node.name(),
-                "state": kind,
-                "holders": found.map_or(0, |found| found.holders.len()),
-                "error": node.error().map(ToString::to_string),
-                "quarantine": node.quarantine().map(ToString::to_string),
-            })
-        })
-        .collect();
-    json!({
-        "key": status.key().as_str(),
-        "state": word(status.state()),
-        "holders": status.holders().iter().map(holder_as_json).collect::<Vec<_>>(),
-        "waiting": status.waiting_writers(),
-        "nodes": nodes,
-    })
-}
-
-pub(crate) fn holder_as_json(holder: &Holder) -> Value {
-    json!({
-        "id": holder.id().to_string(),
-        "owner": holder.label().map(ToString::to_string),
-        "since": holder.since().map(seconds),
-        "remaining_ms": holder.remaining().map(millis),
-        "nodes": holder.nodes(),
-    })
 }

@@ -102,7 +102,7 @@ impl View {
                 let now = SystemTime::now();
                 match &answer {
                     Ok(status) if *as_json => {
-                        let mut json = status::as_json(status);
+                        let mut json = json!(status);
                         json["at"] = json!(seconds(now));
                         print(&format!("{json}\n"))?;
                     }
