@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::test_util::{TestLocks, TestNode};
+use crate::validity;
 use crate::{
     HoldError, Holder, LockError, LockGuard, LockManager, LockRequest, ReleaseError, scope,
 };
@@ -142,6 +143,9 @@ async fn only_plain_readers_of_the_same_manager_join() {
     }
     let _here = read(&locks).await;
     assert!(!read(&there).await.has_joined());
+    let permits = || locks.lock("permits").permits(2).expire(LEASE).try_acquire();
+    let both = [permits().await.unwrap(), permits().await.unwrap()];
+    assert!(!both[1].has_joined() && permits().await.is_err());
 }
 
 /// A guard that is kept, or has a minimum hold time by another guard of its scope, is joined by nobody.
@@ -191,6 +195,25 @@ async fn each_guard_has_its_own_end_while_another_one_renews_the_lock() {
     }
 }
 
+/// As if nobody had joined it.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_first_reader_counts_from_the_begin_of_its_acquisition() {
+    let nodes = TestLocks::new(1);
+    nodes.nodes()[0].delay(15 * MILLI);
+    let locks = nodes.manager();
+    let begun = Instant::now();
+    let first = reader(&locks, 3 * SECOND).try_acquire().await.unwrap();
+    let renewed = reader(&locks, 3 * SECOND).renew(true);
+    // A lease that is set is renewed only if the request says so.
+    let renewed = renewed.try_acquire().await.unwrap();
+    assert!(!first.has_joined() && renewed.has_joined());
+    timeout(LEASE, first.lost()).await.expect("its own lease is over");
+    let lived = begun.elapsed();
+    let validity = validity::remaining(3 * SECOND, Duration::ZERO);
+    assert!(lived >= validity && lived <= validity + 2 * MILLI, "{lived:?} of {validity:?}");
+    assert!(renewed.is_valid());
+}
+
 /// Otherwise a task that hangs would keep writers out for the longer lease of a reader that has left.
 #[tokio::test(start_paused = true)]
 async fn a_guard_whose_own_lease_is_over_keeps_the_lock_from_nobody() {
@@ -225,6 +248,25 @@ async fn an_extension_prolongs_its_own_guard() {
     assert!(short.is_valid() && !other.is_valid());
 }
 
+/// The process was stopped while the nodes executed the extension. Another reader has the lock for longer.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_is_confirmed_after_the_own_end_of_a_joined_reader_is_lost() {
+    let nodes = TestLocks::new(1);
+    let locks = nodes.manager();
+    let long = read(&locks).await;
+    let short = reader(&locks, 5 * SECOND).try_acquire().await.unwrap();
+    assert!(short.has_joined());
+    nodes.nodes()[0].delay(10 * MILLI);
+    let handle = short.handle();
+    let extension = tokio::spawn(async move { handle.extend(LEASE).await });
+    tokio::task::yield_now().await;
+    advance(6 * SECOND).await;
+    let extended = extension.await.unwrap();
+    assert!(matches!(extended, Err(HoldError::Lost(_))), "{extended:?}");
+    assert!(!short.is_valid() && long.is_valid());
+    short.lost().now_or_never().expect("`lost` resolves at once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_longest_hold_counts_for_each_guard() {
     let nodes = TestLocks::new(1);
@@ -243,10 +285,12 @@ async fn the_longest_hold_counts_for_each_guard() {
     assert!(second.is_valid() && !first.is_valid() && !third.is_valid());
 }
 
-/// One of the readers renews the lock for all of them, also after some have left.
+/// One of the readers renews the lock for all of them, also after some have left. Others come to it while the nodes have not
+/// answered yet.
 #[tokio::test(start_paused = true)]
 async fn one_lock_is_renewed_as_seldom_for_many_readers_as_for_one() {
     let nodes = TestLocks::new(3);
+    nodes.nodes().iter().for_each(|node| node.delay(15 * MILLI));
     let (locks, there) = (nodes.manager(), another_process(&nodes).await);
     let request = || reader(&locks, 3 * SECOND).renew(true);
     let mut guards = Vec::new();
@@ -263,7 +307,7 @@ async fn one_lock_is_renewed_as_seldom_for_many_readers_as_for_one() {
         assert!(guard.is_valid() && !is_free(&there).await);
         guards.truncate(guards.len() / 2);
     }
-    sleep(MILLI).await;
+    sleep(SECOND).await;
     assert!(is_free(&there).await);
 }
 
@@ -375,6 +419,29 @@ async fn a_writer_of_the_process_closes_the_window_at_once() {
     assert!(!last().await.unwrap().has_joined());
 }
 
+/// The nodes have named the key, for which readers of both processes have locks. The window was opened meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_caller_of_several_keys_closes_the_window_of_the_key_for_which_it_was_refused() {
+    let nodes = TestLocks::new(1);
+    let (locks, there) = (nodes.manager(), another_process(&nodes).await);
+    let last = |locks: &LockManager| locks.lock("b").shared(true).expire(LEASE);
+    let held = last(&there).try_acquire().await.unwrap();
+    nodes.nodes()[0].delay(5 * MILLI);
+    let reads = tokio::spawn(last(&locks).try_acquire());
+    sleep(MILLI).await;
+    let pair = tokio::spawn(locks.lock_all(["a", "b"]).wait_time(LEASE).acquire());
+    let reads = reads.await.unwrap().unwrap();
+    assert!(last(&locks).acquire().now_or_never().expect("it joins").unwrap().has_joined());
+    while locks.snapshot().waiting.is_empty() {
+        sleep(MILLI / 4).await;
+    }
+    let next = last(&locks).acquire().now_or_never();
+    assert!(next.is_none(), "{next:?}");
+    held.release().await.unwrap();
+    reads.release().await.unwrap();
+    drop(pair.await.unwrap().unwrap());
+}
+
 /// The reader came before the writer, and the others come after it.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_while_a_writer_waits_is_not_joined() {
@@ -463,6 +530,51 @@ async fn a_slow_reader_delays_the_others_by_the_window_at_most() {
     }
 }
 
+/// A lock with a shorter lease would be of no use to it.
+#[tokio::test(start_paused = true)]
+async fn a_reader_waits_for_no_reader_that_asks_for_a_shorter_lease() {
+    for waits in [false, true] {
+        let nodes = TestLocks::new(1);
+        nodes.nodes()[0].delay(8 * MILLI);
+        let locks = nodes.manager();
+        let acquire = |expire| {
+            let request = reader(&locks, expire);
+            async move { if waits { request.acquire().await } else { request.try_acquire().await } }
+        };
+        let begun = Instant::now();
+        let after = async |pause: u64, expire| {
+            sleep(Duration::from_millis(pause)).await;
+            let guard = acquire(expire).await.unwrap();
+            (guard.has_joined(), begun.elapsed(), guard)
+        };
+        let (_short, long, third) = tokio::join!(acquire(SECOND), after(3, LEASE), after(5, LEASE));
+        assert!(!long.0 && long.1 <= 12 * MILLI, "{:?}", long.1);
+        // The answer to the first one has ended its wait, and is of no use to it.
+        assert!(third.1 <= 18 * MILLI, "{:?}", third.1);
+    }
+}
+
+/// The window counts from the begin of the acquisition, and a reader waits once.
+#[tokio::test(start_paused = true)]
+async fn a_late_reader_waits_for_the_rest_of_the_window() {
+    for waits in [false, true] {
+        let nodes = TestLocks::new(1);
+        nodes.nodes()[0].delay(50 * MILLI);
+        let locks = nodes.manager();
+        let begun = Instant::now();
+        let after = async |pause: u64, expire| {
+            sleep(Duration::from_millis(pause)).await;
+            let request = reader(&locks, expire);
+            let guard = if waits { request.acquire().await } else { request.try_acquire().await };
+            (guard.unwrap(), begun.elapsed())
+        };
+        let (_first, late, _longer) =
+            tokio::join!(after(0, LEASE), after(12, LEASE), after(16, 2 * LEASE));
+        assert!(!late.0.has_joined() || late.1 < 67 * MILLI);
+        assert!(late.1 <= 72 * MILLI, "{:?}", late.1);
+    }
+}
+
 /// Each of them asks once, as if it were alone.
 #[tokio::test(start_paused = true)]
 async fn readers_ask_themselves_if_the_one_that_asks_is_refused() {
@@ -488,6 +600,89 @@ async fn readers_ask_themselves_if_the_one_that_asks_is_refused() {
     nodes.nodes()[0].fail();
     let failed = join_all((0..8).map(|_| reader(&locks, LEASE).acquire())).await;
     assert!(failed.iter().all(|error| matches!(error, Err(LockError::Unavailable { .. }))));
+}
+
+/// Both have a place in the line, and the second one does not wait for the end of the window.
+#[tokio::test(start_paused = true)]
+async fn a_reader_asks_at_once_if_the_one_that_asks_is_dropped() {
+    for waits in [false, true] {
+        let nodes = TestLocks::new(1);
+        nodes.nodes()[0].delay(5 * MILLI);
+        let locks = nodes.manager();
+        let request = || {
+            let request = reader(&locks, LEASE);
+            if waits { request.acquire().boxed() } else { request.try_acquire().boxed() }
+        };
+        let mut first = request();
+        assert!((&mut first).now_or_never().is_none());
+        let begun = Instant::now();
+        let second = tokio::spawn(request());
+        sleep(MILLI).await;
+        drop(first);
+        drop(second.await.unwrap().unwrap());
+        assert!(begun.elapsed() < WINDOW / 2, "{:?}", begun.elapsed());
+    }
+}
+
+/// The waiter that joins leaves the line, and the next one does not join.
+#[tokio::test(start_paused = true)]
+async fn the_waiter_behind_a_reader_that_joins_asks_the_nodes() {
+    let nodes = TestLocks::new(1);
+    let (locks, there) = (nodes.manager(), another_process(&nodes).await);
+    let writer = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
+    let mut first = Box::pin(reader(&locks, LEASE).acquire());
+    assert!((&mut first).now_or_never().is_none());
+    sleep(SECOND).await;
+    assert!((&mut first).now_or_never().is_none(), "it was refused, and waits");
+    let longer = tokio::spawn(reader(&locks, 2 * LEASE).acquire());
+    sleep(SECOND).await;
+    writer.release().await.unwrap();
+    let own = read(&locks).await;
+    let longer = timeout(SECOND, longer).await.expect("it asks the nodes").unwrap().unwrap();
+    let first = first.await.unwrap();
+    assert_eq!([&own, &first, &longer].map(|guard| guard.has_joined()), [false, true, false]);
+}
+
+/// The task of the reader hung. Its own end has come before it took the lock, which another reader still has, and which a node
+/// that forgets it gets again.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_its_lock_too_late_takes_it_from_nobody() {
+    for waits in [false, true] {
+        let nodes = TestLocks::new(3);
+        nodes.nodes().iter().for_each(|node| node.delay(5 * MILLI));
+        let (locks, there) = (nodes.manager(), another_process(&nodes).await);
+        let mut first = Box::pin(reader(&locks, LEASE).renew(true).acquire());
+        assert!((&mut first).now_or_never().is_none());
+        let request = reader(&locks, SECOND);
+        let mut late =
+            if waits { request.acquire().boxed() } else { request.try_acquire().boxed() };
+        assert!((&mut late).now_or_never().is_none());
+        let first = first.await.unwrap();
+        sleep(2 * SECOND).await;
+        let late = late.await.unwrap();
+        assert!(late.is_valid() && !late.has_joined() && entries(&nodes) == 2);
+        late.release().await.unwrap();
+        sleep(MILLI).await;
+        nodes.nodes()[0].forget();
+        sleep(2 * LEASE).await;
+        assert!(first.is_valid() && !is_free(&there).await);
+        assert_eq!(entries(&nodes), 1, "the node has got the lock again");
+        first.release().await.unwrap();
+        assert!(is_free(&there).await && locks.queues().is_empty());
+    }
+}
+
+/// Its lease is shorter by the window, and one round trip each would be wasted for that.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_joins_extends_no_lease() {
+    let nodes = TestLocks::new(1);
+    nodes.nodes()[0].delay(18 * MILLI);
+    let locks = nodes.manager();
+    let guards = join_all((0..8).map(|_| reader(&locks, 200 * MILLI).acquire())).await;
+    assert_eq!(guards.iter().flatten().filter(|guard| guard.has_joined()).count(), 7);
+    sleep(50 * MILLI).await;
+    assert!(guards.iter().flatten().all(|guard| guard.is_valid()));
+    assert_eq!(locks.snapshot().counters.extended, 0);
 }
 
 /// A reader has joined the lock while it waited, and has not been polled since then.
@@ -564,6 +759,73 @@ async fn nobody_joins_a_lock_during_a_drain_which_waits_for_each_guard() {
     assert!((&mut drained).now_or_never().is_none(), "the drain ended before the last guard");
     second.release().await.unwrap();
     timeout(SECOND, drained).await.unwrap().unwrap();
+}
+
+/// The drain begins while one of them asks, and the others wait for its answer.
+#[tokio::test(start_paused = true)]
+async fn readers_that_wait_for_another_one_do_not_join_its_lock_during_a_drain() {
+    for waits in [false, true] {
+        let nodes = TestLocks::new(1);
+        nodes.nodes()[0].delay(5 * MILLI);
+        let locks = nodes.manager();
+        let mut first = Box::pin(reader(&locks, LEASE).acquire());
+        assert!((&mut first).now_or_never().is_none());
+        let request = reader(&locks, LEASE);
+        let mut other =
+            if waits { request.acquire().boxed() } else { request.try_acquire().boxed() };
+        assert!((&mut other).now_or_never().is_none());
+        let drained = tokio::spawn(locks.drain().into_future());
+        let first = first.await;
+        let other = other.await;
+        assert!(!other.as_ref().is_ok_and(|guard| guard.has_joined()), "{other:?}");
+        drop((first, other));
+        timeout(SECOND, drained).await.unwrap().unwrap();
+    }
+}
+
+/// Its work needs further locks. The drain has counted the guards before.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_reads_during_a_drain_asks_the_nodes() {
+    for waits in [false, true] {
+        let nodes = TestLocks::new(1);
+        let locks = nodes.manager();
+        let body = async {
+            let own = locks.lock("b").expire(LEASE).try_acquire().await.unwrap();
+            let stranger = tokio::spawn(reader(&locks, LEASE).try_acquire());
+            let stranger = stranger.await.unwrap().unwrap();
+            let drained = tokio::spawn(locks.drain().into_future());
+            tokio::task::yield_now().await;
+            let request = reader(&locks, LEASE);
+            let guard = if waits { request.acquire().await } else { request.try_acquire().await };
+            assert!(!guard.unwrap().has_joined());
+            drop((own, stranger));
+            timeout(SECOND, drained).await.unwrap().unwrap();
+        };
+        scope(body).await;
+    }
+}
+
+/// The scope has no lock any more. Other readers have the lock that it shared.
+#[tokio::test(start_paused = true)]
+async fn a_holder_whose_shared_guard_ends_during_a_drain_is_refused() {
+    let nodes = TestLocks::new(1);
+    let locks = nodes.manager();
+    let stranger = tokio::spawn(reader(&locks, LEASE).try_acquire()).await.unwrap().unwrap();
+    let body = async {
+        let guard = read(&locks).await;
+        assert!(guard.has_joined());
+        let drained = tokio::spawn(locks.drain().into_future());
+        tokio::task::yield_now().await;
+        let request = locks.lock("b").prepare().unwrap();
+        let mut refused = Box::pin(request.refused_by_drain());
+        assert!((&mut refused).now_or_never().is_none());
+        drop(guard);
+        let refused = refused.now_or_never().expect("at once");
+        assert!(matches!(refused, LockError::Draining), "{refused:?}");
+        drop(stranger);
+        timeout(SECOND, drained).await.unwrap().unwrap();
+    };
+    scope(body).await;
 }
 
 /// 64 readers that hold the lock for a moment, again and again.

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock;
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::{LockGuard, LockManager, LockManagerBuilder, LockRequest, MemoryNode, scope};
+use crate::{Holder, LockGuard, LockManager, LockManagerBuilder, LockRequest, MemoryNode, scope};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -128,6 +128,74 @@ fn a_lock_counts_from_its_first_guard_to_its_last() {
         setup.check(1, 0);
         drop(several);
         setup.check(0, 0);
+    });
+}
+
+/// The nodes have one lock for all of them.
+#[test]
+fn each_reader_that_shares_a_lock_counts() {
+    with_gauges(async |setup| {
+        let reader = || setup.request().shared(true);
+        let status = async || {
+            let status = setup.locks.status("a").await.unwrap();
+            status.holders().iter().map(Holder::local_guards).collect::<Vec<_>>()
+        };
+        let writer = setup.guard().await;
+        let mut waiting = [0; 4].map(|_| Box::pin(reader().acquire()));
+        for waiter in &mut waiting {
+            assert!(waiter.as_mut().now_or_never().is_none());
+        }
+        setup.check(1, 4);
+        writer.release().await.unwrap();
+        let [first, second, third, dropped] = waiting;
+        let first = first.await.unwrap();
+        // They have joined its lock, and do not have their guards yet.
+        setup.check(1, 0);
+        let (second, third) = (second.await.unwrap(), third.await.unwrap());
+        assert!(!first.has_joined() && second.has_joined() && third.has_joined());
+        setup.check(3, 0);
+        drop(dropped);
+        setup.check(3, 0);
+        let short = reader().expire(SECOND).try_acquire().await.unwrap();
+        assert!(short.has_joined());
+        setup.check(4, 0);
+        assert_eq!(status().await, [4]);
+        let held = setup.locks.snapshot().held;
+        assert!(held.iter().all(|one| one.id == held[0].id && one.guards == 1));
+        // The one whose acquisition the nodes know.
+        drop(first);
+        setup.check(3, 0);
+        assert_eq!(status().await, [3]);
+        sleep(SECOND).await;
+        setup.check(2, 0);
+        assert_eq!(status().await, [2]);
+        drop(short);
+        second.release().await.unwrap();
+        setup.check(1, 0);
+        assert_eq!(status().await, [1]);
+        setup.node.forget();
+        third.extend(5 * SECOND).await.unwrap_err();
+        setup.check(0, 0);
+        assert_eq!(status().await, [0; 0]);
+    });
+}
+
+/// Its own lease is over before it takes the lock that it has joined. It joins the lock of a third reader.
+#[test]
+fn a_reader_that_takes_its_lock_too_late_waits_no_longer() {
+    with_gauges(async |setup| {
+        let reader = || setup.request().shared(true);
+        let writer = setup.guard().await;
+        let [mut first, mut late] = [0; 2].map(|_| Box::pin(reader().acquire()));
+        assert!(first.as_mut().now_or_never().is_none() && late.as_mut().now_or_never().is_none());
+        writer.release().await.unwrap();
+        let first = first.await.unwrap();
+        setup.check(1, 0);
+        sleep(5 * SECOND).await;
+        let third = reader().try_acquire().await.unwrap();
+        let late = late.await.unwrap();
+        assert!(!first.is_valid() && !third.has_joined() && late.has_joined());
+        setup.check(2, 0);
     });
 }
 

@@ -348,6 +348,28 @@ fn a_reader_neither_releases_nor_joins_a_foreign_key() {
     }
 }
 
+/// The reader removes all entries: each holder has ended before the key, or all marks are from before a step of the clock.
+#[test]
+fn a_reader_gets_a_lock_whose_entries_have_all_ended() {
+    for is_stepped_back in [false, true] {
+        let mut server = Server::new();
+        server.share("one", "1000");
+        if is_stepped_back {
+            server.run("acquire", &["a"], &["two", "1000", "1", "mark", "1000"]);
+            server.release_reader("one");
+            server.0.now -= Duration::from_millis(50);
+        } else {
+            server.command("PEXPIRE a 5000");
+            server.advance(Duration::from_secs(2));
+        }
+        assert!(server.0.time_to_live(b"a") > 0);
+        for token in ["three", "four"] {
+            assert_eq!(server.share(token, "1000"), Reply::Simple("OK").shown());
+        }
+        assert_eq!(server.0.time_to_live(b"a"), 1000);
+    }
+}
+
 #[test]
 fn a_reader_does_not_join_a_set_with_another_score_of_the_member_shared() {
     let mut server = Server::new();

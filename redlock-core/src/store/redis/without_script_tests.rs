@@ -1,5 +1,6 @@
 //! Releases and acquisitions by commands of newer servers, and what follows if a server, or a proxy, replies otherwise.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -124,18 +125,34 @@ async fn a_refused_command_is_not_sent_again_over_its_connection() {
     assert_eq!(logs.lines(), [""; 0]);
 }
 
-/// The state of the server passes.
+/// The state of the server passes, and another key, or another slot, is not concerned.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_cannot_delete_now_is_asked_again() {
-    for error in ["OOM", "MISCONF", "READONLY", "LOADING", "BUSY", "NOREPLICAS", "CLUSTERDOWN"] {
+    for error in [
+        "WRONGTYPE",
+        "MOVED",
+        "ASK",
+        "TRYAGAIN",
+        "CLUSTERDOWN",
+        "MASTERDOWN",
+        "READONLY",
+        "LOADING",
+        "BUSY",
+        "OOM",
+        "MISCONF",
+        "NOREPLICAS",
+        "NOAUTH",
+    ] {
         let mut played = played(NativeCommand::DelIfEq);
-        let (replies, error) = (format!("-{error} not now\r\n:0\r\n"), format!("-{error} no\r\n"));
-        let reply = played.release(&[(PUBLISH, &replies), ("release", &error)]).await;
-        assert!(matches!(reply.vote, Vote::Failed(NodeError::Server(_))), "{error}: {reply:?}");
-        if !error.contains("READONLY") {
-            assert_eq!(played.release(&[(PUBLISH, ":1\r\n:0\r\n")]).await, agreed(0), "{error}");
-        }
+        let replies = format!("-{error} not now\r\n:0\r\n");
+        let reply = played.release(&[(PUBLISH, &replies), ("release", ":1\r\n")]).await;
+        assert_eq!(reply, agreed(0), "{error}");
+        assert_eq!(played.release(&[(PUBLISH, ":1\r\n:0\r\n")]).await, agreed(0), "{error}");
     }
+    let mut played = played(NativeCommand::DelIfEq);
+    let steps = [(PUBLISH, "-OOM not now\r\n:0\r\n"), ("release", "-OOM no\r\n")];
+    let reply = played.release(&steps).await;
+    assert!(matches!(reply.vote, Vote::Failed(NodeError::Server(_))), "{reply:?}");
 }
 
 /// Readers that several writers have overtaken get their turn, as by the script. From then on the script does both in one step.
@@ -322,6 +339,27 @@ async fn the_script_follows_a_set_that_is_refused() {
     assert_eq!(played.call(&set(), RELEASE, &[("release", ":1\r\n")]).await, agreed(0));
     let granted = played.call(&set(), ask, &[(SET, ":1\r\n")]).await;
     assert_eq!(granted.vote, Vote::Agreed);
+    // Somebody waits for one of the keys, and the other one would need the script in vain.
+    assert_eq!(played.call(&set(), RELEASE, &[("release", ":2\r\n")]).await, agreed(1));
+    let granted = played.call(&set(), ask, &[(SET, ":1\r\n")]).await;
+    assert_eq!(granted.vote, Vote::Agreed);
+}
+
+/// A proxy may know one of them only.
+#[tokio::test(start_paused = true)]
+async fn a_refused_command_does_not_end_the_use_of_the_other_one() {
+    let ask = acquire(false, Ask::FIRST);
+    let both = || NativeCommands::only(Some(NativeCommand::DelIfEq), true);
+    let denied = "-DENIED by policy\r\n";
+    let release: &[_] = &[("DELIFEQ", &*format!("{denied}:0\r\n")), ("release", ":1\r\n")];
+    let mut played = PlayedNode::new(LEASE);
+    played.connect_with_native(both());
+    assert_eq!(played.release(release).await, agreed(0));
+    assert_eq!(played.call(&set(), ask, &[(SET, ":1\r\n")]).await.vote, Vote::Agreed);
+    played.connect_with_native(both());
+    let steps = [(SET, denied), ("acquire", "+OK\r\n")];
+    assert_eq!(played.call(&set(), ask, &steps).await.vote, Vote::Agreed);
+    assert_eq!(played.release(&[(PUBLISH, ":1\r\n:0\r\n")]).await, agreed(0));
 }
 
 /// The command gives no numbers, and knows no marks.
@@ -376,4 +414,30 @@ async fn a_set_whose_reply_is_lost_fails() {
     let both = async { tokio::join!(played.node.call(op), play).0 };
     let reply = timeout(LEASE, both).await.unwrap();
     assert!(matches!(reply.vote, Vote::Failed(NodeError::ConnectionBroke(_))), "{reply:?}");
+}
+
+/// The server tracks the keys that the set has changed from this read on.
+#[tokio::test(start_paused = true)]
+async fn the_keys_of_a_watched_lock_are_read_behind_the_set_that_restores_it() {
+    let PlayedNode { node, mut server, .. } = played_set();
+    let op = Op::new(&set(), Token::random(Dialect::Plain), acquire(false, Ask::FIRST));
+    let _watch = node.loss_hints().unwrap().watch(&op.spec, op.token, Arc::new(|| {}));
+    let (acquired, mut commands) = (node.call(op), Vec::new());
+    let play = async {
+        loop {
+            server.read_buf(&mut commands).await.unwrap();
+            let text = String::from_utf8_lossy(&commands);
+            let behind = text.split_once(SET).map(|(_, behind)| behind.matches("GET\r\n").count());
+            if behind == Some(2) {
+                return;
+            }
+        }
+    };
+    let both = async {
+        tokio::select! {
+            reply = acquired => panic!("{reply:?}"),
+            () = play => {}
+        }
+    };
+    timeout(LEASE, both).await.expect("both keys are read");
 }

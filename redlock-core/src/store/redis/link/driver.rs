@@ -37,13 +37,13 @@ const READ_BUFFER: usize = 4 * 1024;
 
 /// The memory of a batch that stays, even if the next batches need only a small part of it. The scripts that a new connection
 /// loads need ten times as much.
-const KEPT_BATCH: usize = 4 * 1024;
+pub(super) const KEPT_BATCH: usize = 4 * 1024;
 
 /// The number of slices in which the replies to all commands in flight are read.
 ///
 /// Fewer slices let the client and the server work in turns, more of them need more system calls. With six slices, 12 to 256
 /// callers make 1 to 7 % fewer pairs a second. With four, 64 callers make 3 % more, but 256 callers lost up to a third.
-const SLICES: usize = 5;
+pub(super) const SLICES: usize = 5;
 
 /// The highest number of frames that are read before commands are written, and other tasks run. A server could otherwise
 /// keep the driver from writing by an endless flow of pushes.
@@ -339,7 +339,6 @@ impl<P: Fn(Event) + Sync> Driver<P> {
     ) -> RedisError {
         let mut batch = Vec::new();
         while let Some(first) = commands.recv().await {
-            batch.clear();
             self.take(first, &mut batch);
             if self.waits() {
                 let_ready_tasks_run().await;
@@ -360,9 +359,7 @@ impl<P: Fn(Event) + Sync> Driver<P> {
             if let Err(error) = written.await {
                 return error.into();
             }
-            if batch.capacity() > KEPT_BATCH.max(8 * batch.len()) {
-                batch = Vec::new();
-            }
+            batch = emptied(batch);
         }
         // The link ends with its handle.
         std::future::pending().await
@@ -411,6 +408,15 @@ impl<P: Fn(Event) + Sync> Driver<P> {
         let flight = self.flight.lock();
         !flight.has_yielded && flight.waiting.len() + flight.replied > BATCH_FROM
     }
+}
+
+/// Returns an empty batch with the memory of a batch that was written, unless that was far too much for it.
+pub(super) fn emptied(mut batch: Vec<u8>) -> Vec<u8> {
+    if batch.capacity() > KEPT_BATCH.max(8 * batch.len()) {
+        return Vec::new();
+    }
+    batch.clear();
+    batch
 }
 
 /// Returns a whole frame at the beginning of some bytes, and its length, if it is the usual reply to a command of a lock. The

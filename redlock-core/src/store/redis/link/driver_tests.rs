@@ -15,7 +15,7 @@ use tokio::io::{
 };
 use tokio::time::timeout;
 
-use super::driver::BATCH_FROM;
+use super::driver::{BATCH_FROM, KEPT_BATCH, SLICES, emptied};
 use super::socket::Socket;
 use super::{Event, Link, Prefix};
 
@@ -591,13 +591,30 @@ async fn the_replies_to_many_commands_are_read_in_slices() {
         let log = log.lock();
         let slices: Vec<usize> = log.split_whitespace().map(str::len).collect();
         if in_slices {
-            // Half of the frames are pushes.
-            let first = CALLERS.div_ceil(6) / 2;
+            // Each second frame is a push, the first one is a reply.
+            let first = CALLERS.div_ceil(SLICES).div_ceil(2);
             assert!(slices[0] == first && slices.iter().all(|slice| *slice <= first), "{log:?}");
         } else {
             assert_eq!(slices, [CALLERS], "{log:?}");
         }
     }
+}
+
+/// A large write is mostly that of the scripts of a new connection.
+#[test]
+fn a_batch_that_grew_by_a_large_write_gives_its_memory_back() {
+    let mut batch = Vec::with_capacity(KEPT_BATCH);
+    batch.push(0);
+    let batch = emptied(batch);
+    assert!(batch.is_empty() && batch.capacity() == KEPT_BATCH, "a small batch keeps its memory");
+    let large = emptied(vec![0; 10 * KEPT_BATCH]);
+    assert!(large.is_empty() && large.capacity() == 10 * KEPT_BATCH, "the next may be as large");
+    let mut next = large;
+    next.resize(2 * KEPT_BATCH, 0);
+    let mut next = emptied(next);
+    assert_eq!(next.capacity(), 10 * KEPT_BATCH, "a part of it was needed");
+    next.push(0);
+    assert_eq!(emptied(next).capacity(), 0);
 }
 
 /// The server has replied to one command, and takes only a part of the next one.

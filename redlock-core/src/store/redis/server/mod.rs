@@ -217,7 +217,7 @@ impl Inner {
         if is_answered {
             native.answered();
             self.unanswered.store(0, Ordering::Relaxed);
-        } else {
+        } else if native.unanswered() {
             let count = self.unanswered.load(Ordering::Relaxed);
             self.unanswered.store(count.saturating_add(1), Ordering::Relaxed);
         }

@@ -31,6 +31,8 @@ pub(crate) struct NativeCommands {
     is_set_refused: AtomicBool,
     /// Whether one of the commands was answered over this connection.
     is_answered: AtomicBool,
+    /// Whether the connection has ended instead.
+    is_unanswered: AtomicBool,
 }
 
 impl NativeCommands {
@@ -86,6 +88,12 @@ impl NativeCommands {
     /// Returns whether the server has answered a command.
     pub(crate) fn is_answered(&self) -> bool {
         self.is_answered.load(Ordering::Relaxed)
+    }
+
+    /// Records that the connection has ended instead of an answer. Returns false if that was recorded before: several commands may
+    /// have waited for their answers.
+    pub(crate) fn unanswered(&self) -> bool {
+        !self.is_unanswered.swap(true, Ordering::Relaxed)
     }
 
     /// Records that the reply to a command is not that of its documentation. The connection does not use the command any more.

@@ -3,11 +3,12 @@
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::played_redis::PlayedRedis;
+use super::played_redis::{Fields, PlayedRedis};
 use super::server_tests::Played;
-use super::{Role, Server};
+use super::{Role, Server, ServerSettings};
 use crate::error::Vote;
-use crate::node::{Node, NodeStatus};
+use crate::lock::Dialect;
+use crate::node::{Node, NodeSettings, NodeStatus};
 use crate::store::redis::encode::NativeCommand::{self, DelEx, DelIfEq, MSetEx};
 use crate::store::redis::played_node::{LEASE, RELEASE, call, node, settings};
 
@@ -45,6 +46,19 @@ async fn each_connection_finds_out_which_commands_replace_scripts() {
     }
 }
 
+/// The check of the rights asks only for the commands of the dialect. Others may be refused.
+#[tokio::test(start_paused = true)]
+async fn a_manager_in_another_dialect_uses_no_command_that_it_has_not_checked() {
+    for (dialect, expected) in [(Dialect::Plain, Some(DelIfEq)), (Dialect::Redisson, None)] {
+        let mut settings = ServerSettings::for_tests(NodeSettings::for_tests(LEASE));
+        settings.locks.dialect = dialect;
+        let change = |fields: &mut Fields| fields.missing = Some(&[][..]);
+        let played = Played::start_server("alone", Role::Alone, settings, change);
+        played.connected(1).await;
+        assert_eq!(commands(&played.server)[0], expected);
+    }
+}
+
 /// A server of a cluster would set keys of several slots, and no script could release them.
 #[tokio::test(start_paused = true)]
 async fn a_server_in_cluster_mode_sets_several_keys_by_the_script() {
@@ -54,6 +68,28 @@ async fn a_server_in_cluster_mode_sets_several_keys_by_the_script() {
         });
         played.connected(1).await;
         assert_eq!(commands(&played.server), [Some(DelIfEq), set_several], "{mode}");
+    }
+}
+
+/// A connection counts once, however many commands were in flight at its end, and not at all if one was answered before.
+#[tokio::test(start_paused = true)]
+async fn a_server_loses_its_commands_after_two_connections_that_answer_none() {
+    const LASTS: &[bool] = &[true, false];
+    let connections: [&[&[bool]]; 3] =
+        [&[&[false; 3], &[false]], &[LASTS, &[false; 2], &[false]], &[LASTS; 4]];
+    for (answers, lasts) in connections.into_iter().zip([false, false, true]) {
+        let change = |fields: &mut Fields| fields.missing = Some(&[][..]);
+        let played = Played::start_with("alone", Role::Alone, None, change);
+        for (number, answers) in answers.iter().enumerate() {
+            played.connected(number + 1).await;
+            assert_eq!(commands(&played.server), [Some(DelIfEq), Some(MSetEx)], "{number}");
+            let connection = played.server.connection().unwrap();
+            answers.iter().for_each(|answer| played.server.record_native(&connection, *answer));
+            drop(connection);
+            played.redis.close();
+        }
+        played.connected(answers.len() + 1).await;
+        assert_eq!(commands(&played.server)[0], Some(DelIfEq).filter(|_| lasts), "{answers:?}");
     }
 }
 

@@ -95,13 +95,19 @@ impl Played {
         node: NodeSettings,
         change: impl FnOnce(&mut Fields),
     ) -> Self {
+        Self::start_server(name, role, ServerSettings::for_tests(node), change)
+    }
+
+    /// As [`start_with`](Self::start_with), with these settings.
+    pub(super) fn start_server(
+        name: &str,
+        role: Role,
+        settings: ServerSettings,
+        change: impl FnOnce(&mut Fields),
+    ) -> Self {
         let redis = PlayedRedis::new();
         redis.change(change);
-        let settings = ServerSettings {
-            voter: name.into(),
-            refresh: REFRESH,
-            ..ServerSettings::for_tests(node)
-        };
+        let settings = ServerSettings { voter: name.into(), refresh: REFRESH, ..settings };
         let endpoint = Endpoint::parse(&format!("redis://{name}"));
         let endpoint = endpoint.dialed_by(Arc::new(redis.clone()));
         let watcher =
