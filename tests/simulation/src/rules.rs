@@ -99,6 +99,18 @@ fn a_presence_from_before_a_step_of_the_clock_ends_at_once() {
     assert!(reply.contains("one:2"), "{reply}");
 }
 
+/// The reader removes the mark, and with it the key.
+#[test]
+fn a_mark_from_before_a_step_of_the_clock_ends_at_once() {
+    let mut server = Server::new();
+    server.share("reader", "5000");
+    server.run("acquire", &["a"], &["writer", "5000", "1", "mark", "1000"]);
+    assert_eq!(server.release_reader("reader"), Reply::Int(1).shown());
+    assert!(server.share("another", "5000").contains('0'), "the mark refuses it");
+    server.0.now -= Duration::from_secs(3600);
+    assert_eq!(server.share("another", "5000"), Reply::Simple("OK").shown());
+}
+
 /// A downgrade that arrives twice, or late, never shares the exclusive lock of another token.
 #[test]
 fn a_downgrade_compares_the_token() {

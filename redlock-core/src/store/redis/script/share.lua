@@ -9,7 +9,8 @@ if value and not till then
   local mark = mark_end(key)
   if mark > 0 and not redis.call('ZSCORE', key, 't') then return {0, mark - now()} end
   local latest, holder = member(key, '-1')
-  local name = label(owner(latest))
+  -- There is none if all entries had ended.
+  local name = latest and label(owner(latest)) or ''
   -- Readers and holders of permits exclude each other.
   if holder > 0 and string.sub(latest, 1, 1) ~= ARGV[2] then return {0, holder - now(), '', name} end
   if tonumber(ARGV[4]) > 0 then
