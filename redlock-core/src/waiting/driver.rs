@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::Instant;
-use super::fair::{FairPosition, FairWait};
+use super::fair::FairWait;
 use super::machine::{
     self, AfterJoin, Failure, Fair, Machine, Pause, Question, Sight, Step, Terms, WaitRefusal, Wake,
 };
@@ -208,11 +208,10 @@ impl<'a> Place<'a> {
                 .flatten(),
         };
         let mut no_conductor = None;
-        let position = || match fair.as_mut().map(FairWait::position) {
-            None | Some(FairPosition::First(..)) => Fair::First,
-            Some(FairPosition::Unknown | FairPosition::Stalled) => Fair::Unknown,
-            Some(FairPosition::Behind(since)) => Fair::Behind(since),
-            Some(FairPosition::NoConductor(votes)) => {
+        let position = || match fair.as_ref().map(FairWait::position) {
+            None => Fair::First,
+            Some(Ok(position)) => position,
+            Some(Err(votes)) => {
                 no_conductor = Some(votes);
                 Fair::NoConductor
             }
@@ -333,7 +332,7 @@ impl<'a> Place<'a> {
     /// Records that no thread drives the home, so that no node keeps the fair order.
     fn record_idle_home(&mut self) -> Step {
         // The conductor may have answered since the last look.
-        if let Some(FairPosition::Behind(since)) = self.fair.as_mut().map(FairWait::position) {
+        if let Some(Ok(Fair::Behind(since))) = self.fair.as_ref().map(FairWait::position) {
             self.with_line(|line| machine::end_outage_before(line, since));
         }
         let idle = Vote::Failed(NodeError::RuntimeIdle);

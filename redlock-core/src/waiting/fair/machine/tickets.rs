@@ -1,113 +1,126 @@
-//! The tickets of this process in the fair queue of one lock.
+//! The waiters of this process and their tickets, and what a reply says about them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::mem;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
-
-use super::prompt_task::PromptTask;
-use crate::error::Votes;
-use crate::node::{ProcessId, QueueReply, Ticket};
+use super::super::Instant;
+use super::{FairPosition, First, Machine, Reply, STALL};
 
 /// Added to the rest of a presence, so that it is over when the store is asked.
 const AFTER_PRESENCE: Duration = Duration::from_millis(2);
 
-/// The tickets of this process in the fair queue of one lock. The waiters and the attendant share them.
-#[derive(Debug)]
-pub(crate) struct Tickets {
-    pub(super) state: Mutex<State>,
-    /// Notifies the waiters that their position has changed. Sent by the attendant.
-    pub(super) changed: watch::Sender<()>,
-    /// Wakes the attendant.
-    pub(super) wake: Notify,
-    /// Present from the first waiter that has entered the queue.
-    pub(super) attendant: OnceLock<PromptTask>,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    /// The waiters in the order of their arrival, by the numbers of their first tickets.
-    pub(super) waiters: BTreeMap<u64, FairWaiter>,
-    /// The tickets that the attendant has to remove.
-    pub(super) gone: Vec<u64>,
-    pub(super) position: FairPosition,
-    /// When a waiter last looked at the position.
-    pub(super) looked_at: Instant,
-}
-
 /// A waiter of this process.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FairWaiter {
-    pub(super) arrived: Instant,
+    arrived: Instant,
     /// A waiter of this process that gets the lock may exchange its ticket for this one.
-    pub(super) ticket: OwnTicket,
+    ticket: OwnTicket,
+    /// The changes of the position that the waiter has seen.
+    seen: u64,
 }
 
 /// A ticket of this process, and whether it is in a queue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OwnTicket {
-    pub(super) number: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct OwnTicket {
+    number: u64,
     /// Whether the ticket may be in the queue of a node.
-    pub(super) was_sent: bool,
+    was_sent: bool,
     /// Whether the ticket is in the queue of the conductor.
-    pub(super) is_entered: bool,
+    is_entered: bool,
 }
 
-/// Where this process stands in a fair queue.
-#[derive(Debug, Clone)]
-pub(crate) enum FairPosition {
-    /// The ticket with this number is the first of all, and has been since this time.
-    First(u64, Instant),
-    /// The conductor has replied, at this time, that the first ticket belongs to another process.
-    Behind(Instant),
-    /// Not known at the moment: the attendant waits for a reply of the conductor.
-    Unknown,
-    /// Not known, and the attendant does not ask: the first waiter does not ask for the lock, so the attendant has stopped
-    /// refreshing the presence. It enters the tickets again when a waiter looks at the position.
-    Stalled,
-    /// No node keeps the order, for these reasons.
-    NoConductor(Votes),
-}
+/// The events of the waiters.
+impl<E: Clone> Machine<E> {
+    /// Adds a waiter, with a ticket of the same number.
+    pub(in super::super) fn add(&mut self, number: u64, now: Instant) {
+        let ticket = OwnTicket { number, was_sent: false, is_entered: false };
+        self.waiters.insert(number, FairWaiter { arrived: now, ticket, seen: self.changes });
+        self.is_woken = true;
+    }
 
-impl Tickets {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(State {
-                waiters: BTreeMap::new(),
-                gone: Vec::new(),
-                position: FairPosition::Unknown,
-                looked_at: Instant::now(),
-            }),
-            changed: watch::Sender::new(()),
-            wake: Notify::new(),
-            attendant: OnceLock::new(),
-        })
+    /// Removes a waiter and its ticket.
+    pub(in super::super) fn remove(&mut self, waiter: u64) {
+        let Some(FairWaiter { ticket, .. }) = self.waiters.remove(&waiter) else { return };
+        if ticket.was_sent {
+            self.gone.push(ticket.number);
+        }
+        // Otherwise the lock could be handed over before a waiter of another process.
+        if matches!(self.position, FairPosition::First(first, _) if first == ticket.number) {
+            self.position = FairPosition::Unknown;
+        }
+        self.is_woken = true;
+    }
+
+    /// Returns where this process stands in the queue, as a waiter sees it. Reports only once for each search that no node
+    /// keeps the order.
+    pub(in super::super) fn look(&mut self, waiter: u64, now: Instant) -> FairPosition<E> {
+        self.looked_at = now;
+        if matches!(self.position, FairPosition::Stalled) {
+            self.position = FairPosition::Unknown;
+            self.is_woken = true;
+        }
+        let Some(waiter) = self.waiters.get_mut(&waiter) else { return FairPosition::Unknown };
+        let has_changed = mem::replace(&mut waiter.seen, self.changes) != self.changes;
+        match &self.position {
+            FairPosition::Behind(_) if !waiter.ticket.is_entered => FairPosition::Unknown,
+            FairPosition::NoConductor(_) if !has_changed => {
+                self.is_woken = true;
+                FairPosition::Unknown
+            }
+            position => position.clone(),
+        }
+    }
+
+    /// Makes the first ticket that of this waiter, which has got the lock, if it is the ticket of another waiter of this
+    /// process. That waiter gets the ticket of this one. Waiters of one process get the lock in the order of this process,
+    /// and their tickets may have overtaken each other.
+    pub(in super::super) fn take_first(&mut self, waiter: u64) {
+        let FairPosition::First(first, _) = self.position else { return };
+        let Some(own) = self.waiters.get(&waiter).map(|waiter| waiter.ticket) else { return };
+        let mut waiters = self.waiters.values_mut();
+        let Some(other) = waiters.find(|waiter| waiter.ticket.number == first) else { return };
+        let first = mem::replace(&mut other.ticket, own);
+        if let Some(waiter) = self.waiters.get_mut(&waiter) {
+            waiter.ticket = first;
+        }
     }
 
     /// Returns whether the first ticket of all is a ticket of this process.
-    pub(crate) fn is_first(&self) -> bool {
-        matches!(self.state.lock().position, FairPosition::First(..))
+    pub(in super::super) fn is_first(&self) -> bool {
+        matches!(self.position, FairPosition::First(..))
     }
 
-    pub(super) fn has_waiters(&self) -> bool {
-        !self.state.lock().waiters.is_empty()
+    /// Returns how often the position has changed.
+    pub(in super::super) fn changes(&self) -> u64 {
+        self.changes
     }
 
-    /// Returns whether there is neither a waiter nor a ticket to remove.
-    pub(super) fn are_unused(&self) -> bool {
-        let state = self.state.lock();
-        state.waiters.is_empty() && state.gone.is_empty()
+    /// Returns how often the position had changed when a waiter last looked at it.
+    pub(in super::super) fn seen(&self, waiter: u64) -> u64 {
+        self.waiters.get(&waiter).map_or(self.changes, |waiter| waiter.seen)
     }
 
-    /// Returns the tickets to remove from the conductor. With `all`, those of all waiters too.
-    pub(super) fn take_gone(&self, all: bool) -> Vec<u64> {
-        let mut state = self.state.lock();
-        let mut gone = std::mem::take(&mut state.gone);
+    /// Returns whether something has happened that the machine has not looked at.
+    pub(in super::super) fn is_woken(&self) -> bool {
+        self.is_woken
+    }
+
+    pub(in super::super) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+}
+
+/// The tickets.
+impl<E: Clone> Machine<E> {
+    fn tickets(&mut self) -> impl Iterator<Item = &mut OwnTicket> {
+        self.waiters.values_mut().map(|waiter| &mut waiter.ticket)
+    }
+
+    /// Takes the tickets to remove from the conductor. With `all`, those of all waiters too.
+    pub(super) fn take_gone(&mut self, all: bool) -> Vec<u64> {
+        let mut gone = mem::take(&mut self.gone);
         if all {
-            let sent = state.tickets().filter(|ticket| ticket.was_sent);
+            let sent = self.tickets().filter(|ticket| ticket.was_sent);
             gone.extend(sent.map(|ticket| {
                 ticket.was_sent = false;
                 ticket.number
@@ -117,186 +130,100 @@ impl Tickets {
     }
 
     /// Returns the numbers of all tickets that a former conductor may have.
-    pub(super) fn numbers(&self) -> Vec<u64> {
-        let mut state = self.state.lock();
-        let gone = state.gone.clone();
-        state.tickets().map(|ticket| ticket.number).chain(gone).collect()
+    pub(super) fn numbers(&mut self) -> Vec<u64> {
+        let gone = self.gone.clone();
+        self.tickets().map(|ticket| ticket.number).chain(gone).collect()
     }
 
-    /// Returns the tickets to enter on the conductor, or, with `all`, on another node.
-    pub(super) fn take_missing(&self, all: bool) -> Vec<Ticket> {
-        let mut state = self.state.lock();
-        let waiters = state.waiters.values_mut();
-        let missing = waiters.filter(|waiter| all || !waiter.ticket.is_entered);
+    /// Returns the tickets to enter on the conductor, or, with `all`, on another node, and how long each has waited.
+    pub(super) fn take_missing(&mut self, all: bool, now: Instant) -> Vec<(u64, Duration)> {
+        let missing = self.waiters.values_mut().filter(|waiter| all || !waiter.ticket.is_entered);
         let ticket = |waiter: &mut FairWaiter| {
             waiter.ticket.was_sent = true;
-            Ticket::new(waiter.ticket.number, waiter.arrived.elapsed())
+            (waiter.ticket.number, now - waiter.arrived)
         };
         missing.map(ticket).collect()
     }
 
     /// Records that the missing tickets, which were sent, are in the queue of the conductor. If it `has_forgotten` this
-    /// process before, the other tickets are not. Returns whether tickets are missing.
-    pub(super) fn record_entered(&self, has_forgotten: bool) -> bool {
-        let mut state = self.state.lock();
+    /// process before, the other tickets are not.
+    pub(super) fn record_entered(&mut self, has_forgotten: bool) {
         if has_forgotten {
-            state.position = FairPosition::Unknown;
+            self.position = FairPosition::Unknown;
         }
-        for ticket in state.tickets() {
+        for ticket in self.tickets() {
             ticket.is_entered = if ticket.is_entered { !has_forgotten } else { ticket.was_sent };
         }
-        state.tickets().any(|ticket| !ticket.is_entered)
+        self.is_woken |= self.waiters.values().any(|waiter| !waiter.ticket.is_entered);
     }
 
-    /// Records that the conductor has no tickets of this process, so that the attendant enters them again.
-    pub(super) fn forget_entries(&self) {
-        self.state.lock().forget_entries();
-        self.wake.notify_one();
+    /// Records that the conductor has no tickets of this process, so that all of them are missing.
+    pub(super) fn forget_entries(&mut self) {
+        self.position = FairPosition::Unknown;
+        self.tickets().for_each(|ticket| ticket.is_entered = false);
     }
 
-    /// Evaluates a reply of the conductor. Returns when to ask it again at the latest, if that is known.
-    pub(super) fn apply(&self, process: ProcessId, reply: &QueueReply) -> Option<Instant> {
-        let mut state = self.state.lock();
-        if matches!(state.position, FairPosition::Stalled) {
+    /// Evaluates a reply of the conductor.
+    pub(super) fn apply(&mut self, reply: Reply, now: Instant) {
+        if matches!(self.position, FairPosition::Stalled) {
             // The places of this process may be lost when a waiter looks again.
-            return None;
+            return;
         }
-        let now = Instant::now();
-        let mut due = None;
         let position = match reply.first {
-            Some(first) if first.process == process => {
-                if state.tickets().any(|ticket| ticket.number == first.number) {
-                    let since = match state.position {
-                        FairPosition::First(_, since) => since,
-                        _ => now,
-                    };
-                    FairPosition::First(first.number, since)
-                } else {
-                    // Its removal was lost, or is next.
-                    if !state.gone.contains(&first.number) {
-                        state.gone.push(first.number);
-                    }
-                    self.wake.notify_one();
-                    FairPosition::Unknown
-                }
+            Some(First::Own(first)) if self.tickets().any(|ticket| ticket.number == first) => {
+                let since = match self.position {
+                    FairPosition::First(_, since) => since,
+                    _ => now,
+                };
+                FairPosition::First(first, since)
             }
-            Some(first) => {
-                due = Some(now + first.present_for + AFTER_PRESENCE);
+            Some(First::Own(first)) => {
+                // Its removal was lost, or is next.
+                if !self.gone.contains(&first) {
+                    self.gone.push(first);
+                }
+                self.is_woken = true;
+                FairPosition::Unknown
+            }
+            Some(First::Other(present_for)) => {
+                self.due = self.due.min(now + present_for + AFTER_PRESENCE);
                 FairPosition::Behind(now)
             }
             None => {
-                state.forget_entries();
+                self.forget_entries();
                 FairPosition::Unknown
             }
         };
-        let is_news = match (&state.position, &position) {
+        let is_news = match (&self.position, &position) {
             (FairPosition::Behind(_), FairPosition::Behind(_)) => false,
             (FairPosition::First(former, _), FairPosition::First(first, _)) => former != first,
             _ => true,
         };
-        if is_news && matches!(position, FairPosition::First(..)) {
-            state.looked_at = now;
-        }
-        state.position = position;
         if is_news {
-            self.changed.send_replace(());
+            self.changes += 1;
+            if matches!(position, FairPosition::First(..)) {
+                self.looked_at = now;
+            }
         }
-        due
+        self.position = position;
     }
 
-    /// Records that no node keeps the order.
-    pub(super) fn record_failed_search(&self, votes: Votes) {
-        let mut state = self.state.lock();
-        state.position = FairPosition::NoConductor(votes);
-        self.changed.send_replace(());
-    }
-
-    /// Returns whether a waiter has the first ticket, and none has looked at the position for this time. The process then
-    /// loses its places when the presence is over. It enters them again when a waiter looks again.
-    pub(super) fn has_stalled(&self, time: Duration) -> bool {
-        let mut state = self.state.lock();
-        if let FairPosition::First(_, since) = state.position
-            && since.max(state.looked_at).elapsed() >= time
-        {
-            state.forget_entries();
-            state.position = FairPosition::Stalled;
+    /// Returns whether the first waiter may have stalled, so that [`next`](Self::next) needs to know of the holders.
+    pub(in super::super) fn may_have_stalled(&self, now: Instant) -> bool {
+        match self.position {
+            FairPosition::First(_, since) => now >= since.max(self.looked_at) + STALL,
+            FairPosition::Stalled => true,
+            _ => false,
         }
-        matches!(state.position, FairPosition::Stalled)
-    }
-}
-
-impl State {
-    fn tickets(&mut self) -> impl Iterator<Item = &mut OwnTicket> {
-        self.waiters.values_mut().map(|waiter| &mut waiter.ticket)
     }
 
-    fn forget_entries(&mut self) {
-        self.position = FairPosition::Unknown;
-        self.tickets().for_each(|ticket| ticket.is_entered = false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::LockKey;
-    use crate::lock::{Dialect, LockSpec, Mode};
-    use crate::node::FirstTicket;
-    use crate::waiting::FairWait;
-    use crate::waiting::tests::two_processes;
-
-    /// Another waiter of the process leaves meanwhile, and the conductor names the first ticket of the process once more.
-    #[tokio::test(start_paused = true)]
-    async fn a_process_that_has_stalled_is_not_first_when_it_looks_again() {
-        const STALL: Duration = Duration::from_secs(2);
-        let (locks, ..) = two_processes(1);
-        let spec = LockSpec::new(LockKey::new("a").unwrap(), Mode::Exclusive, Dialect::Plain);
-        let fair = locks.fair_queues();
-        let mut wait = FairWait::new(fair, &spec);
-        let tickets = Arc::clone(&wait.tickets);
-        tickets.take_missing(false);
-        tickets.record_entered(false);
-        let own = FirstTicket { process: fair.process, number: 0, present_for: STALL };
-        let reply = QueueReply::new(Duration::ZERO, true).with_first(own);
-        tickets.apply(fair.process, &reply);
-        tokio::time::sleep(STALL).await;
-        assert!(tickets.has_stalled(STALL));
-
-        tickets.apply(fair.process, &reply);
-        assert!(tickets.has_stalled(STALL));
-        assert!(!tickets.is_first());
-        assert!(matches!(wait.position(), FairPosition::Unknown));
-        assert!(!tickets.has_stalled(STALL), "it enters its tickets again");
-        assert_eq!(tickets.take_missing(false).len(), 1);
-        tickets.record_entered(false);
-        tickets.apply(fair.process, &reply);
-        assert!(matches!(wait.position(), FairPosition::First(..)));
-    }
-
-    /// The simulation found a ticket that stayed for 3 s: a waiter whose own ticket was not sent yet had it.
-    #[tokio::test]
-    async fn a_ticket_is_removed_whoever_has_it() {
-        let (locks, ..) = two_processes(1);
-        let spec = LockSpec::new(LockKey::new("a").unwrap(), Mode::Exclusive, Dialect::Plain);
-        let fair = locks.fair_queues();
-        let first = FairWait::new(fair, &spec);
-        let tickets = Arc::clone(&first.tickets);
-        assert_eq!(tickets.take_missing(false).len(), 1);
-        assert!(!tickets.record_entered(false));
-        let second = FairWait::new(fair, &spec);
-        let present_for = Duration::from_secs(3);
-        let own = FirstTicket { process: fair.process, number: 0, present_for };
-        tickets.apply(fair.process, &QueueReply::new(Duration::ZERO, true).with_first(own));
-        assert!(tickets.is_first());
-
-        second.take_first();
-        let numbers: Vec<_> = tickets.state.lock().tickets().map(|ticket| ticket.number).collect();
-        assert_eq!(numbers, [1, 0]);
-        drop(second);
-        assert!(!tickets.is_first());
-        assert_eq!(tickets.take_gone(false), [0]);
-        let missing: Vec<_> =
-            tickets.take_missing(false).iter().map(|ticket| ticket.number).collect();
-        assert_eq!(missing, [1]);
+    /// Returns whether a waiter has the first ticket, and none has looked at the position for so long. The process then loses
+    /// its places when the presence is over. It enters them again when a waiter looks again.
+    pub(super) fn has_stalled(&mut self, now: Instant) -> bool {
+        if self.is_first() && self.may_have_stalled(now) {
+            self.forget_entries();
+            self.position = FairPosition::Stalled;
+        }
+        matches!(self.position, FairPosition::Stalled)
     }
 }

@@ -1,0 +1,173 @@
+//! The machine of a fair queue, event by event.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::machine::{Action, FairPosition, First, Machine, Operation, Reply};
+
+type Failure = &'static str;
+
+const STALL: Duration = Duration::from_secs(2);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A machine on two nodes at a time.
+struct Queue {
+    machine: Machine<Failure>,
+    now: Instant,
+}
+
+impl Queue {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { machine: Machine::new(2, 0, now), now }
+    }
+
+    fn next(&mut self) -> Action<Failure> {
+        self.machine.next(self.now, false)
+    }
+
+    fn replied(&mut self, first: First) {
+        self.machine.replied(Ok(Reply { was_present: true, first: Some(first) }), self.now);
+    }
+
+    /// Adds a waiter, which enters, and is the first.
+    fn enter_first(number: u64) -> Self {
+        let mut queue = Self::new();
+        queue.machine.add(number, queue.now);
+        assert_eq!(queue.next(), enter(&[number]));
+        queue.replied(First::Own(number));
+        assert_eq!(queue.next(), Action::Record(0, None));
+        queue.rest();
+        queue
+    }
+
+    fn rest(&mut self) {
+        let action = self.next();
+        assert!(matches!(action, Action::Wait(Some(_))), "{action:?}");
+    }
+}
+
+fn enter(numbers: &[u64]) -> Action<Failure> {
+    let tickets = numbers.iter().map(|number| (*number, Duration::ZERO)).collect();
+    Action::Call(0, Operation::Enter(tickets))
+}
+
+fn leave(numbers: &[u64]) -> Action<Failure> {
+    Action::Call(0, Operation::Leave(numbers.into()))
+}
+
+/// Another waiter of the process leaves meanwhile, and the conductor names the first ticket of the process once more.
+#[test]
+fn a_process_that_has_stalled_is_not_first_when_it_looks_again() {
+    let mut queue = Queue::enter_first(0);
+    assert!(queue.machine.is_first());
+    queue.now += STALL;
+    queue.rest();
+    assert!(!queue.machine.is_first());
+
+    queue.machine.add(1, queue.now);
+    queue.machine.remove(1);
+    queue.rest();
+    assert!(!queue.machine.is_first());
+    assert_eq!(queue.machine.look(0, queue.now), FairPosition::Unknown);
+    assert!(!queue.machine.may_have_stalled(queue.now), "it enters its tickets again");
+    assert_eq!(queue.next(), Action::Call(0, Operation::Enter(vec![(0, STALL)])));
+    queue.replied(First::Own(0));
+    assert!(matches!(queue.machine.look(0, queue.now), FairPosition::First(..)));
+}
+
+/// A holder of its process keeps the first waiter from asking.
+#[test]
+fn a_first_waiter_behind_a_holder_of_its_process_has_not_stalled() {
+    let mut queue = Queue::enter_first(0);
+    queue.now += STALL;
+    assert!(queue.machine.may_have_stalled(queue.now));
+    assert_eq!(queue.machine.next(queue.now, true), Action::Call(0, Operation::Refresh));
+}
+
+/// The simulation found a ticket that stayed for 3 s: a waiter whose own ticket was not sent yet had it.
+#[test]
+fn a_ticket_is_removed_whoever_has_it() {
+    let mut queue = Queue::enter_first(0);
+    queue.machine.add(1, queue.now);
+    queue.machine.take_first(1);
+    queue.machine.remove(1);
+    assert!(!queue.machine.is_first());
+    assert_eq!(queue.next(), leave(&[0]));
+    queue.machine.replied(Ok(Reply { was_present: true, first: None }), queue.now);
+    assert_eq!(queue.next(), enter(&[1]));
+}
+
+/// Otherwise the removal could arrive at the node before the ticket, which then has no waiter.
+#[test]
+fn a_ticket_leaves_after_it_has_entered() {
+    let mut queue = Queue::new();
+    queue.machine.add(0, queue.now);
+    assert_eq!(queue.next(), enter(&[0]));
+    queue.machine.remove(0);
+    assert_eq!(queue.next(), Action::Wait(None));
+    queue.replied(First::Own(0));
+    assert_eq!(queue.next(), Action::Record(0, None));
+    assert_eq!(queue.next(), leave(&[0]));
+    queue.machine.replied(Ok(Reply { was_present: true, first: None }), queue.now);
+    assert_eq!(queue.next(), Action::End);
+}
+
+/// The reply to the ticket may be lost, and not the ticket.
+#[test]
+fn a_ticket_without_a_reply_leaves_too() {
+    let mut queue = Queue::new();
+    queue.machine.add(0, queue.now);
+    assert_eq!(queue.next(), enter(&[0]));
+    queue.machine.remove(0);
+    queue.machine.replied(Err("no reply"), queue.now);
+    assert_eq!(queue.next(), Action::Check(1));
+    queue.machine.checked(Some("down"), queue.now);
+    assert_eq!(queue.next(), Action::Remove(vec![0], vec![0]));
+    assert_eq!(queue.next(), Action::End);
+}
+
+#[test]
+fn a_shutdown_abandons_a_search_and_no_removal() {
+    let mut queue = Queue::enter_first(0);
+    queue.machine.add(1, queue.now);
+    queue.machine.add(2, queue.now);
+    assert_eq!(queue.next(), enter(&[1, 2]));
+    assert!(queue.machine.close());
+    assert_eq!(queue.next(), leave(&[0, 1, 2]));
+    assert_eq!(queue.next(), Action::Wait(None));
+    assert!(!queue.machine.close());
+    queue.replied(First::Other(SECOND));
+    assert_eq!(queue.next(), Action::End);
+}
+
+/// A node that stands before the conductor, and answers, gets the tickets. If it fails then, the conductor keeps them.
+#[test]
+fn a_node_that_answers_only_once_does_not_become_the_conductor() {
+    let mut queue = Queue::new();
+    queue.machine.add(0, queue.now);
+    assert_eq!(queue.next(), enter(&[0]));
+    queue.machine.replied(Err("broken"), queue.now);
+    assert_eq!(queue.next(), Action::Check(1));
+    queue.machine.checked(None, queue.now);
+    let second = |operation| Action::Call(1, operation);
+    assert_eq!(queue.next(), second(Operation::Enter(vec![(0, Duration::ZERO)])));
+    queue.replied(First::Own(0));
+    assert_eq!(queue.next(), Action::Record(1, Some("broken")));
+    assert_eq!(queue.next(), Action::Remove(vec![0], vec![0]));
+    queue.rest();
+
+    queue.now += SECOND;
+    assert_eq!(queue.next(), second(Operation::Refresh));
+    queue.replied(First::Own(0));
+    assert_eq!(queue.next(), Action::Probe(1));
+    queue.rest();
+    queue.machine.probed(Some(0));
+    assert_eq!(queue.next(), Action::Call(0, Operation::Enter(vec![(0, SECOND)])));
+    queue.machine.replied(Err("broken"), queue.now);
+    queue.rest();
+    queue.machine.remove(0);
+    assert_eq!(queue.next(), Action::Remove(vec![0], vec![0]));
+    assert_eq!(queue.next(), second(Operation::Leave(vec![0])));
+}
