@@ -10,7 +10,7 @@ use super::machine::Pause;
 use super::state::{Caller, Held, KeyLine, Left, Phase, State, Who};
 use super::step::{Action, LEASE, Reason};
 use super::{Instant, Mode};
-use crate::check::Found;
+use crate::check::{self, Found};
 
 /// Something that the surroundings owe to the machine and the line. "If broken" says how a model breaks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,17 @@ pub fn needs(world: World, rule: Rule, claim: Claim) {
     let world = World { broken: Some(rule), ..world };
     let found = Found::by(Waiting { world, claim: Some(claim) });
     found.expect_broken(world.name, &format!("without {rule:?}"), claim.name());
+}
+
+/// Walks through a world whose states are too many to visit all: each choice picks one of the possible steps. Returns the
+/// number of steps.
+///
+/// # Errors
+///
+/// Returns the name of a broken claim, and the steps that break it.
+pub fn walk(world: World, choices: &[u16]) -> Result<usize, (&'static str, Vec<String>)> {
+    let claims = Claim::ALL.map(Claim::property);
+    check::walk(&Waiting { world, claim: None }, &claims, choices)
 }
 
 impl Model for Waiting {
