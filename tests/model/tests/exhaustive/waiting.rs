@@ -46,6 +46,12 @@ fn readers_join_the_lock_of_another_one() {
         ..two
     });
     holds(World { name: "two readers that join, and a shutdown", shutdowns: 1, drops: 1, ..two });
+    holds(World {
+        name: "readers, and a writer of another process",
+        marks: 1,
+        long: Some(1),
+        ..trio
+    });
     needs(two, Rule::CountHolders, Claim::NoGuardOutlivesItsLock);
 }
 
@@ -59,6 +65,8 @@ fn an_outage_has_one_grace() {
         ..outage
     });
     needs(outage, Rule::ShareTheOutage, Claim::OneGrace);
+    let ends_after = Duration::from_millis(5);
+    holds(World { name: "callers that come again", agains: 3, outages: 1, ends_after, ..TWO });
 }
 
 #[test]

@@ -26,8 +26,9 @@ fn worlds() -> impl Strategy<Value = World> {
     let callers = (0_usize..16, 2_usize..=4, prop_oneof![Just(1), Just(3)], any::<bool>());
     let endless = prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)];
     let faults = (0_u8..3, 0_u8..3, 0_u8..7, 0_u8..3, 0_u8..3, 0_u8..2);
-    (callers, endless, wait_time, faults).prop_map(
-        |((pattern, callers, nodes, joins), endless, wait_time, faults)| {
+    let more = (0_u8..3, 0_u8..5, prop_oneof![Just(None), (0_usize..4).prop_map(Some)]);
+    (callers, endless, wait_time, faults, more).prop_map(
+        |((pattern, callers, nodes, joins), endless, wait_time, faults, (marks, agains, long))| {
             let (drops, outages, others, splits, losses, shutdowns) = faults;
             World {
                 name: "a random world",
@@ -39,6 +40,9 @@ fn worlds() -> impl Strategy<Value = World> {
                 drops,
                 outages,
                 others,
+                marks,
+                agains,
+                long,
                 splits,
                 losses,
                 shutdowns,
