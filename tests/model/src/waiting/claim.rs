@@ -26,7 +26,7 @@ pub enum Claim {
     /// A caller gets the lock before all callers that have come later, unless an outage lets these ask first. A caller whose
     /// lock was lost before it took it is first again.
     OrderIsKept,
-    /// A caller that comes again and again gets the lock before an earlier one a few times at most: in an outage, or after a loss.
+    /// A caller that comes again and again gets the lock before an earlier one a few times at most, in an outage.
     NobodyIsOvertakenForEver,
     /// A waiter behind another one does not give up because of an outage.
     OnlyTheFirstGivesUp,
@@ -281,11 +281,10 @@ fn order_is_kept(model: &Waiting, state: &State) -> bool {
     may_be_overtaken || state.callers.iter().all(|caller| caller.overtaken == 0)
 }
 
-/// In an outage, callers that come ask before they join the line, and a caller whose lock was lost is first again.
+/// In an outage, each caller that comes asks before it joins the line.
 fn nobody_is_overtaken_for_ever(model: &Waiting, state: &State) -> bool {
-    let World { outages, losses, .. } = model.world;
-    let most = state.callers.len() * usize::from(outages + losses);
-    state.callers.iter().all(|caller| usize::from(caller.passed) <= most)
+    let most = state.callers.len() * usize::from(model.world.outages);
+    state.callers.iter().all(|caller| usize::from(caller.overtaken) <= most)
 }
 
 fn one_grace(_: &Waiting, state: &State) -> bool {

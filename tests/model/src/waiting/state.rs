@@ -176,8 +176,6 @@ pub(super) struct Caller {
     pub(super) has_mark: bool,
     /// The callers that have come later, and have got the lock before.
     pub(super) overtaken: u8,
-    /// The same, also those that are excused.
-    pub(super) passed: u8,
     /// When it last asked the nodes.
     pub(super) asked: Instant,
     /// Whether it has waited for the answer to another reader since the nodes have last refused it.

@@ -150,7 +150,7 @@ impl State {
     pub(super) fn forget(&mut self, caller: usize) {
         self.callers.iter_mut().for_each(|other| other.excused &= !(1 << caller));
         let one = &mut self.callers[caller];
-        (one.excused, one.overtaken, one.passed, one.questions) = (0, 0, 0, 0);
+        (one.excused, one.overtaken, one.questions) = (0, 0, 0);
         (one.is_woken, one.has_followed) = (false, false);
     }
 
@@ -483,7 +483,6 @@ impl State {
             let is_in_line = self.line.state(&other.who).is_some();
             let is_before = is_in_line && other.phase.waits() && other.came < came;
             if is_before && !(held.mode.is_shared() && other.who.mode.is_shared()) {
-                other.passed += 1;
                 other.overtaken += u8::from(other.excused & (1 << caller) == 0);
             }
         }

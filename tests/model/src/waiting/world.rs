@@ -158,7 +158,6 @@ impl Model for Waiting {
             handed_over: None,
             has_mark: false,
             overtaken: 0,
-            passed: 0,
             asked: Instant::default(),
             has_followed: false,
             questions: 0,
