@@ -166,7 +166,7 @@ impl<'a> Place<'a> {
                     match taken {
                         Err(refused) => match caller.join()? {
                             Some(lock) => return Ok(lock),
-                            None => self.refuse(refused),
+                            None => self.refuse_in_line(refused)?,
                         },
                         Ok(_) => Step::Look,
                     }
@@ -251,6 +251,14 @@ impl<'a> Place<'a> {
         step
     }
 
+    /// Records that the lock was not acquired while the waiter stood in no line. Returns an error if a drain or a shutdown has
+    /// begun meanwhile: from now on, it notifies the waiter.
+    fn refuse_in_line(&mut self, error: LockError) -> Result<Step, LockError> {
+        self.check_drain()?;
+        self.queues.home.check_open()?;
+        Ok(self.refuse(error))
+    }
+
     /// Records the label of the holder that the nodes have reported, and adds the last one to a refusal without a look-up.
     /// Returns whether the nodes have refused the lock.
     fn record_holder(&mut self, error: &mut LockError) -> bool {
@@ -291,10 +299,7 @@ impl<'a> Place<'a> {
         if then == AfterJoin::EvaluateRefusal
             && let Some(refusal) = self.refusal.take()
         {
-            // A drain or a shutdown that begins from now on notifies the waiter.
-            self.check_drain()?;
-            self.queues.home.check_open()?;
-            return Ok(self.refuse(refusal));
+            return self.refuse_in_line(refusal);
         }
         Ok(Step::Look)
     }
