@@ -42,6 +42,26 @@ impl Queue {
         queue
     }
 
+    /// Adds a further waiter, which enters.
+    fn enter(&mut self, number: u64, first: First) {
+        self.machine.add(number, self.now);
+        assert_eq!(self.next(), enter(&[number]));
+        self.replied(first);
+        assert_eq!(self.next(), Action::Record(0, None));
+    }
+
+    /// Adds a waiter, which enters behind that of another process.
+    fn enter_behind(number: u64) -> Self {
+        let mut queue = Self::new();
+        queue.enter(number, First::Other(3 * SECOND));
+        assert_eq!(queue.next(), Action::Subscribe(0));
+        queue.machine.subscribed();
+        assert_eq!(queue.next(), Action::Call(0, Operation::Refresh));
+        queue.replied(First::Other(3 * SECOND));
+        queue.rest();
+        queue
+    }
+
     fn rest(&mut self) {
         let action = self.next();
         assert!(matches!(action, Action::Wait(Some(_))), "{action:?}");
@@ -61,13 +81,14 @@ fn leave(numbers: &[u64]) -> Action<Failure> {
 #[test]
 fn a_process_that_has_stalled_is_not_first_when_it_looks_again() {
     let mut queue = Queue::enter_first(0);
-    assert!(queue.machine.is_first());
+    queue.enter(1, First::Own(0));
     queue.now += STALL;
     queue.rest();
-    assert!(!queue.machine.is_first());
+    assert!(queue.machine.may_have_stalled(queue.now) && !queue.machine.is_first());
 
-    queue.machine.add(1, queue.now);
     queue.machine.remove(1);
+    assert_eq!(queue.next(), leave(&[1]));
+    queue.replied(First::Own(0));
     queue.rest();
     assert!(!queue.machine.is_first());
     assert_eq!(queue.machine.look(0, queue.now), FairPosition::Unknown);
@@ -170,4 +191,107 @@ fn a_node_that_answers_only_once_does_not_become_the_conductor() {
     queue.machine.remove(0);
     assert_eq!(queue.next(), Action::Remove(vec![0], vec![0]));
     assert_eq!(queue.next(), second(Operation::Leave(vec![0])));
+}
+
+#[test]
+fn a_waiter_that_comes_while_another_one_enters_is_next() {
+    let mut queue = Queue::new();
+    queue.machine.add(0, queue.now);
+    assert_eq!(queue.next(), enter(&[0]));
+    queue.machine.add(1, queue.now);
+    queue.replied(First::Own(0));
+    assert_eq!(queue.next(), Action::Record(0, None));
+    assert_eq!(queue.next(), enter(&[1]));
+}
+
+/// The node was restarted before the second waiter came.
+#[test]
+fn all_tickets_enter_again_at_once_on_a_node_that_has_forgotten_them() {
+    let mut queue = Queue::enter_first(0);
+    queue.machine.add(1, queue.now);
+    assert_eq!(queue.next(), enter(&[1]));
+    queue.machine.replied(Ok(Reply { was_present: false, first: Some(First::Own(1)) }), queue.now);
+    assert_eq!(queue.next(), Action::Record(0, None));
+    assert_eq!(queue.next(), enter(&[0]));
+}
+
+/// The process is present, but somebody has deleted the queue.
+#[test]
+fn tickets_that_an_empty_queue_does_not_have_enter_again() {
+    let mut queue = Queue::enter_behind(0);
+    queue.now += SECOND;
+    assert_eq!(queue.next(), Action::Call(0, Operation::Refresh));
+    queue.machine.replied(Ok(Reply { was_present: true, first: None }), queue.now);
+    assert_eq!(queue.next(), Action::Call(0, Operation::Enter(vec![(0, SECOND)])));
+}
+
+/// The reply came before its ticket, so it says nothing about it. In an outage, it would be taken for an answer.
+#[test]
+fn a_waiter_is_behind_others_from_its_ticket_on_and_is_told() {
+    let mut queue = Queue::enter_behind(0);
+    queue.machine.add(1, queue.now);
+    assert_eq!(queue.machine.look(1, queue.now), FairPosition::Unknown);
+    assert!(matches!(queue.machine.look(0, queue.now), FairPosition::Behind(_)));
+    assert_eq!(queue.next(), enter(&[1]));
+    assert_eq!(queue.machine.changes(), queue.machine.seen(1));
+    queue.replied(First::Other(3 * SECOND));
+    assert!(queue.machine.changes() > queue.machine.seen(1));
+    assert!(matches!(queue.machine.look(1, queue.now), FairPosition::Behind(_)));
+    assert_eq!(queue.next(), Action::Record(0, None));
+    // It subscribes once.
+    queue.rest();
+}
+
+#[test]
+fn a_waiter_is_told_once_for_each_search_that_no_node_keeps_the_order() {
+    let mut queue = Queue::new();
+    queue.machine.add(0, queue.now);
+    assert_eq!(queue.next(), enter(&[0]));
+    queue.machine.replied(Err("broken"), queue.now);
+    for _ in 0..2 {
+        assert_eq!(queue.next(), Action::Check(1));
+        queue.machine.checked(Some("down"), queue.now);
+        let reasons = FairPosition::NoConductor(vec!["broken", "down"]);
+        assert_eq!(queue.machine.look(0, queue.now), reasons);
+        assert_eq!(queue.machine.look(0, queue.now), FairPosition::Unknown);
+        // The waiter that looks again begins another search.
+        assert_eq!(queue.next(), Action::Check(0));
+        queue.machine.checked(Some("broken"), queue.now);
+    }
+}
+
+/// The conductor was the last node when the probe began.
+#[test]
+fn a_node_behind_the_conductor_that_answers_gets_no_ticket() {
+    let now = Instant::now();
+    let mut queue = Queue { machine: Machine::new(3, 2, now), now };
+    let call = |node, operation| Action::Call(node, operation);
+    queue.machine.add(0, queue.now);
+    assert_eq!(queue.next(), call(2, Operation::Enter(vec![(0, Duration::ZERO)])));
+    queue.replied(First::Own(0));
+    assert_eq!(queue.next(), Action::Record(2, None));
+    for _ in 0..2 {
+        queue.now += SECOND;
+        queue.machine.look(0, queue.now);
+        assert_eq!(queue.next(), call(2, Operation::Refresh));
+        queue.replied(First::Own(0));
+        assert_eq!(queue.next(), Action::Probe(2), "once for each refresh");
+        queue.machine.probed(None);
+    }
+    queue.now += SECOND;
+    assert_eq!(queue.next(), call(2, Operation::Refresh));
+    queue.replied(First::Own(0));
+    assert_eq!(queue.next(), Action::Probe(2));
+    queue.now += SECOND;
+    queue.machine.look(0, queue.now);
+    assert_eq!(queue.next(), call(2, Operation::Refresh));
+    queue.machine.replied(Err("broken"), queue.now);
+    assert_eq!(queue.next(), Action::Check(0));
+    queue.machine.checked(None, queue.now);
+    assert_eq!(queue.next(), call(0, Operation::Enter(vec![(0, 4 * SECOND)])));
+    queue.replied(First::Own(0));
+    assert_eq!(queue.next(), Action::Record(0, None));
+    assert_eq!(queue.next(), Action::Remove(vec![2], vec![0]));
+    queue.machine.probed(Some(1));
+    queue.rest();
 }
