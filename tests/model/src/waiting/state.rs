@@ -121,6 +121,7 @@ impl LineSignal for Signal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each of them may be true beside the others")]
 pub(super) struct State {
     pub(super) now: Instant,
     pub(super) line: KeyLine,

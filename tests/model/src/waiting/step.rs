@@ -574,8 +574,8 @@ impl State {
             let entries = self.line.entries().map(|entry| entry.waiter);
             let queued: Vec<_> = entries.filter(|other| self.line.is_queued(other)).collect();
             self.line.remove(&who, |who| woken.push(*who));
-            let called = woken.iter().filter(|who| queued.contains(who)).copied();
-            self.record_calls(&called.collect::<Vec<_>>());
+            let next = woken.iter().filter(|who| queued.contains(who)).copied();
+            self.record_calls(&next.collect::<Vec<_>>());
             self.end_if_idle();
         }
         self.wake_all(&woken, world);

@@ -43,7 +43,7 @@ impl<E: Clone> Machine<E> {
     /// if the conductor fails, or if a node that stands before it answers.
     pub(super) fn tend_tickets(&mut self, is_due: bool, now: Instant) {
         let is_back = self.is_back.take();
-        let Some(conductor) = self.conductor else { return self.search(None, Vec::new(), now) };
+        let Some(conductor) = self.conductor else { return self.search(None, Vec::new()) };
         match is_back.filter(|index| *index < conductor) {
             Some(index) => self.tend(index, Cause::IsBack { conductor, is_due }, now),
             None => self.tend(conductor, Cause::Conducts { is_due }, now),
@@ -162,18 +162,18 @@ impl<E: Clone> Machine<E> {
             }
             Cause::Conducts { .. } => {
                 let former = self.conductor.map(|former| (former, reason));
-                self.search(former, Vec::new(), now);
+                self.search(former, Vec::new());
             }
             Cause::Search { former, mut reasons } => {
                 self.last_failure = Some(reason.clone());
                 reasons.push(reason);
-                self.search(former, reasons, now);
+                self.search(former, reasons);
             }
         }
     }
 
     /// Asks the next node of a search.
-    fn search(&mut self, former: Option<(usize, E)>, mut reasons: Vec<E>, now: Instant) {
+    fn search(&mut self, former: Option<(usize, E)>, mut reasons: Vec<E>) {
         let node = reasons.len();
         if node == self.nodes {
             self.conductor = None;
@@ -186,7 +186,7 @@ impl<E: Clone> Machine<E> {
             Some((former, reason)) if former == node => {
                 self.last_failure = Some(reason.clone());
                 reasons.push(reason);
-                self.search(None, reasons, now);
+                self.search(None, reasons);
             }
             former => {
                 self.actions.push_back(Action::Check(node));
