@@ -13,8 +13,8 @@ use futures_util::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 
-use super::attendant::FairQueue;
-use super::machine::Machine;
+use super::machine::FairMachine;
+use super::queue::FairQueue;
 use crate::ballot::Ballot;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::key::LockKey;
@@ -178,10 +178,11 @@ impl FairQueues {
     /// Removes a queue that meets the condition. Returns whether it does.
     pub(super) fn remove_if(
         &self,
+        spec: &LockSpec,
         queue: &Arc<FairQueue>,
-        condition: impl FnOnce(&Machine<NodeError>) -> bool,
+        condition: impl FnOnce(&FairMachine<NodeError>) -> bool,
     ) -> bool {
-        let (mut by_key, key) = (self.lock(&queue.spec), queue.spec.key());
+        let (mut by_key, key) = (self.lock(spec), spec.key());
         let is_over = condition(&queue.machine.lock());
         if is_over && by_key.get(key).is_some_and(|present| Arc::ptr_eq(present, queue)) {
             by_key.remove(key);

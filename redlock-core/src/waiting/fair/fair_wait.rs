@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::attendant::FairQueue;
+use super::attendant::FairDriver;
 use super::fair_queues::FairQueues;
 use super::machine::FairPosition;
+use super::queue::FairQueue;
 use crate::error::Votes;
 use crate::lock::LockSpec;
 use crate::waiting::machine::Fair;
@@ -15,7 +16,7 @@ use crate::waiting::machine::Fair;
 /// The wait of one caller in a fair queue, where it has a ticket. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct FairWait {
-    pub(crate) queue: Arc<FairQueue>,
+    driver: FairDriver,
     /// The number of the waiter.
     number: u64,
 }
@@ -25,27 +26,36 @@ impl FairWait {
     pub(crate) fn new(fair: &Arc<FairQueues>, spec: &LockSpec) -> Self {
         let number = fair.next_ticket.fetch_add(1, Ordering::Relaxed);
         let mut by_key = fair.lock(spec);
-        let new = || FairQueue::new(fair, spec);
+        let new = || {
+            let statuses = &fair.queues.ballot.statuses;
+            let first_up = statuses.iter().position(|status| status.get().is_up());
+            FairQueue::new(statuses.len(), first_up.unwrap_or_default())
+        };
         let queue = by_key.entry(spec.key().clone()).or_insert_with(new);
         // An attendant ends only if there are no waiters, and looks under the lock of the queues.
         queue.machine.lock().add(number, Instant::now());
-        Self { queue: Arc::clone(queue), number }
+        let (fair, queue) = (Arc::clone(fair), Arc::clone(queue));
+        Self { driver: FairDriver { fair, spec: spec.clone(), queue }, number }
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<FairQueue> {
+        &self.driver.queue
     }
 
     /// Enters the queue. The ticket is sent before this function returns, unless another operation is under way, so that
     /// tickets are sent in the order of arrival.
     pub(crate) fn enter(&self) {
-        self.queue.start();
-        self.queue.drive_here();
+        self.driver.start();
+        self.driver.drive_here();
     }
 
     /// Returns where this process stands in the queue. If no node keeps the order, returns the votes, only once for each search.
     pub(crate) fn position(&self) -> Result<Fair, Votes> {
-        let FairQueue { fair, machine, wake, .. } = &*self.queue;
-        let mut machine = machine.lock();
+        let FairDriver { fair, queue, .. } = &self.driver;
+        let mut machine = queue.machine.lock();
         let position = machine.look(self.number, Instant::now());
         if machine.is_woken() {
-            wake.notify_one();
+            queue.wake.notify_one();
         }
         match position {
             FairPosition::First(..) => Ok(Fair::First),
@@ -57,14 +67,14 @@ impl FairWait {
 
     /// Resolves when the position has changed since the last call of [`position`](Self::position). Cancel safe.
     pub(crate) async fn changed(&self) {
-        let seen = self.queue.machine.lock().seen(self.number);
-        let mut changed = self.queue.changed.subscribe();
+        let seen = self.queue().machine.lock().seen(self.number);
+        let mut changed = self.queue().changed.subscribe();
         let _ = changed.wait_for(|changes| *changes > seen).await;
     }
 
     /// Records that this waiter has got the lock: the first ticket becomes that of this waiter.
     pub(crate) fn take_first(&self) {
-        self.queue.machine.lock().take_first(self.number);
+        self.queue().machine.lock().take_first(self.number);
     }
 }
 
@@ -72,11 +82,11 @@ impl FairWait {
 /// never overtakes the ticket on its way to the node.
 impl Drop for FairWait {
     fn drop(&mut self) {
-        let Self { queue, number } = self;
-        queue.machine.lock().remove(*number);
-        if queue.drive_here() {
+        let FairDriver { fair, spec, queue } = &self.driver;
+        queue.machine.lock().remove(self.number);
+        if self.driver.drive_here() {
             // No caller has entered this queue, or the runtime has ended.
-            queue.fair.remove_if(queue, |machine| !machine.has_waiters());
+            fair.remove_if(spec, queue, |machine| !machine.has_waiters());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::machine::{Action, FairPosition, First, Machine, Operation, Reply};
+use super::machine::{FairAction, FairMachine, FairPosition, FairReply, First, Operation};
 
 type Failure = &'static str;
 
@@ -13,22 +13,22 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A machine on two nodes at a time.
 struct Queue {
-    machine: Machine<Failure>,
+    machine: FairMachine<Failure>,
     now: Instant,
 }
 
 impl Queue {
     fn new() -> Self {
         let now = Instant::now();
-        Self { machine: Machine::new(2, 0, now), now }
+        Self { machine: FairMachine::new(2, 0, now), now }
     }
 
-    fn next(&mut self) -> Action<Failure> {
+    fn next(&mut self) -> FairAction<Failure> {
         self.machine.next(self.now, false)
     }
 
     fn replied(&mut self, first: First) {
-        self.machine.replied(Ok(Reply { was_present: true, first: Some(first) }), self.now);
+        self.machine.replied(Ok(FairReply { was_present: true, first: Some(first) }), self.now);
     }
 
     /// Adds a waiter, which enters, and is the first.
@@ -37,7 +37,7 @@ impl Queue {
         queue.machine.add(number, queue.now);
         assert_eq!(queue.next(), enter(&[number]));
         queue.replied(First::Own(number));
-        assert_eq!(queue.next(), Action::Record(0, None));
+        assert_eq!(queue.next(), FairAction::Record(0, None));
         queue.rest();
         queue
     }
@@ -47,16 +47,16 @@ impl Queue {
         self.machine.add(number, self.now);
         assert_eq!(self.next(), enter(&[number]));
         self.replied(first);
-        assert_eq!(self.next(), Action::Record(0, None));
+        assert_eq!(self.next(), FairAction::Record(0, None));
     }
 
     /// Adds a waiter, which enters behind that of another process.
     fn enter_behind(number: u64) -> Self {
         let mut queue = Self::new();
         queue.enter(number, First::Other(3 * SECOND));
-        assert_eq!(queue.next(), Action::Subscribe(0));
+        assert_eq!(queue.next(), FairAction::Subscribe(0));
         queue.machine.subscribed();
-        assert_eq!(queue.next(), Action::Call(0, Operation::Refresh));
+        assert_eq!(queue.next(), FairAction::Call(0, Operation::Refresh));
         queue.replied(First::Other(3 * SECOND));
         queue.rest();
         queue
@@ -64,17 +64,17 @@ impl Queue {
 
     fn rest(&mut self) {
         let action = self.next();
-        assert!(matches!(action, Action::Wait(Some(_))), "{action:?}");
+        assert!(matches!(action, FairAction::Wait(Some(_))), "{action:?}");
     }
 }
 
-fn enter(numbers: &[u64]) -> Action<Failure> {
+fn enter(numbers: &[u64]) -> FairAction<Failure> {
     let tickets = numbers.iter().map(|number| (*number, Duration::ZERO)).collect();
-    Action::Call(0, Operation::Enter(tickets))
+    FairAction::Call(0, Operation::Enter(tickets))
 }
 
-fn leave(numbers: &[u64]) -> Action<Failure> {
-    Action::Call(0, Operation::Leave(numbers.into()))
+fn leave(numbers: &[u64]) -> FairAction<Failure> {
+    FairAction::Call(0, Operation::Leave(numbers.into()))
 }
 
 /// Another waiter of the process leaves meanwhile, and the conductor names the first ticket of the process once more.
@@ -93,7 +93,7 @@ fn a_process_that_has_stalled_is_not_first_when_it_looks_again() {
     assert!(!queue.machine.is_first());
     assert_eq!(queue.machine.look(0, queue.now), FairPosition::Unknown);
     assert!(!queue.machine.may_have_stalled(queue.now), "it enters its tickets again");
-    assert_eq!(queue.next(), Action::Call(0, Operation::Enter(vec![(0, STALL)])));
+    assert_eq!(queue.next(), FairAction::Call(0, Operation::Enter(vec![(0, STALL)])));
     queue.replied(First::Own(0));
     assert!(matches!(queue.machine.look(0, queue.now), FairPosition::First(..)));
 }
@@ -104,7 +104,7 @@ fn a_first_waiter_behind_a_holder_of_its_process_has_not_stalled() {
     let mut queue = Queue::enter_first(0);
     queue.now += STALL;
     assert!(queue.machine.may_have_stalled(queue.now));
-    assert_eq!(queue.machine.next(queue.now, true), Action::Call(0, Operation::Refresh));
+    assert_eq!(queue.machine.next(queue.now, true), FairAction::Call(0, Operation::Refresh));
 }
 
 /// The simulation found a ticket that stayed for 3 s: a waiter whose own ticket was not sent yet had it.
@@ -116,7 +116,7 @@ fn a_ticket_is_removed_whoever_has_it() {
     queue.machine.remove(1);
     assert!(!queue.machine.is_first());
     assert_eq!(queue.next(), leave(&[0]));
-    queue.machine.replied(Ok(Reply { was_present: true, first: None }), queue.now);
+    queue.machine.replied(Ok(FairReply { was_present: true, first: None }), queue.now);
     assert_eq!(queue.next(), enter(&[1]));
 }
 
@@ -127,12 +127,12 @@ fn a_ticket_leaves_after_it_has_entered() {
     queue.machine.add(0, queue.now);
     assert_eq!(queue.next(), enter(&[0]));
     queue.machine.remove(0);
-    assert_eq!(queue.next(), Action::Wait(None));
+    assert_eq!(queue.next(), FairAction::Wait(None));
     queue.replied(First::Own(0));
-    assert_eq!(queue.next(), Action::Record(0, None));
+    assert_eq!(queue.next(), FairAction::Record(0, None));
     assert_eq!(queue.next(), leave(&[0]));
-    queue.machine.replied(Ok(Reply { was_present: true, first: None }), queue.now);
-    assert_eq!(queue.next(), Action::End);
+    queue.machine.replied(Ok(FairReply { was_present: true, first: None }), queue.now);
+    assert_eq!(queue.next(), FairAction::End);
 }
 
 /// The reply to the ticket may be lost, and not the ticket.
@@ -143,10 +143,10 @@ fn a_ticket_without_a_reply_leaves_too() {
     assert_eq!(queue.next(), enter(&[0]));
     queue.machine.remove(0);
     queue.machine.replied(Err("no reply"), queue.now);
-    assert_eq!(queue.next(), Action::Check(1));
+    assert_eq!(queue.next(), FairAction::Check(1));
     queue.machine.checked(Some("down"), queue.now);
-    assert_eq!(queue.next(), Action::Remove(vec![0], vec![0]));
-    assert_eq!(queue.next(), Action::End);
+    assert_eq!(queue.next(), FairAction::Remove(vec![0], vec![0]));
+    assert_eq!(queue.next(), FairAction::End);
 }
 
 #[test]
@@ -157,10 +157,10 @@ fn a_shutdown_abandons_a_search_and_no_removal() {
     assert_eq!(queue.next(), enter(&[1, 2]));
     assert!(queue.machine.close());
     assert_eq!(queue.next(), leave(&[0, 1, 2]));
-    assert_eq!(queue.next(), Action::Wait(None));
+    assert_eq!(queue.next(), FairAction::Wait(None));
     assert!(!queue.machine.close());
     queue.replied(First::Other(SECOND));
-    assert_eq!(queue.next(), Action::End);
+    assert_eq!(queue.next(), FairAction::End);
 }
 
 /// A node that stands before the conductor, and answers, gets the tickets. If it fails then, the conductor keeps them.
@@ -170,26 +170,26 @@ fn a_node_that_answers_only_once_does_not_become_the_conductor() {
     queue.machine.add(0, queue.now);
     assert_eq!(queue.next(), enter(&[0]));
     queue.machine.replied(Err("broken"), queue.now);
-    assert_eq!(queue.next(), Action::Check(1));
+    assert_eq!(queue.next(), FairAction::Check(1));
     queue.machine.checked(None, queue.now);
-    let second = |operation| Action::Call(1, operation);
+    let second = |operation| FairAction::Call(1, operation);
     assert_eq!(queue.next(), second(Operation::Enter(vec![(0, Duration::ZERO)])));
     queue.replied(First::Own(0));
-    assert_eq!(queue.next(), Action::Record(1, Some("broken")));
-    assert_eq!(queue.next(), Action::Remove(vec![0], vec![0]));
+    assert_eq!(queue.next(), FairAction::Record(1, Some("broken")));
+    assert_eq!(queue.next(), FairAction::Remove(vec![0], vec![0]));
     queue.rest();
 
     queue.now += SECOND;
     assert_eq!(queue.next(), second(Operation::Refresh));
     queue.replied(First::Own(0));
-    assert_eq!(queue.next(), Action::Probe(1));
+    assert_eq!(queue.next(), FairAction::Probe(1));
     queue.rest();
     queue.machine.probed(Some(0));
-    assert_eq!(queue.next(), Action::Call(0, Operation::Enter(vec![(0, SECOND)])));
+    assert_eq!(queue.next(), FairAction::Call(0, Operation::Enter(vec![(0, SECOND)])));
     queue.machine.replied(Err("broken"), queue.now);
     queue.rest();
     queue.machine.remove(0);
-    assert_eq!(queue.next(), Action::Remove(vec![0], vec![0]));
+    assert_eq!(queue.next(), FairAction::Remove(vec![0], vec![0]));
     assert_eq!(queue.next(), second(Operation::Leave(vec![0])));
 }
 
@@ -200,7 +200,7 @@ fn a_waiter_that_comes_while_another_one_enters_is_next() {
     assert_eq!(queue.next(), enter(&[0]));
     queue.machine.add(1, queue.now);
     queue.replied(First::Own(0));
-    assert_eq!(queue.next(), Action::Record(0, None));
+    assert_eq!(queue.next(), FairAction::Record(0, None));
     assert_eq!(queue.next(), enter(&[1]));
 }
 
@@ -210,8 +210,10 @@ fn all_tickets_enter_again_at_once_on_a_node_that_has_forgotten_them() {
     let mut queue = Queue::enter_first(0);
     queue.machine.add(1, queue.now);
     assert_eq!(queue.next(), enter(&[1]));
-    queue.machine.replied(Ok(Reply { was_present: false, first: Some(First::Own(1)) }), queue.now);
-    assert_eq!(queue.next(), Action::Record(0, None));
+    queue
+        .machine
+        .replied(Ok(FairReply { was_present: false, first: Some(First::Own(1)) }), queue.now);
+    assert_eq!(queue.next(), FairAction::Record(0, None));
     assert_eq!(queue.next(), enter(&[0]));
 }
 
@@ -220,9 +222,9 @@ fn all_tickets_enter_again_at_once_on_a_node_that_has_forgotten_them() {
 fn tickets_that_an_empty_queue_does_not_have_enter_again() {
     let mut queue = Queue::enter_behind(0);
     queue.now += SECOND;
-    assert_eq!(queue.next(), Action::Call(0, Operation::Refresh));
-    queue.machine.replied(Ok(Reply { was_present: true, first: None }), queue.now);
-    assert_eq!(queue.next(), Action::Call(0, Operation::Enter(vec![(0, SECOND)])));
+    assert_eq!(queue.next(), FairAction::Call(0, Operation::Refresh));
+    queue.machine.replied(Ok(FairReply { was_present: true, first: None }), queue.now);
+    assert_eq!(queue.next(), FairAction::Call(0, Operation::Enter(vec![(0, SECOND)])));
 }
 
 /// The reply came before its ticket, so it says nothing about it. In an outage, it would be taken for an answer.
@@ -237,7 +239,7 @@ fn a_waiter_is_behind_others_from_its_ticket_on_and_is_told() {
     queue.replied(First::Other(3 * SECOND));
     assert!(queue.machine.changes() > queue.machine.seen(1));
     assert!(matches!(queue.machine.look(1, queue.now), FairPosition::Behind(_)));
-    assert_eq!(queue.next(), Action::Record(0, None));
+    assert_eq!(queue.next(), FairAction::Record(0, None));
     // It subscribes once.
     queue.rest();
 }
@@ -249,13 +251,13 @@ fn a_waiter_is_told_once_for_each_search_that_no_node_keeps_the_order() {
     assert_eq!(queue.next(), enter(&[0]));
     queue.machine.replied(Err("broken"), queue.now);
     for _ in 0..2 {
-        assert_eq!(queue.next(), Action::Check(1));
+        assert_eq!(queue.next(), FairAction::Check(1));
         queue.machine.checked(Some("down"), queue.now);
         let reasons = FairPosition::NoConductor(vec!["broken", "down"]);
         assert_eq!(queue.machine.look(0, queue.now), reasons);
         assert_eq!(queue.machine.look(0, queue.now), FairPosition::Unknown);
         // The waiter that looks again begins another search.
-        assert_eq!(queue.next(), Action::Check(0));
+        assert_eq!(queue.next(), FairAction::Check(0));
         queue.machine.checked(Some("broken"), queue.now);
     }
 }
@@ -264,34 +266,34 @@ fn a_waiter_is_told_once_for_each_search_that_no_node_keeps_the_order() {
 #[test]
 fn a_node_behind_the_conductor_that_answers_gets_no_ticket() {
     let now = Instant::now();
-    let mut queue = Queue { machine: Machine::new(3, 2, now), now };
-    let call = |node, operation| Action::Call(node, operation);
+    let mut queue = Queue { machine: FairMachine::new(3, 2, now), now };
+    let call = |node, operation| FairAction::Call(node, operation);
     queue.machine.add(0, queue.now);
     assert_eq!(queue.next(), call(2, Operation::Enter(vec![(0, Duration::ZERO)])));
     queue.replied(First::Own(0));
-    assert_eq!(queue.next(), Action::Record(2, None));
+    assert_eq!(queue.next(), FairAction::Record(2, None));
     for _ in 0..2 {
         queue.now += SECOND;
         queue.machine.look(0, queue.now);
         assert_eq!(queue.next(), call(2, Operation::Refresh));
         queue.replied(First::Own(0));
-        assert_eq!(queue.next(), Action::Probe(2), "once for each refresh");
+        assert_eq!(queue.next(), FairAction::Probe(2), "once for each refresh");
         queue.machine.probed(None);
     }
     queue.now += SECOND;
     assert_eq!(queue.next(), call(2, Operation::Refresh));
     queue.replied(First::Own(0));
-    assert_eq!(queue.next(), Action::Probe(2));
+    assert_eq!(queue.next(), FairAction::Probe(2));
     queue.now += SECOND;
     queue.machine.look(0, queue.now);
     assert_eq!(queue.next(), call(2, Operation::Refresh));
     queue.machine.replied(Err("broken"), queue.now);
-    assert_eq!(queue.next(), Action::Check(0));
+    assert_eq!(queue.next(), FairAction::Check(0));
     queue.machine.checked(None, queue.now);
     assert_eq!(queue.next(), call(0, Operation::Enter(vec![(0, 4 * SECOND)])));
     queue.replied(First::Own(0));
-    assert_eq!(queue.next(), Action::Record(0, None));
-    assert_eq!(queue.next(), Action::Remove(vec![2], vec![0]));
+    assert_eq!(queue.next(), FairAction::Record(0, None));
+    assert_eq!(queue.next(), FairAction::Remove(vec![2], vec![0]));
     queue.machine.probed(Some(1));
     queue.rest();
 }

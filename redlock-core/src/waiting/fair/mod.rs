@@ -18,12 +18,13 @@ mod attendant;
 mod fair_queues;
 mod fair_wait;
 mod machine;
+mod queue;
 
 use super::Instant;
 
-pub(crate) use attendant::FairQueue;
 pub(crate) use fair_queues::FairQueues;
 pub(crate) use fair_wait::FairWait;
+pub(crate) use queue::FairQueue;
 
 #[cfg(test)]
 mod machine_tests;

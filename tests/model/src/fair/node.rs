@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Instant;
-use super::machine::{First, Operation, Reply};
+use super::machine::{FairReply, First, Operation};
 
 /// How long a process keeps its places after its last sign of life.
 pub(super) const PRESENCE: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ impl Node {
         process: usize,
         operation: &Operation,
         now: Instant,
-    ) -> (Reply, Vec<usize>) {
+    ) -> (FairReply, Vec<usize>) {
         self.expire(now);
         let before = self.first();
         let was_present = self.present_until.iter().any(|(other, _)| *other == process);
@@ -83,6 +83,6 @@ impl Node {
             notified.extend(before.map(|(former, _)| former).filter(|former| *former != next));
             notified.retain(|other| *other != process);
         }
-        (Reply { was_present, first }, notified)
+        (FairReply { was_present, first }, notified)
     }
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Instant;
 use super::claim::Claim;
-use super::machine::{FairPosition, Machine, Operation, Reply};
+use super::machine::{FairMachine, FairPosition, FairReply, Operation};
 use super::node::Node;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -45,13 +45,13 @@ pub(super) struct Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Process {
     /// Present as long as the process has waiters.
-    pub(super) machine: Option<Machine<()>>,
+    pub(super) machine: Option<FairMachine<()>>,
     /// When the machine goes on by itself.
     pub(super) until: Option<Instant>,
     /// The operations on their way, in the order in which they were sent.
     pub(super) sent: Vec<Sent>,
     /// The reply on its way to the machine.
-    pub(super) reply: Option<Result<Reply, ()>>,
+    pub(super) reply: Option<Result<FairReply, ()>>,
     pub(super) subscribed_at: Option<usize>,
     /// Whether the subscription is not in effect yet.
     pub(super) subscribes: bool,

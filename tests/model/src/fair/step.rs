@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Instant;
 use super::claim::Claim;
-use super::machine::{Action as Next, FairPosition, Machine, Operation};
+use super::machine::{FairAction, FairMachine, FairPosition, Operation};
 use super::node::Node;
 use super::state::{Holder, Phase, Sent, State, number};
 use super::world::{Rule, World};
@@ -77,15 +77,14 @@ impl State {
         self.callers[caller].phase = Phase::Looks;
         let first_up = self.nodes.iter().position(|node| !node.is_down).unwrap_or_default();
         let nodes = self.nodes.len();
-        let machine = self.processes[process].machine.get_or_insert_with(|| {
-            // The subscription is that of the former machine.
-            Machine::new(nodes, first_up, now)
-        });
+        let machine = self.processes[process]
+            .machine
+            .get_or_insert_with(|| FairMachine::new(nodes, first_up, now));
         machine.add(number(caller), now);
         self.drive(process);
     }
 
-    /// Does what the machine of a process says until it waits. As `FairQueue::drive`.
+    /// Does what the machine of a process says until it waits. As `FairDriver::drive`.
     pub(super) fn drive(&mut self, process: usize) {
         let is_held = |holder| match holder {
             Some(Holder::Caller(caller)) => self.callers[caller].process == process,
@@ -96,7 +95,7 @@ impl State {
             let one = &mut self.processes[process];
             let Some(machine) = &mut one.machine else { return };
             match machine.next(now, is_held) {
-                Next::Call(node, operation) => {
+                FairAction::Call(node, operation) => {
                     if one.reply.is_some() || one.sent.iter().any(|sent| sent.is_awaited) {
                         self.broken.push(Claim::OneOperation);
                     }
@@ -111,25 +110,25 @@ impl State {
                     }
                     one.sent.push(Sent { node, operation, is_awaited: true });
                 }
-                Next::Check(node) => {
+                FairAction::Check(node) => {
                     machine.checked(self.nodes[node].is_down.then_some(()), now);
                 }
-                Next::Subscribe(node) => {
+                FairAction::Subscribe(node) => {
                     (one.subscribed_at, one.subscribes) = (Some(node), true);
                 }
-                Next::Probe(nodes) => one.probes = Some(nodes),
-                Next::Remove(nodes, numbers) => {
+                FairAction::Probe(nodes) => one.probes = Some(nodes),
+                FairAction::Remove(nodes, numbers) => {
                     one.sent.extend(nodes.into_iter().map(|node| {
                         let operation = Operation::Leave(numbers.clone());
                         Sent { node, operation, is_awaited: false }
                     }));
                 }
-                Next::Record(..) => {}
-                Next::Wait(until) => {
+                FairAction::Record(..) => {}
+                FairAction::Wait(until) => {
                     one.until = until;
                     return;
                 }
-                Next::End => {
+                FairAction::End => {
                     let is_closed = one.is_closed;
                     (one.machine, one.until, one.subscribed_at) = (None, None, None);
                     (one.subscribes, one.is_notified, one.probes) = (false, false, None);
@@ -207,7 +206,7 @@ impl State {
         self.callers[caller].phase = Phase::Gone;
         self.holder = None;
         let process = self.callers[caller].process;
-        let is_first = self.processes[process].machine.as_ref().is_some_and(Machine::is_first);
+        let is_first = self.processes[process].machine.as_ref().is_some_and(FairMachine::is_first);
         if let Some(next) = self.first_of(process).filter(|_| is_first)
             && matches!(self.callers[next].phase, Phase::Looks | Phase::Refused(_))
         {

@@ -290,7 +290,6 @@ impl Fair {
         for (index, sent) in one.sent.iter().enumerate() {
             let mut earlier = one.sent[..index].iter();
             let is_next = !earlier.any(|other| other.node == sent.node);
-            // A thousand orders of operations on different nodes are alike.
             if is_next || !self.world.is_ordered {
                 actions.push(Action::Arrive(process, index));
             }

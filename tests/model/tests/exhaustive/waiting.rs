@@ -46,12 +46,6 @@ fn readers_join_the_lock_of_another_one() {
         ..two
     });
     holds(World { name: "two readers that join, and a shutdown", shutdowns: 1, drops: 1, ..two });
-    holds(World {
-        name: "readers, and a writer of another process",
-        marks: 1,
-        long: Some(1),
-        ..trio
-    });
     needs(two, Rule::CountHolders, Claim::NoGuardOutlivesItsLock);
 }
 

@@ -41,7 +41,8 @@ fn worlds() -> impl Strategy<Value = World> {
                 outages,
                 others,
                 marks,
-                agains,
+                // A lock has the number of its first caller, also when others have joined it.
+                agains: if joins { 0 } else { agains },
                 long,
                 splits,
                 losses,

@@ -1,6 +1,6 @@
 //! The machine of one fair queue: the tickets of this process, and the node that keeps the order.
 //!
-//! No clock, no node, no task, no lock: each event comes with its time, and the [`Action`]s are all that the machine does. The
+//! No clock, no node, no task, no lock: each event comes with its time, and the [`FairAction`]s are all that the machine does. The
 //! model of `tests/model` compiles these files, too, and visits every state.
 //!
 //! One operation is under way at most, and the next one follows its reply. So a ticket never leaves a node before it has
@@ -55,7 +55,7 @@ pub(super) enum Operation {
 
 /// The reply of a node to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Reply {
+pub(super) struct FairReply {
     /// Whether this process was present before the operation.
     pub(super) was_present: bool,
     pub(super) first: Option<First>,
@@ -72,14 +72,14 @@ pub(super) enum First {
 
 /// What the machine does next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Action<E> {
-    /// Executes an operation on a node. [`replied`](Machine::replied) follows.
+pub(super) enum FairAction<E> {
+    /// Executes an operation on a node. [`replied`](FairMachine::replied) follows.
     Call(usize, Operation),
-    /// Looks whether a node is down. [`checked`](Machine::checked) follows.
+    /// Looks whether a node is down. [`checked`](FairMachine::checked) follows.
     Check(usize),
-    /// Subscribes to the notifications of a node. [`subscribed`](Machine::subscribed) follows when that is in effect.
+    /// Subscribes to the notifications of a node. [`subscribed`](FairMachine::subscribed) follows when that is in effect.
     Subscribe(usize),
-    /// Looks in the background which of so many nodes answers first. [`probed`](Machine::probed) follows.
+    /// Looks in the background which of so many nodes answers first. [`probed`](FairMachine::probed) follows.
     Probe(usize),
     /// Removes tickets from nodes in the background.
     Remove(Vec<usize>, Vec<u64>),
@@ -92,7 +92,7 @@ pub(super) enum Action<E> {
 
 /// The tickets of this process in the fair queue of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Machine<E> {
+pub(super) struct FairMachine<E> {
     /// The waiters in the order of their arrival, by the numbers of their first tickets.
     waiters: BTreeMap<u64, FairWaiter>,
     /// The tickets to remove.
@@ -120,14 +120,14 @@ pub(super) struct Machine<E> {
     is_closed: bool,
     /// Why the last node that was asked does not keep the order.
     last_failure: Option<E>,
-    activity: Activity<E>,
+    activity: FairActivity<E>,
     /// What the machine does beside that.
-    actions: VecDeque<Action<E>>,
+    actions: VecDeque<FairAction<E>>,
 }
 
 /// What the machine does at the moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Activity<E> {
+enum FairActivity<E> {
     Rests,
     /// The conductor removes tickets. After the last removal, the machine has ended.
     Leaves {
@@ -138,7 +138,7 @@ enum Activity<E> {
     Ended,
 }
 
-impl<E: Clone> Machine<E> {
+impl<E: Clone> FairMachine<E> {
     /// The conductor is the first node that is up.
     pub(super) fn new(nodes: usize, conductor: usize, now: Instant) -> Self {
         Self {
@@ -157,31 +157,31 @@ impl<E: Clone> Machine<E> {
             is_back: None,
             is_closed: false,
             last_failure: None,
-            activity: Activity::Rests,
+            activity: FairActivity::Rests,
             actions: VecDeque::new(),
         }
     }
 
     /// Returns what to do next. `is_held` says whether a holder of this process may keep the first waiter from asking.
-    pub(super) fn next(&mut self, now: Instant, is_held: bool) -> Action<E> {
-        if self.actions.is_empty() && matches!(self.activity, Activity::Rests) {
+    pub(super) fn next(&mut self, now: Instant, is_held: bool) -> FairAction<E> {
+        if self.actions.is_empty() && matches!(self.activity, FairActivity::Rests) {
             self.begin(now, is_held);
         }
         let activity = &self.activity;
         self.actions.pop_front().unwrap_or_else(|| match activity {
-            Activity::Rests if self.has_ended() => Action::End,
-            Activity::Rests => Action::Wait(Some(self.due)),
-            Activity::Leaves { .. } | Activity::Tends(_) => Action::Wait(None),
-            Activity::Ended => Action::End,
+            FairActivity::Rests if self.has_ended() => FairAction::End,
+            FairActivity::Rests => FairAction::Wait(Some(self.due)),
+            FairActivity::Leaves { .. } | FairActivity::Tends(_) => FairAction::Wait(None),
+            FairActivity::Ended => FairAction::End,
         })
     }
 
     /// Returns whether no waiter is left, or all waiting has ended. The next waiter gets a machine of its own.
     pub(super) fn has_ended(&self) -> bool {
         match self.activity {
-            Activity::Rests => self.waiters.is_empty() && self.gone.is_empty(),
-            Activity::Leaves { .. } | Activity::Tends(_) => false,
-            Activity::Ended => true,
+            FairActivity::Rests => self.waiters.is_empty() && self.gone.is_empty(),
+            FairActivity::Leaves { .. } | FairActivity::Tends(_) => false,
+            FairActivity::Ended => true,
         }
     }
 
@@ -190,18 +190,18 @@ impl<E: Clone> Machine<E> {
         let is_last = self.is_closed;
         let gone = self.take_gone(is_last);
         if is_last {
-            self.activity = Activity::Ended;
+            self.activity = FairActivity::Ended;
         }
         if !gone.is_empty() {
             // A node that is not the conductor may be silent.
             let (conductor, others): (Vec<_>, Vec<_>) =
                 self.entered_at.iter().partition(|index| self.conductor == Some(**index));
             if !others.is_empty() {
-                self.actions.push_back(Action::Remove(others, gone.clone()));
+                self.actions.push_back(FairAction::Remove(others, gone.clone()));
             }
             if let Some(conductor) = conductor.first() {
-                self.activity = Activity::Leaves { is_last };
-                self.actions.push_back(Action::Call(*conductor, Operation::Leave(gone)));
+                self.activity = FairActivity::Leaves { is_last };
+                self.actions.push_back(FairAction::Call(*conductor, Operation::Leave(gone)));
                 return;
             }
         }
@@ -218,22 +218,22 @@ impl<E: Clone> Machine<E> {
     }
 
     /// Records the reply to an operation.
-    pub(super) fn replied(&mut self, reply: Result<Reply, E>, now: Instant) {
-        match mem::replace(&mut self.activity, Activity::Rests) {
-            Activity::Leaves { is_last } => {
+    pub(super) fn replied(&mut self, reply: Result<FairReply, E>, now: Instant) {
+        match mem::replace(&mut self.activity, FairActivity::Rests) {
+            FairActivity::Leaves { is_last } => {
                 // A ticket whose removal fails is removed when it is the first, or ends with the presence of this process.
                 if let Ok(reply) = reply {
                     self.apply(reply, now);
                 }
                 if is_last {
-                    self.activity = Activity::Ended;
+                    self.activity = FairActivity::Ended;
                 }
             }
-            Activity::Tends(tending) => match reply {
+            FairActivity::Tends(tending) => match reply {
                 Ok(reply) => self.go_on(tending, reply, now),
                 Err(reason) => self.failed(tending, reason, now),
             },
-            other @ (Activity::Rests | Activity::Ended) => self.activity = other,
+            other @ (FairActivity::Rests | FairActivity::Ended) => self.activity = other,
         }
     }
 
@@ -245,9 +245,9 @@ impl<E: Clone> Machine<E> {
     /// Ends all waiting. Returns whether the present operation is abandoned. The removal of tickets is not.
     pub(super) fn close(&mut self) -> bool {
         self.is_closed = true;
-        let is_abandoned = matches!(self.activity, Activity::Tends(_));
+        let is_abandoned = matches!(self.activity, FairActivity::Tends(_));
         if is_abandoned {
-            self.activity = Activity::Rests;
+            self.activity = FairActivity::Rests;
         }
         is_abandoned
     }

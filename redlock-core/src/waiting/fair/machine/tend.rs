@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::super::Instant;
-use super::{Action, Activity, FairPosition, Machine, Operation, Reply};
+use super::{FairAction, FairActivity, FairMachine, FairPosition, FairReply, Operation};
 
 /// A node gets the missing tickets. It is the conductor from then on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -11,13 +11,13 @@ pub(super) struct Tending<E> {
     node: usize,
     /// Whether the node was the conductor before.
     is_current: bool,
-    step: Step,
-    cause: Cause<E>,
+    step: TendStep,
+    cause: TendCause<E>,
 }
 
 /// The steps on one node, in their order. Each of them may be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Step {
+enum TendStep {
     /// Only in a search: a node that is down is not asked.
     Checks,
     Refreshes,
@@ -29,7 +29,7 @@ enum Step {
 
 /// Why a node gets tickets. If it fails, that decides what follows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Cause<E> {
+enum TendCause<E> {
     /// The node stands before this conductor, and answers again.
     IsBack { conductor: usize, is_due: bool },
     /// The node is the conductor.
@@ -38,32 +38,32 @@ enum Cause<E> {
     Search { former: Option<(usize, E)>, reasons: Vec<E> },
 }
 
-impl<E: Clone> Machine<E> {
+impl<E: Clone> FairMachine<E> {
     /// Enters the tickets that the conductor does not have, and refreshes the presence if that is due. Moves to another node
     /// if the conductor fails, or if a node that stands before it answers.
     pub(super) fn tend_tickets(&mut self, is_due: bool, now: Instant) {
         let is_back = self.is_back.take();
         let Some(conductor) = self.conductor else { return self.search(None, Vec::new()) };
         match is_back.filter(|index| *index < conductor) {
-            Some(index) => self.tend(index, Cause::IsBack { conductor, is_due }, now),
-            None => self.tend(conductor, Cause::Conducts { is_due }, now),
+            Some(index) => self.tend(index, TendCause::IsBack { conductor, is_due }, now),
+            None => self.tend(conductor, TendCause::Conducts { is_due }, now),
         }
     }
 
-    fn tend(&mut self, node: usize, cause: Cause<E>, now: Instant) {
+    fn tend(&mut self, node: usize, cause: TendCause<E>, now: Instant) {
         let is_current = self.conductor == Some(node);
-        let refreshes = is_current && matches!(cause, Cause::Conducts { is_due: true });
-        let tending = Tending { node, is_current, step: Step::Refreshes, cause };
+        let refreshes = is_current && matches!(cause, TendCause::Conducts { is_due: true });
+        let tending = Tending { node, is_current, step: TendStep::Refreshes, cause };
         if refreshes {
-            self.call(tending, Step::Refreshes, Operation::Refresh);
+            self.call(tending, TendStep::Refreshes, Operation::Refresh);
         } else {
             self.enter(tending, now);
         }
     }
 
-    fn call(&mut self, tending: Tending<E>, step: Step, operation: Operation) {
-        self.actions.push_back(Action::Call(tending.node, operation));
-        self.activity = Activity::Tends(Tending { step, ..tending });
+    fn call(&mut self, tending: Tending<E>, step: TendStep, operation: Operation) {
+        self.actions.push_back(FairAction::Call(tending.node, operation));
+        self.activity = FairActivity::Tends(Tending { step, ..tending });
     }
 
     fn enter(&mut self, tending: Tending<E>, now: Instant) {
@@ -75,7 +75,7 @@ impl<E: Clone> Machine<E> {
         if !self.entered_at.contains(&node) {
             self.entered_at.push(node);
         }
-        self.call(tending, Step::Enters, Operation::Enter(missing));
+        self.call(tending, TendStep::Enters, Operation::Enter(missing));
     }
 
     /// Subscribes to the notifications of the node, unless this process gets them already, or is the first.
@@ -85,22 +85,23 @@ impl<E: Clone> Machine<E> {
             return self.tended(&tending);
         }
         self.subscribed_at = Some(node);
-        self.actions.push_back(Action::Subscribe(node));
-        self.activity = Activity::Tends(Tending { step: Step::Subscribes, ..tending });
+        self.actions.push_back(FairAction::Subscribe(node));
+        self.activity = FairActivity::Tends(Tending { step: TendStep::Subscribes, ..tending });
     }
 
     /// Records that the subscription is in effect, or that it takes too long.
     pub(in super::super) fn subscribed(&mut self) {
-        if let Activity::Tends(tending) = mem::replace(&mut self.activity, Activity::Rests) {
-            self.call(tending, Step::Looks, Operation::Refresh);
+        if let FairActivity::Tends(tending) = mem::replace(&mut self.activity, FairActivity::Rests)
+        {
+            self.call(tending, TendStep::Looks, Operation::Refresh);
         }
     }
 
     /// Records the reply of a node that gets tickets.
-    pub(super) fn go_on(&mut self, tending: Tending<E>, reply: Reply, now: Instant) {
+    pub(super) fn go_on(&mut self, tending: Tending<E>, reply: FairReply, now: Instant) {
         let Tending { node, is_current, step, .. } = tending;
         match step {
-            Step::Enters => {
+            TendStep::Enters => {
                 self.record_entered(is_current && !reply.was_present);
                 self.move_to(node);
                 self.apply(reply, now);
@@ -108,7 +109,7 @@ impl<E: Clone> Machine<E> {
                 self.changes += 1;
                 self.subscribe(tending);
             }
-            Step::Checks | Step::Refreshes | Step::Subscribes | Step::Looks => {
+            TendStep::Checks | TendStep::Refreshes | TendStep::Subscribes | TendStep::Looks => {
                 if reply.was_present {
                     self.apply(reply, now);
                 } else {
@@ -116,7 +117,7 @@ impl<E: Clone> Machine<E> {
                     self.forget_entries();
                     self.is_woken = true;
                 }
-                if step == Step::Looks {
+                if step == TendStep::Looks {
                     self.tended(&tending);
                 } else {
                     self.enter(tending, now);
@@ -128,22 +129,22 @@ impl<E: Clone> Machine<E> {
     /// Makes a node the conductor.
     fn move_to(&mut self, node: usize) {
         self.conductor = Some(node);
-        self.actions.push_back(Action::Record(node, self.last_failure.take()));
+        self.actions.push_back(FairAction::Record(node, self.last_failure.take()));
         let mut former = mem::replace(&mut self.entered_at, vec![node]);
         former.retain(|former| *former != node);
         if !former.is_empty() {
             let numbers = self.numbers();
-            self.actions.push_back(Action::Remove(former, numbers));
+            self.actions.push_back(FairAction::Remove(former, numbers));
         }
     }
 
     fn tended(&mut self, tending: &Tending<E>) {
-        self.activity = Activity::Rests;
-        if matches!(tending.cause, Cause::Conducts { is_due: true })
+        self.activity = FairActivity::Rests;
+        if matches!(tending.cause, TendCause::Conducts { is_due: true })
             && tending.node > 0
             && !mem::replace(&mut self.is_probing, true)
         {
-            self.actions.push_back(Action::Probe(tending.node));
+            self.actions.push_back(FairAction::Probe(tending.node));
         }
     }
 
@@ -157,14 +158,14 @@ impl<E: Clone> Machine<E> {
     /// Records that a node does not keep the order.
     pub(super) fn failed(&mut self, tending: Tending<E>, reason: E, now: Instant) {
         match tending.cause {
-            Cause::IsBack { conductor, is_due } => {
-                self.tend(conductor, Cause::Conducts { is_due }, now);
+            TendCause::IsBack { conductor, is_due } => {
+                self.tend(conductor, TendCause::Conducts { is_due }, now);
             }
-            Cause::Conducts { .. } => {
+            TendCause::Conducts { .. } => {
                 let former = self.conductor.map(|former| (former, reason));
                 self.search(former, Vec::new());
             }
-            Cause::Search { former, mut reasons } => {
+            TendCause::Search { former, mut reasons } => {
                 self.last_failure = Some(reason.clone());
                 reasons.push(reason);
                 self.search(former, reasons);
@@ -179,7 +180,7 @@ impl<E: Clone> Machine<E> {
             self.conductor = None;
             self.position = FairPosition::NoConductor(reasons);
             self.changes += 1;
-            self.activity = Activity::Rests;
+            self.activity = FairActivity::Rests;
             return;
         }
         match former {
@@ -189,17 +190,18 @@ impl<E: Clone> Machine<E> {
                 self.search(None, reasons);
             }
             former => {
-                self.actions.push_back(Action::Check(node));
-                let cause = Cause::Search { former, reasons };
-                let tending = Tending { node, is_current: false, step: Step::Checks, cause };
-                self.activity = Activity::Tends(tending);
+                self.actions.push_back(FairAction::Check(node));
+                let cause = TendCause::Search { former, reasons };
+                let tending = Tending { node, is_current: false, step: TendStep::Checks, cause };
+                self.activity = FairActivity::Tends(tending);
             }
         }
     }
 
     /// Records whether a node is down, and why.
     pub(in super::super) fn checked(&mut self, is_down: Option<E>, now: Instant) {
-        let Activity::Tends(tending) = mem::replace(&mut self.activity, Activity::Rests) else {
+        let FairActivity::Tends(tending) = mem::replace(&mut self.activity, FairActivity::Rests)
+        else {
             return;
         };
         match is_down {

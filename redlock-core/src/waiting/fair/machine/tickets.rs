@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::super::Instant;
-use super::{FairPosition, First, Machine, Reply, STALL};
+use super::{FairMachine, FairPosition, FairReply, First, STALL};
 
 /// Added to the rest of a presence, so that it is over when the store is asked.
 const AFTER_PRESENCE: Duration = Duration::from_millis(2);
@@ -30,7 +30,7 @@ struct OwnTicket {
 }
 
 /// The events of the waiters.
-impl<E: Clone> Machine<E> {
+impl<E: Clone> FairMachine<E> {
     /// Adds a waiter, with a ticket of the same number.
     pub(in super::super) fn add(&mut self, number: u64, now: Instant) {
         let ticket = OwnTicket { number, was_sent: false, is_entered: false };
@@ -111,7 +111,7 @@ impl<E: Clone> Machine<E> {
 }
 
 /// The tickets.
-impl<E: Clone> Machine<E> {
+impl<E: Clone> FairMachine<E> {
     fn tickets(&mut self) -> impl Iterator<Item = &mut OwnTicket> {
         self.waiters.values_mut().map(|waiter| &mut waiter.ticket)
     }
@@ -164,7 +164,7 @@ impl<E: Clone> Machine<E> {
     }
 
     /// Evaluates a reply of the conductor.
-    pub(super) fn apply(&mut self, reply: Reply, now: Instant) {
+    pub(super) fn apply(&mut self, reply: FairReply, now: Instant) {
         if matches!(self.position, FairPosition::Stalled) {
             // The places of this process may be lost when a waiter looks again.
             return;
