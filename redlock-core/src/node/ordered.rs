@@ -71,8 +71,8 @@ impl<N: Node> Node for Ordered<N> {
         fn status(&self) -> StatusReceiver;
         fn remote(&self) -> Option<&dyn Remote>;
         fn turns(&self) -> Option<&dyn Turns>;
-        // The order of these operations is not kept: a ticket that enters after it has left is removed as soon as it is
-        // the first one.
+        // A process sends the next operation after the reply to the last one. If that comes too late, a ticket may enter after it
+        // has left: then it is removed as soon as it is the first one.
         fn fair_order(&self) -> Option<&dyn FairOrder>;
         // An answer about a holder does not depend on its order among the operations of this process.
         fn inspection(&self) -> Option<&dyn Inspection>;

@@ -276,7 +276,7 @@ impl Acquisition {
             caller: scope::caller(),
             name: name.clone(),
             since: Instant::now(),
-            fair: fair.map(|fair| Arc::clone(&fair.tickets)),
+            fair: fair.map(|fair| Arc::clone(fair.queue())),
         }
     }
 

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::Instant;
-use super::fair::{FairPosition, FairWait};
+use super::fair::FairWait;
 use super::machine::{
     self, AfterJoin, Failure, Fair, Machine, Pause, Question, Sight, Step, Terms, WaitRefusal, Wake,
 };
@@ -166,7 +166,7 @@ impl<'a> Place<'a> {
                     match taken {
                         Err(refused) => match caller.join()? {
                             Some(lock) => return Ok(lock),
-                            None => self.refuse(refused),
+                            None => self.refuse_in_line(refused)?,
                         },
                         Ok(_) => Step::Look,
                     }
@@ -208,11 +208,10 @@ impl<'a> Place<'a> {
                 .flatten(),
         };
         let mut no_conductor = None;
-        let position = || match fair.as_mut().map(FairWait::position) {
-            None | Some(FairPosition::First(..)) => Fair::First,
-            Some(FairPosition::Unknown | FairPosition::Stalled) => Fair::Unknown,
-            Some(FairPosition::Behind(since)) => Fair::Behind(since),
-            Some(FairPosition::NoConductor(votes)) => {
+        let position = || match fair.as_ref().map(FairWait::position) {
+            None => Fair::First,
+            Some(Ok(position)) => position,
+            Some(Err(votes)) => {
                 no_conductor = Some(votes);
                 Fair::NoConductor
             }
@@ -250,6 +249,14 @@ impl<'a> Place<'a> {
         self.refusal = Some(error);
         self.follow();
         step
+    }
+
+    /// Records that the lock was not acquired while the waiter stood in no line. Returns an error if a drain or a shutdown has
+    /// begun meanwhile: from now on, it notifies the waiter.
+    fn refuse_in_line(&mut self, error: LockError) -> Result<Step, LockError> {
+        self.check_drain()?;
+        self.queues.home.check_open()?;
+        Ok(self.refuse(error))
     }
 
     /// Records the label of the holder that the nodes have reported, and adds the last one to a refusal without a look-up.
@@ -292,10 +299,7 @@ impl<'a> Place<'a> {
         if then == AfterJoin::EvaluateRefusal
             && let Some(refusal) = self.refusal.take()
         {
-            // A drain or a shutdown that begins from now on notifies the waiter.
-            self.check_drain()?;
-            self.queues.home.check_open()?;
-            return Ok(self.refuse(refusal));
+            return self.refuse_in_line(refusal);
         }
         Ok(Step::Look)
     }
@@ -333,7 +337,7 @@ impl<'a> Place<'a> {
     /// Records that no thread drives the home, so that no node keeps the fair order.
     fn record_idle_home(&mut self) -> Step {
         // The conductor may have answered since the last look.
-        if let Some(FairPosition::Behind(since)) = self.fair.as_mut().map(FairWait::position) {
+        if let Some(Ok(Fair::Behind(since))) = self.fair.as_ref().map(FairWait::position) {
             self.with_line(|line| machine::end_outage_before(line, since));
         }
         let idle = Vote::Failed(NodeError::RuntimeIdle);

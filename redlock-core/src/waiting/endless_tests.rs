@@ -232,3 +232,42 @@ fn a_waiter_asks_once_while_no_thread_drives_the_home() {
     let guard = waiter.now_or_never().unwrap().unwrap().unwrap();
     home.block_on(guard.release()).unwrap();
 }
+
+/// The waiter is in no line while the nodes confirm the number of its lock, so nobody notifies it.
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_hand_over_fails_does_not_outlast_a_drain_or_a_shutdown() {
+    for is_drain in [false, true] {
+        let test = TestLocks::new(3);
+        let locks = test.manager();
+        let request = || locks.lock("a").expire(60 * SECOND).fenced(true);
+        let holder = request().try_acquire().await.unwrap();
+        let waiter = tokio::spawn(request().wait_forever().acquire());
+        settle().await;
+        for node in test.nodes() {
+            node.delay(SECOND / 50);
+        }
+        holder.release().await.unwrap();
+        settle().await;
+        let end = locks.clone();
+        let end = tokio::spawn(async move {
+            if is_drain {
+                drop(end.drain());
+            } else {
+                end.shutdown().await;
+            }
+        });
+        settle().await;
+        for node in test.nodes() {
+            node.fail();
+        }
+        let error =
+            timeout(10 * SECOND, waiter).await.expect("the wait ends").unwrap().unwrap_err();
+        let is_expected = match error {
+            LockError::Draining => is_drain,
+            LockError::ShutDown => !is_drain,
+            _ => false,
+        };
+        assert!(is_expected, "drain: {is_drain}, {error:?}");
+        end.await.unwrap();
+    }
+}

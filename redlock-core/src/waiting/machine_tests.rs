@@ -9,7 +9,7 @@ use super::machine::{
     end_outage_before,
 };
 use super::pauses::Now;
-use super::{Instant, Mode};
+use super::{Instant, Mode, TURN};
 
 const MILLI: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_secs(2);
@@ -491,6 +491,25 @@ fn a_waiter_keeps_its_place_for_the_grace_of_an_outage() {
     assert_eq!(setup.wake(Wake::Timer), Step::Look);
 }
 
+/// Nobody polls the first waiter, so its attempt never ends. The nodes have failed before this caller came, and nobody knows
+/// that before the first waiter leaves.
+#[test]
+fn an_outage_begins_with_the_first_question_that_finds_it() {
+    let mut setup = Setup::writer();
+    let first = setup.add(1, Mode::Exclusive);
+    setup.line.set(&first, WaiterState::Asking);
+    setup.passed = MILLI;
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Sleep(None));
+    setup.passed = 10 * GRACE;
+    setup.leave(first);
+    let asked = setup.time();
+    setup.wake(Wake::Notified);
+    assert_eq!(setup.look(), Step::Ask);
+    setup.passed += MILLI;
+    assert_eq!(setup.refuse(TRANSIENT), Step::Sleep(Some(asked + GRACE)));
+}
+
 #[test]
 fn a_new_caller_fails_in_an_outage_and_a_reason_that_lasts_ends_every_wait() {
     let mut setup = Setup::writer();
@@ -612,6 +631,28 @@ fn a_reader_wants_a_turn_after_three_releases() {
     assert!(!setup.machine.wants_turn());
 }
 
+/// Before the subscription, a release may have passed unnoticed. An answer of the nodes does not count.
+#[test]
+fn the_begin_of_a_subscription_counts_as_one_release() {
+    let mut setup = Setup::reader();
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Ask);
+    setup.refuse(held(Some(GRACE)));
+    assert_eq!(setup.pause(), "Subscribe");
+    setup.wake(Wake::Subscribed);
+    setup.line.set_signal(Signal(1));
+    for releases in 1..=2 {
+        assert!(!setup.machine.wants_turn());
+        assert_eq!(setup.look(), Step::Ask);
+        setup.refuse(held(Some(GRACE)));
+        setup.wake(Wake::Timer);
+        assert_eq!(setup.look(), Step::Ask);
+        setup.refuse(held(Some(GRACE)));
+        setup.wake(Wake::Release);
+        assert_eq!(setup.machine.wants_turn(), releases == 2);
+    }
+}
+
 /// Its wish would keep the writer before it out, beyond the turn.
 #[test]
 fn a_reader_that_is_displaced_while_it_pauses_wants_no_turn() {
@@ -638,4 +679,139 @@ fn a_line_has_room_for_a_number_of_waiters() {
     assert!(setup.line.has_room(1));
     assert!(setup.arrive());
     assert!(!setup.line.has_room(1));
+}
+
+/// A holder of its process keeps it waiting, and not the nodes.
+#[test]
+fn a_caller_behind_a_holder_of_its_process_joins_the_line_in_an_outage() {
+    let mut setup = Setup::writer();
+    setup.add(1, Mode::Exclusive);
+    setup.hold(Mode::Exclusive, GRACE);
+    setup.line.record_outage(setup.begun);
+    assert!(setup.arrive());
+}
+
+#[test]
+fn a_fair_caller_that_comes_in_an_outage_asks_before_its_turn() {
+    let mut setup = Setup::writer();
+    setup.add(1, Mode::Exclusive);
+    setup.line.record_outage(setup.begun);
+    assert!(!setup.arrive());
+    assert_eq!(setup.look_with(CLEAR, Fair::Unknown), Step::Ask);
+}
+
+#[test]
+fn the_wait_time_ends_every_sleep() {
+    let mut setup = Setup::writer();
+    let deadline = setup.begun + GRACE;
+    setup.machine = Setup::new(|terms| terms.deadline = Some(deadline)).machine;
+    setup.add(1, Mode::Exclusive);
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Sleep(Some(deadline)));
+}
+
+/// A holder of its process has kept it from asking, so it is no new caller.
+#[test]
+fn a_caller_that_has_gone_on_to_another_key_keeps_its_place_in_an_outage() {
+    let mut setup = Setup::new(|terms| terms.has_several_keys = true);
+    let sight = Sight { blocked_key: Some(1), ..CLEAR };
+    assert_eq!(setup.look_with(sight, Fair::First), Step::Join(1, AfterJoin::Look));
+    let now = setup.now();
+    setup.line.insert(&setup.who, || ());
+    setup.machine.join(1, &now);
+    assert_eq!(setup.look(), Step::Ask);
+    assert_eq!(setup.refuse(TRANSIENT), Step::Sleep(Some(setup.begun + GRACE)));
+}
+
+/// Only nodes that name one key and then another within a moment disagree.
+#[test]
+fn a_lock_of_several_keys_goes_on_without_a_pause_for_the_first_time() {
+    let mut setup = Setup::new(|terms| (terms.has_several_keys, terms.nodes) = (true, 3));
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Ask);
+    let refusal = WaitRefusal::Held { key: 1, remaining: Some(GRACE), is_split: false };
+    setup.line.set_signal(Signal(1));
+    assert_eq!(setup.look(), Step::Ask);
+    assert_eq!(setup.refuse(refusal), Step::Join(1, AfterJoin::Look));
+    let now = setup.now();
+    setup.machine.join(1, &now);
+    assert_eq!(setup.look(), Step::Ask);
+}
+
+/// The lock of the reader is compatible with that of its process: other processes cannot have it in between.
+#[test]
+fn a_reader_beside_a_reader_of_its_process_gives_other_processes_no_turn() {
+    let mut setup = Setup::reader();
+    setup.hold(Mode::SHARED, GRACE);
+    assert!(setup.arrive());
+    let now = setup.time();
+    setup.line.fairness.record_release(None, false, || now);
+    assert_eq!(setup.look(), Step::Ask);
+}
+
+#[test]
+fn a_reader_that_wants_a_turn_does_not_miss_it_while_the_votes_are_split() {
+    let mut setup = Setup::reader();
+    assert!(setup.arrive());
+    setup.line.set_signal(Signal(1));
+    let split = WaitRefusal::Held { key: 0, remaining: None, is_split: true };
+    for releases in 1..=12 {
+        assert_eq!(setup.look(), Step::Ask);
+        let step = setup.refuse(split);
+        assert_eq!(step == setup.sleeps(TURN / 4), releases > 5, "{releases}: {step:?}");
+        assert_eq!(setup.pause(), "Split");
+        setup.machine.wake(Wake::Timer, true, || false);
+        assert_eq!(setup.machine.wants_turn(), releases >= 3);
+    }
+    // A holder is known again, so the next callers that meet are others.
+    assert_eq!(setup.look(), Step::Ask);
+    setup.refuse(held(Some(GRACE)));
+    setup.wake(Wake::Timer);
+    assert_eq!(setup.look(), Step::Ask);
+    assert_eq!(setup.refuse(split), setup.sleeps(2 * MILLI));
+}
+
+#[test]
+fn neither_the_fair_queue_nor_an_outage_counts_as_a_release() {
+    let mut setup = Setup::new(|terms| {
+        (terms.mode, terms.has_turns, terms.is_endless) = (Mode::SHARED, true, true);
+    });
+    assert!(setup.arrive());
+    for reconnects in [true, false, false, false] {
+        assert_eq!(setup.look_with(CLEAR, Fair::Unknown), Step::Sleep(None));
+        setup.wake(Wake::FairQueue);
+        assert_eq!(setup.look(), Step::Ask);
+        assert_eq!(setup.refuse(TRANSIENT), Step::Sleep(None));
+        let pause = setup.machine.pause();
+        assert!(
+            matches!(pause, Some(Pause::Outage { reconnects: is, .. }) if *is == reconnects),
+            "it connects once in an outage: {pause:?}"
+        );
+        setup.wake(Wake::QuorumIsBack);
+    }
+    assert!(!setup.machine.wants_turn());
+}
+
+#[test]
+fn an_outage_ends_the_skipping_of_look_ups() {
+    let mut setup = Setup::new(|terms| terms.is_endless = true);
+    assert!(setup.arrive());
+    setup.line.set_signal(Signal(1));
+    assert_eq!(setup.look(), Step::Ask);
+    setup.refuse(held(Some(GRACE)));
+    setup.wake(Wake::Release);
+    assert!(setup.machine.skips_lookup());
+    assert_eq!(setup.look(), Step::Ask);
+    setup.refuse(TRANSIENT);
+    assert!(!setup.machine.skips_lookup());
+}
+
+#[test]
+fn a_waiter_that_finds_an_outage_behind_another_one_waits_in_its_place() {
+    let mut setup = Setup::new(|terms| terms.is_endless = true);
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Ask);
+    setup.line.insert_first(&Who(1, Mode::Exclusive, setup.begun), || ());
+    assert_eq!(setup.refuse(TRANSIENT), Step::Look);
+    assert_eq!(setup.state(), Some(WaiterState::Queued));
 }

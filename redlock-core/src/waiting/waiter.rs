@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::fair::Tickets;
+use super::fair::FairQueue;
 use super::line::{Line, LineHolder, LineSignal, LineWaiter};
 use super::release_signal::{ReleaseCounts, ReleaseSignal};
 use super::waiting_keys::ListedKey;
@@ -40,7 +40,7 @@ pub(crate) struct WaiterOptions {
     /// When the caller began to wait. A lock of several keys may have waited in other lines before.
     pub(crate) since: Instant,
     /// The fair queue in which the caller waits, if any.
-    pub(crate) fair: Option<Arc<Tickets>>,
+    pub(crate) fair: Option<Arc<FairQueue>>,
 }
 
 /// The part of a waiter that other callers see. Its line has its state.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::claim::Claim;
 use crate::model::Redlock;
@@ -90,6 +90,38 @@ impl<const NODES: usize, const CLIENTS: usize> Check<NODES, CLIENTS> {
     fn name(self) -> String {
         format!("{} ({NODES} nodes, {CLIENTS} clients)", self.name)
     }
+}
+
+/// Walks through a model: each choice picks one of the possible steps. Returns the number of steps, or the name of a broken
+/// claim and the steps that break it.
+pub(crate) fn walk<M: Model>(
+    model: &M,
+    claims: &[Property<M>],
+    choices: &[u16],
+) -> Result<usize, (&'static str, Vec<String>)>
+where
+    M::State: Clone,
+    M::Action: Clone + Display,
+{
+    let mut state = model.init_states().remove(0);
+    let (mut steps, mut actions) = (Vec::new(), Vec::new());
+    for choice in choices {
+        actions.clear();
+        model.actions(&state, &mut actions);
+        // A step that changes nothing is none, as for the checker.
+        let next = |action: M::Action| Some((action.clone(), model.next_state(&state, action)?));
+        let mut possible: Vec<_> = actions.drain(..).filter_map(next).collect();
+        if possible.is_empty() {
+            break;
+        }
+        let (action, next) = possible.swap_remove(usize::from(*choice) % possible.len());
+        steps.push(action.to_string());
+        state = next;
+        if let Some(broken) = claims.iter().find(|claim| !(claim.condition)(model, &state)) {
+            return Err((broken.name, steps));
+        }
+    }
+    Ok(steps.len())
 }
 
 /// The findings of the checker in one model.

@@ -15,7 +15,8 @@
 //!
 //! [`session`] is a second model: a lock that ends with a session, as in ZooKeeper. [`split`] is a third one: callers that
 //! ask at the same moment, so that none of them has a quorum. [`lead`] has leaders, [`drain`] the drain of a
-//! manager, and [`pooler`] a failover that a pooler hides. [`waiting`] runs the library's own rules of waiting.
+//! manager, and [`pooler`] a failover that a pooler hides. [`waiting`] runs the library's own rules of
+//! waiting, and [`fair`] those of fair queues.
 //!
 //! `time` counts in ticks. Validity and quorum are the library's own functions: the model compiles
 //! `validity.rs`, `quorum.rs` and `standing.rs` of redlock-core. `symmetry` and the `settle` of [`State`] keep the number
@@ -53,6 +54,7 @@ mod clock;
 pub mod drain;
 #[cfg(test)]
 mod error;
+pub mod fair;
 pub mod lead;
 mod model;
 mod network;

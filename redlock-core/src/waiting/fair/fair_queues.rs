@@ -3,21 +3,24 @@
 use std::array;
 use std::collections::HashMap;
 use std::fmt;
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ahash::RandomState;
+use futures_util::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 
-use super::tickets::Tickets;
+use super::machine::FairMachine;
+use super::queue::FairQueue;
 use crate::ballot::Ballot;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::key::LockKey;
 use crate::lock::{ByDialect, LockSpec};
 use crate::log_limit::LogLimit;
-use crate::node::{NodeStatus, ProcessId, QueueAction, QueueOp, QueueReply, Silence};
+use crate::node::{NodeStatus, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Silence};
 use crate::random::hash_state;
 use crate::telemetry;
 use crate::waiting::Queues;
@@ -32,7 +35,21 @@ pub(crate) struct FairQueues {
     /// The number of the next ticket.
     pub(super) next_ticket: AtomicU64,
     /// The queues that have an attendant.
-    by_key: ByDialect<Mutex<HashMap<LockKey, Arc<Tickets>, RandomState>>>,
+    by_key: ByDialect<Mutex<HashMap<LockKey, Arc<FairQueue>, RandomState>>>,
+}
+
+/// An operation that a node executes.
+pub(super) struct FairCall {
+    index: usize,
+    reply: QueueFuture,
+    begun: Instant,
+}
+
+impl FairCall {
+    /// Sends the operation by the first poll. Returns the reply if the node gives it at once.
+    pub(super) fn poll_once(&mut self) -> Option<Result<QueueReply, NodeError>> {
+        (&mut self.reply).now_or_never()
+    }
 }
 
 impl FairQueues {
@@ -51,7 +68,7 @@ impl FairQueues {
     pub(super) fn lock(
         &self,
         spec: &LockSpec,
-    ) -> MutexGuard<'_, HashMap<LockKey, Arc<Tickets>, RandomState>> {
+    ) -> MutexGuard<'_, HashMap<LockKey, Arc<FairQueue>, RandomState>> {
         self.by_key[spec.dialect().index()].lock()
     }
 
@@ -98,20 +115,33 @@ impl FairQueues {
         names.zip(reasons.into_iter().map(|reason| Some(Vote::Failed(reason)))).collect()
     }
 
-    /// Executes an operation on a node. Returns an error if the node is silent for the node timeout.
+    /// Executes an operation on a node.
     pub(super) async fn call(
         &self,
         index: usize,
         spec: &LockSpec,
         action: QueueAction,
     ) -> Result<QueueReply, NodeError> {
+        self.finish(self.begin(index, spec, action)).await
+    }
+
+    /// Begins an operation on a node.
+    pub(super) fn begin(&self, index: usize, spec: &LockSpec, action: QueueAction) -> FairCall {
+        let order = self.queues.ballot.nodes[index].fair_order();
+        let reply = order.map_or_else(
+            || -> QueueFuture {
+                let error = NodeError::Server("the node has no fair queues".into());
+                Box::pin(ready(Err(error)))
+            },
+            |order| order.queue(QueueOp::new(spec, self.process, action)),
+        );
+        FairCall { index, reply, begun: Instant::now() }
+    }
+
+    /// Waits for the reply. Returns an error if the node is silent for the node timeout.
+    pub(super) async fn finish(&self, call: FairCall) -> Result<QueueReply, NodeError> {
+        let FairCall { index, mut reply, begun } = call;
         let Queues { home, ballot: Ballot { node_timeout, nodes, .. }, .. } = &*self.queues;
-        let node = &nodes[index];
-        let Some(order) = node.fair_order() else {
-            return Err(NodeError::Server("the node has no fair queues".into()));
-        };
-        let mut reply = order.queue(QueueOp::new(spec, self.process, action));
-        let begun = Instant::now();
         let mut pause = *node_timeout;
         let mut idle = pin!(home.idle(*node_timeout));
         loop {
@@ -121,7 +151,7 @@ impl FairQueues {
                 () = &mut idle => return Err(NodeError::RuntimeIdle),
                 () = sleep(pause) => {}
             }
-            match node.silence(*node_timeout, begun.elapsed()) {
+            match nodes[index].silence(*node_timeout, begun.elapsed()) {
                 Silence::Silent(time) => return Err(NodeError::NoReply(time)),
                 Silence::CheckAgainAfter(rest) => pause = rest,
             }
@@ -145,14 +175,19 @@ impl FairQueues {
         }
     }
 
-    /// Removes the tickets of a queue that has no waiters.
-    pub(super) fn remove_unused(&self, spec: &LockSpec, tickets: &Arc<Tickets>) {
-        let mut by_key = self.lock(spec);
-        let key = spec.key();
-        let is_present = by_key.get(key).is_some_and(|present| Arc::ptr_eq(present, tickets));
-        if is_present && !tickets.has_waiters() {
+    /// Removes a queue that meets the condition. Returns whether it does.
+    pub(super) fn remove_if(
+        &self,
+        spec: &LockSpec,
+        queue: &Arc<FairQueue>,
+        condition: impl FnOnce(&FairMachine<NodeError>) -> bool,
+    ) -> bool {
+        let (mut by_key, key) = (self.lock(spec), spec.key());
+        let is_over = condition(&queue.machine.lock());
+        if is_over && by_key.get(key).is_some_and(|present| Arc::ptr_eq(present, queue)) {
             by_key.remove(key);
         }
+        is_over
     }
 
     #[cfg(test)]

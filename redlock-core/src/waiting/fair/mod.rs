@@ -11,16 +11,22 @@
 //! * A ticket arrived as long ago as its caller has waited. So a process that enters again, after it was stopped or on
 //!   another conductor, gets its places back.
 //! * A process that has the first ticket and does not ask for the lock is not refreshed, see `STALL`.
+//!
+//! [`machine`] decides all of that, and [`attendant`] does it.
 
 mod attendant;
 mod fair_queues;
 mod fair_wait;
-mod prompt_task;
-mod tickets;
+mod machine;
+mod queue;
+
+use super::Instant;
 
 pub(crate) use fair_queues::FairQueues;
 pub(crate) use fair_wait::FairWait;
-pub(crate) use tickets::{FairPosition, Tickets};
+pub(crate) use queue::FairQueue;
 
+#[cfg(test)]
+mod machine_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Fair queues on nodes in memory, in paused time.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -780,4 +781,36 @@ fn a_fair_caller_outside_of_every_runtime_fails_at_once() {
         assert!(error.diagnostics().to_string().contains("is not driven"), "{error:?}");
         assert!(locks.fair_queues().is_empty());
     }
+}
+
+/// A caller that drops its future polls the node, whose timer would panic after the end of the runtime.
+#[test]
+fn a_node_is_not_polled_after_the_end_of_its_runtime() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (polled, polls) = channel();
+    let (go_on, may_go_on) = channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let (waiting, _subscription) = runtime.block_on(async {
+        let nodes = [FakeNode::start("x")];
+        occupy(&nodes);
+        let locks = fake_process(&nodes);
+        let mut waiting = Box::pin(async move { fair(&locks).acquire().await });
+        assert!(timeout(100 * MILLI, &mut waiting).await.is_err());
+        enter_other(&nodes[0].queues, 1).await;
+        // Called by the removal of the first ticket, before its timer.
+        let notify = Arc::new(move || {
+            polled.send(()).unwrap();
+            let _ = may_go_on.lock().recv();
+        });
+        nodes[0].set(FakeMode::Up(MILLI));
+        let other = ProcessId::parse("ffff").unwrap();
+        (waiting, nodes[0].subscribe_queue(&spec(), other, notify))
+    });
+    let caller = std::thread::spawn(move || drop(waiting));
+    polls.recv().unwrap();
+    let end = std::thread::spawn(move || drop(runtime));
+    std::thread::sleep(100 * MILLI);
+    drop(go_on);
+    end.join().unwrap();
+    caller.join().expect("the caller panicked");
 }

@@ -26,6 +26,8 @@ pub enum Claim {
     /// A caller gets the lock before all callers that have come later, unless an outage lets these ask first. A caller whose
     /// lock was lost before it took it is first again.
     OrderIsKept,
+    /// A caller that comes again and again gets the lock before an earlier one a few times at most, in an outage.
+    NobodyIsOvertakenForEver,
     /// A waiter behind another one does not give up because of an outage.
     OnlyTheFirstGivesUp,
     /// The grace of an outage counts from its begin.
@@ -45,6 +47,8 @@ pub enum Claim {
     TheWindowEnds,
     /// No reader joins a lock while a caller waits that is no reader.
     AWriterClosesTheWindow,
+    /// No reader joins a lock after the nodes have refused one: a writer of another process may wait.
+    ARefusalClosesTheWindow,
     /// While a reader asks the nodes, the others wait for its answer for as long as the window lasts, unless they have done so.
     FewReadersAsk,
     /// A message may get lost, and a holder may overrun its lease. So each pause of a first waiter has an end: that of the
@@ -53,13 +57,14 @@ pub enum Claim {
 }
 
 impl Claim {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::NobodySleepsForEver,
         Self::TheFirstIsTold,
         Self::OneHolder,
         Self::NoLockWaits,
         Self::NoPlaceStays,
         Self::OrderIsKept,
+        Self::NobodyIsOvertakenForEver,
         Self::OnlyTheFirstGivesUp,
         Self::OneGrace,
         Self::FewAsk,
@@ -69,6 +74,7 @@ impl Claim {
         Self::NoGuardOutlivesItsLock,
         Self::TheWindowEnds,
         Self::AWriterClosesTheWindow,
+        Self::ARefusalClosesTheWindow,
         Self::FewReadersAsk,
         Self::EachPauseEnds,
     ];
@@ -82,6 +88,7 @@ impl Claim {
             Self::NoLockWaits => "no lock waits for a waiter that asks",
             Self::NoPlaceStays => "no place outlives its future",
             Self::OrderIsKept => "nobody is overtaken",
+            Self::NobodyIsOvertakenForEver => "nobody is overtaken for ever",
             Self::OnlyTheFirstGivesUp => "only the first waiter gives up",
             Self::OneGrace => "one grace for an outage",
             Self::FewAsk => "only the first waiters ask",
@@ -91,6 +98,7 @@ impl Claim {
             Self::NoGuardOutlivesItsLock => "no guard outlives its lock",
             Self::TheWindowEnds => "the window ends",
             Self::AWriterClosesTheWindow => "a writer closes the window",
+            Self::ARefusalClosesTheWindow => "a refusal closes the window",
             Self::FewReadersAsk => "readers wait for the one that asks",
             Self::EachPauseEnds => "each pause ends",
         }
@@ -104,6 +112,7 @@ impl Claim {
             Self::NoLockWaits => no_lock_waits,
             Self::NoPlaceStays => no_place_stays,
             Self::OrderIsKept => order_is_kept,
+            Self::NobodyIsOvertakenForEver => nobody_is_overtaken_for_ever,
             Self::OnlyTheFirstGivesUp => only_the_first_gives_up,
             Self::OneGrace => one_grace,
             Self::FewAsk => few_ask,
@@ -113,6 +122,7 @@ impl Claim {
             Self::NoGuardOutlivesItsLock => no_guard_outlives_its_lock,
             Self::TheWindowEnds => the_window_ends,
             Self::AWriterClosesTheWindow => a_writer_closes_the_window,
+            Self::ARefusalClosesTheWindow => a_refusal_closes_the_window,
             Self::FewReadersAsk => few_readers_ask,
             Self::EachPauseEnds => each_pause_ends,
         };
@@ -271,6 +281,12 @@ fn order_is_kept(model: &Waiting, state: &State) -> bool {
     may_be_overtaken || state.callers.iter().all(|caller| caller.overtaken == 0)
 }
 
+/// In an outage, each caller that comes asks before it joins the line.
+fn nobody_is_overtaken_for_ever(model: &Waiting, state: &State) -> bool {
+    let most = state.callers.len() * usize::from(model.world.outages);
+    state.callers.iter().all(|caller| usize::from(caller.overtaken) <= most)
+}
+
 fn one_grace(_: &Waiting, state: &State) -> bool {
     let Some(noticed) = state.noticed else { return true };
     state.callers.iter().all(|caller| match &caller.phase {
@@ -327,6 +343,10 @@ fn the_window_ends(_: &Waiting, state: &State) -> bool {
 
 fn a_writer_closes_the_window(_: &Waiting, state: &State) -> bool {
     !state.broken.contains(&Claim::AWriterClosesTheWindow)
+}
+
+fn a_refusal_closes_the_window(_: &Waiting, state: &State) -> bool {
+    !state.broken.contains(&Claim::ARefusalClosesTheWindow)
 }
 
 fn few_readers_ask(_: &Waiting, state: &State) -> bool {

@@ -20,7 +20,6 @@ mod claim;
 mod state;
 mod step;
 mod table;
-mod walk;
 mod world;
 
 #[path = "../../../../redlock-core/src/waiting/fairness.rs"]
@@ -47,8 +46,7 @@ use std::time::Duration;
 
 pub use claim::Claim;
 pub use table::table;
-pub use walk::walk;
-pub use world::{Rule, World, holds, needs};
+pub use world::{Rule, World, holds, needs, walk};
 
 /// The turn of the readers, as in the library.
 const TURN: Duration = Duration::from_millis(50);
@@ -62,6 +60,11 @@ pub(crate) struct Instant(Duration);
 impl Instant {
     fn checked_add(self, time: Duration) -> Option<Self> {
         self.0.checked_add(time).map(Self)
+    }
+
+    /// Returns the time that is so much earlier.
+    pub(crate) fn before(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(time))
     }
 }
 

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use super::claim::Claim;
 use super::line::{Line, LineHolder, LineSignal, LineWaiter};
 use super::machine::{Machine, Step};
-use super::step::LEASE;
 use super::{Instant, JOIN_WINDOW, Mode};
 
 /// The line of the key.
@@ -19,8 +18,8 @@ pub(super) struct Who {
     pub(super) caller: usize,
     pub(super) since: Instant,
     pub(super) mode: Mode,
-    /// Whether the waiter may join the lock of another reader.
-    pub(super) joins: bool,
+    /// The lease of a reader that joins the lock of another one.
+    pub(super) joins: Option<Duration>,
 }
 
 impl LineWaiter for Who {
@@ -41,7 +40,7 @@ impl LineWaiter for Who {
     }
 
     fn joins(&self) -> Option<Duration> {
-        self.joins.then_some(LEASE)
+        self.joins
     }
 }
 
@@ -55,6 +54,7 @@ pub(super) struct Held {
     pub(super) mode: Mode,
     pub(super) until: Instant,
     pub(super) hand_overs: u32,
+    pub(super) lease: Duration,
     /// When the acquisition began of a lock that readers may join.
     pub(super) open_since: Option<Instant>,
 }
@@ -72,8 +72,10 @@ impl LineHolder for Held {
         self.mode
     }
 
-    fn may_be_joined(&self, _: Duration, now: Instant) -> bool {
-        self.open_since.is_some_and(|begun| now < begun + JOIN_WINDOW) && self.until > now
+    fn may_be_joined(&self, lease: Duration, now: Instant) -> bool {
+        lease <= self.lease
+            && self.open_since.is_some_and(|begun| now < begun + JOIN_WINDOW)
+            && self.until > now
     }
 
     fn remaining(&self, now: Instant) -> Duration {
@@ -119,6 +121,7 @@ impl LineSignal for Signal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each of them may be true beside the others")]
 pub(super) struct State {
     pub(super) now: Instant,
     pub(super) line: KeyLine,
@@ -133,6 +136,10 @@ pub(super) struct State {
     /// The last subscription.
     pub(super) signal: Option<Signal>,
     pub(super) arrivals: u8,
+    /// Whether the nodes have the mark of a writer of another process.
+    pub(super) other_waits: bool,
+    /// Whether the nodes have refused a reader since they have last granted a lock.
+    pub(super) was_refused: bool,
     /// The first waiter, if it asks the nodes alone: they have refused it, or a holder was in its way.
     pub(super) alone: Option<usize>,
     /// The claims that a step has broken, and that no state shows.
@@ -146,6 +153,8 @@ pub(super) struct Left {
     pub(super) drops: u8,
     pub(super) outages: u8,
     pub(super) others: u8,
+    pub(super) marks: u8,
+    pub(super) agains: u8,
     pub(super) splits: u8,
     pub(super) losses: u8,
     pub(super) shutdowns: u8,

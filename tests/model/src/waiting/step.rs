@@ -24,6 +24,8 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(20);
 pub(super) enum Action {
     /// A caller comes.
     Come(usize),
+    /// A caller that has left comes again.
+    Return(usize),
     /// A caller does its next step.
     Do(usize),
     /// The nodes answer a caller.
@@ -42,6 +44,10 @@ pub(super) enum Action {
     Drop(usize),
     /// Another process gets the lock.
     OtherAcquires,
+    /// A writer of another process waits for the readers of this one.
+    OtherMarks,
+    /// That writer gives up.
+    OtherGivesUp,
     /// The other process releases the lock.
     OtherReleases,
     /// No quorum of nodes answers any more.
@@ -138,6 +144,14 @@ impl State {
             self.insert(caller);
         }
         self.callers[caller].phase = Phase::Steps(machine, Step::Look);
+    }
+
+    /// Makes a caller that has left a new one.
+    pub(super) fn forget(&mut self, caller: usize) {
+        self.callers.iter_mut().for_each(|other| other.excused &= !(1 << caller));
+        let one = &mut self.callers[caller];
+        (one.excused, one.overtaken, one.questions) = (0, 0, 0);
+        (one.is_woken, one.has_followed) = (false, false);
     }
 
     /// Does the next step of a caller.
@@ -256,16 +270,17 @@ impl State {
     /// Lets a caller join the lock of another reader, if it may. As `Queues::join`, and `Queues::join_as`.
     fn join(&mut self, caller: usize, world: &World) -> bool {
         let one = &self.callers[caller];
-        if !one.who.joins || self.is_closed || one.handed_over.is_some() {
+        let Some(lease) = one.who.joins else { return false };
+        if self.is_closed || one.handed_over.is_some() {
             return false;
         }
         let (who, now) = (one.who, self.now);
         let is_counted = world.keeps(Rule::CountHolders);
         let joined = if is_counted {
-            self.line.join(LEASE, now, |open| Held { id: caller, ..*open })
+            self.line.join(lease, now, |open| Held { id: caller, ..*open })
         } else {
             let holders = self.line.holders().iter().rev();
-            let open = holders.copied().find(|held| held.may_be_joined(LEASE, now));
+            let open = holders.copied().find(|held| held.may_be_joined(lease, now));
             open.map(|open| Held { id: caller, ..open })
         };
         let Some(held) = joined else { return false };
@@ -284,6 +299,9 @@ impl State {
         }
         if self.line.entries().any(|entry| !entry.waiter.is_reader()) {
             self.broken.push(Claim::AWriterClosesTheWindow);
+        }
+        if self.was_refused {
+            self.broken.push(Claim::ARefusalClosesTheWindow);
         }
     }
 
@@ -332,13 +350,14 @@ impl State {
         let asks = |other: &Caller| {
             let is_in_line = |machine: &Machine<Held, Signal>| machine.at().is_some();
             matches!(&other.phase, Phase::Asks(machine) if is_in_line(machine))
-                && other.who.joins
+                && other.who.joins >= self.callers[caller].who.joins
                 && now < other.asked + JOIN_WINDOW
         };
         let one = &self.callers[caller];
         // At the end of its waiting time, a reader asks in any case.
         let is_over = machine.is_over(&self.now());
-        let may_wait = one.who.joins && !one.has_followed && machine.at().is_some() && !is_over;
+        let may_wait =
+            one.who.joins.is_some() && !one.has_followed && machine.at().is_some() && !is_over;
         if may_wait && self.callers.iter().any(asks) {
             self.broken.push(Claim::FewReadersAsk);
         }
@@ -368,7 +387,8 @@ impl State {
         let now = self.now;
         self.granted.retain(|held| held.until > now);
         let other = self.granted.iter().find(|held| !held.mode.compatible(who.mode)).copied();
-        let is_marked = who.mode.is_shared() && self.callers.iter().any(|other| other.has_mark);
+        let has_mark = self.other_waits || self.callers.iter().any(|other| other.has_mark);
+        let is_marked = who.mode.is_shared() && has_mark;
         if is_split || other.is_some() || is_marked {
             if other.is_some_and(|other| other.mode.is_shared()) {
                 self.callers[caller].has_mark = true;
@@ -381,10 +401,11 @@ impl State {
                 world,
             );
         }
-        let until = now + LEASE;
-        let open_since = who.joins.then_some(self.callers[caller].asked);
+        let lease = who.joins.unwrap_or(LEASE);
+        let until = now + lease;
+        let open_since = who.joins.map(|_| self.callers[caller].asked);
         let (id, token, mode) = (caller, caller, who.mode);
-        let held = Held { id, token, mode, until, hand_overs: 0, open_since };
+        let held = Held { id, token, mode, until, hand_overs: 0, lease, open_since };
         // As `Queues::admit`.
         if let Some((_, remaining)) = self.line.conflict(who.mode, || now) {
             self.publish();
@@ -396,10 +417,11 @@ impl State {
             );
         }
         self.granted.push(held);
+        self.was_refused = false;
         self.callers[caller].has_mark = false;
         let mut woken = Vec::new();
         self.line.add_holder(held);
-        if who.joins {
+        if who.joins.is_some() {
             self.line.open_window(&held);
             let (mut joined, now) = (Vec::new(), self.now);
             let make = |open: &Held, waiter: &Who| Held { id: waiter.caller, ..*open };
@@ -439,6 +461,10 @@ impl State {
         self.callers[caller].has_followed = false;
         let line = machine.at().map(|_| &mut self.line);
         let step = machine.refuse(line, &who, &now, refusal, |who| woken.push(*who));
+        self.was_refused |= who.mode.is_shared()
+            && machine.at().is_some()
+            && matches!(refusal, WaitRefusal::Held { .. })
+            && !matches!(step, Step::Fail(_));
         self.wake_all(&woken, world);
         self.go_on(caller, machine, step);
     }
@@ -456,9 +482,8 @@ impl State {
         for other in &mut self.callers {
             let is_in_line = self.line.state(&other.who).is_some();
             let is_before = is_in_line && other.phase.waits() && other.came < came;
-            let is_before = is_before && other.excused & (1 << caller) == 0;
             if is_before && !(held.mode.is_shared() && other.who.mode.is_shared()) {
-                other.overtaken += 1;
+                other.overtaken += u8::from(other.excused & (1 << caller) == 0);
             }
         }
     }
@@ -546,8 +571,11 @@ impl State {
         self.callers[caller].has_mark = false;
         if world.keeps(Rule::Leave) {
             self.alone = self.alone.filter(|alone| *alone != caller);
+            let entries = self.line.entries().map(|entry| entry.waiter);
+            let queued: Vec<_> = entries.filter(|other| self.line.is_queued(other)).collect();
             self.line.remove(&who, |who| woken.push(*who));
-            self.record_calls(&woken);
+            let next = woken.iter().filter(|who| queued.contains(who)).copied();
+            self.record_calls(&next.collect::<Vec<_>>());
             self.end_if_idle();
         }
         self.wake_all(&woken, world);

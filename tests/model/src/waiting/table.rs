@@ -91,7 +91,7 @@ fn every_waiter() -> impl Iterator<Item = Node> {
             Node {
                 machine: Machine::new(terms),
                 line: KeyLine::default(),
-                who: Who { caller: 0, since, mode, joins: mode.is_shared() },
+                who: Who { caller: 0, since, mode, joins: mode.is_shared().then_some(SECOND) },
                 now: since,
                 step: Step::Look,
                 was_handed_over: false,
@@ -292,7 +292,7 @@ impl Node {
             let other = Who { caller: 2, ..node.who };
             let now = node.now;
             node.line.begin_question(&other, now);
-            other.joins
+            other.joins.is_some()
         });
         event(|node| {
             let until = node.now + FOREVER;
@@ -300,7 +300,8 @@ impl Node {
             let is_free = node.line.holders().is_empty();
             if is_free {
                 let open_since = None;
-                let held = Held { id: 1, token: 1, mode, until, hand_overs: 0, open_since };
+                let lease = FOREVER;
+                let held = Held { id: 1, token: 1, mode, until, hand_overs: 0, lease, open_since };
                 node.line.add_holder(held);
             }
             is_free

@@ -10,7 +10,7 @@ use super::machine::Pause;
 use super::state::{Caller, Held, KeyLine, Left, Phase, State, Who};
 use super::step::{Action, LEASE, Reason};
 use super::{Instant, Mode};
-use crate::check::Found;
+use crate::check::{self, Found};
 
 /// Something that the surroundings owe to the machine and the line. "If broken" says how a model breaks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,12 @@ pub struct World {
     pub outages: u8,
     /// How often another process has the lock.
     pub others: u8,
+    /// How often a writer of another process waits for the readers of this one.
+    pub marks: u8,
+    /// How often a caller comes again.
+    pub agains: u8,
+    /// The reader with a longer lease, which joins no other one.
+    pub long: Option<usize>,
     /// How many votes are split.
     pub splits: u8,
     /// How often a lock is lost, or all nodes forget.
@@ -76,6 +82,9 @@ impl World {
         drops: 0,
         outages: 0,
         others: 0,
+        marks: 0,
+        agains: 0,
+        long: None,
         splits: 0,
         losses: 0,
         shutdowns: 0,
@@ -116,18 +125,31 @@ pub fn needs(world: World, rule: Rule, claim: Claim) {
     found.expect_broken(world.name, &format!("without {rule:?}"), claim.name());
 }
 
+/// Walks through a world whose states are too many to visit all: each choice picks one of the possible steps. Returns the
+/// number of steps.
+///
+/// # Errors
+///
+/// Returns the name of a broken claim, and the steps that break it.
+pub fn walk(world: World, choices: &[u16]) -> Result<usize, (&'static str, Vec<String>)> {
+    let claims = Claim::ALL.map(Claim::property);
+    check::walk(&Waiting { world, claim: None }, &claims, choices)
+}
+
 impl Model for Waiting {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let World { readers, drops, outages, others, splits, losses, shutdowns, .. } = self.world;
+        let World { readers, joins, long, drops, outages, .. } = self.world;
+        let World { others, marks, agains, splits, losses, shutdowns, .. } = self.world;
         let caller = |(caller, is_reader): (usize, &bool)| Caller {
             who: Who {
                 caller,
                 since: Instant::default(),
                 mode: if *is_reader { Mode::Shared } else { Mode::Exclusive },
-                joins: *is_reader && self.world.joins,
+                joins: (*is_reader && joins)
+                    .then(|| if long == Some(caller) { 2 * LEASE } else { LEASE }),
             },
             came: 0,
             excused: 0,
@@ -151,9 +173,11 @@ impl Model for Waiting {
             published: 0,
             signal: None,
             arrivals: 0,
+            other_waits: false,
+            was_refused: false,
             alone: None,
             broken: SmallVec::new(),
-            left: Left { drops, outages, others, splits, losses, shutdowns },
+            left: Left { drops, outages, others, marks, agains, splits, losses, shutdowns },
         }]
     }
 
@@ -167,6 +191,11 @@ impl Model for Waiting {
         }
         if other {
             actions.push(Action::OtherReleases);
+        }
+        if state.other_waits {
+            actions.push(Action::OtherGivesUp);
+        } else if state.left.marks > 0 && state.are_up && state.granted.iter().any(is_shared) {
+            actions.push(Action::OtherMarks);
         }
         if state.left.outages > 0 && state.are_up {
             actions.push(Action::Fail);
@@ -189,6 +218,11 @@ impl Model for Waiting {
         let (mut state, world) = (last.clone(), &self.world);
         match action {
             Action::Come(caller) => state.come(caller, world),
+            Action::Return(caller) => {
+                state.left.agains -= 1;
+                state.forget(caller);
+                state.come(caller, world);
+            }
             Action::Do(caller) => state.do_step(caller, world),
             Action::Answer(caller) => state.answer(caller, false, world),
             Action::Split(caller) => {
@@ -217,8 +251,15 @@ impl Model for Waiting {
                 let (id, token) = (usize::MAX, usize::MAX);
                 let mode = Mode::Exclusive;
                 let open_since = None;
-                state.granted.push(Held { id, token, mode, until, hand_overs: 0, open_since });
+                let lease = LEASE;
+                let held = Held { id, token, mode, until, hand_overs: 0, lease, open_since };
+                state.granted.push(held);
             }
+            Action::OtherMarks => {
+                state.left.marks -= 1;
+                state.other_waits = true;
+            }
+            Action::OtherGivesUp => state.other_waits = false,
             Action::OtherReleases => {
                 state.granted.retain(|held| !is_other(held));
                 state.publish();
@@ -263,6 +304,10 @@ impl Model for Waiting {
     }
 }
 
+fn is_shared(held: &Held) -> bool {
+    held.mode.is_shared()
+}
+
 fn is_other(held: &Held) -> bool {
     held.token == usize::MAX
 }
@@ -294,7 +339,21 @@ impl State {
             }
             Phase::Holds(_) => actions.push(Action::Release(caller)),
             Phase::Releases(_) => actions.push(Action::Delete(caller)),
-            Phase::Gone => {}
+            Phase::Gone => {
+                // Its lock may go on with another caller.
+                let has = |one: &Caller| match one.phase {
+                    Phase::Granted(_, held) | Phase::Holds(held) | Phase::Releases(held) => {
+                        held.token == caller
+                    }
+                    _ => one.handed_over.is_some_and(|held| held.token == caller),
+                };
+                let mut holders = self.granted.iter().chain(self.line.holders());
+                let is_gone =
+                    !holders.any(|held| held.token == caller) && !self.callers.iter().any(has);
+                if self.left.agains > 0 && is_gone && !self.is_closed {
+                    actions.push(Action::Return(caller));
+                }
+            }
         }
         if self.left.losses > 0 && one.handed_over.is_some() {
             actions.push(Action::Lose(caller));

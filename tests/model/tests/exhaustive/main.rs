@@ -7,6 +7,7 @@
 //! `cargo test -p redlock-model -- --nocapture` prints the number of states and the steps that break a claim.
 
 mod exclusive;
+mod fair;
 mod lead;
 mod pooler;
 mod session;

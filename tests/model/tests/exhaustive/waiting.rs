@@ -59,6 +59,8 @@ fn an_outage_has_one_grace() {
         ..outage
     });
     needs(outage, Rule::ShareTheOutage, Claim::OneGrace);
+    let ends_after = Duration::from_millis(5);
+    holds(World { name: "callers that come again", agains: 3, outages: 1, ends_after, ..TWO });
 }
 
 #[test]

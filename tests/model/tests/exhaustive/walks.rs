@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use redlock_model::fair;
 use redlock_model::waiting::{World, walk};
 
 /// Which of four callers are readers, by the bits of the index.
@@ -25,8 +26,9 @@ fn worlds() -> impl Strategy<Value = World> {
     let callers = (0_usize..16, 2_usize..=4, prop_oneof![Just(1), Just(3)], any::<bool>());
     let endless = prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)];
     let faults = (0_u8..3, 0_u8..3, 0_u8..7, 0_u8..3, 0_u8..3, 0_u8..2);
-    (callers, endless, wait_time, faults).prop_map(
-        |((pattern, callers, nodes, joins), endless, wait_time, faults)| {
+    let more = (0_u8..3, 0_u8..5, prop_oneof![Just(None), (0_usize..4).prop_map(Some)]);
+    (callers, endless, wait_time, faults, more).prop_map(
+        |((pattern, callers, nodes, joins), endless, wait_time, faults, (marks, agains, long))| {
             let (drops, outages, others, splits, losses, shutdowns) = faults;
             World {
                 name: "a random world",
@@ -38,6 +40,10 @@ fn worlds() -> impl Strategy<Value = World> {
                 drops,
                 outages,
                 others,
+                marks,
+                // A lock has the number of its first caller, also when others have joined it.
+                agains: if joins { 0 } else { agains },
+                long,
                 splits,
                 losses,
                 shutdowns,
@@ -45,6 +51,32 @@ fn worlds() -> impl Strategy<Value = World> {
             }
         },
     )
+}
+
+/// The processes of four fair callers.
+static PROCESSES: [[usize; 4]; 5] =
+    [[0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 2], [0, 1, 2, 3]];
+
+fn fair_worlds() -> impl Strategy<Value = fair::World> {
+    let faults = (0_u8..3, 0_u8..3, 0_u8..3, 0_u8..3, 0_u8..2, 0_u8..2);
+    let callers = (0_usize..5, 2_usize..=4, 1_usize..=2, any::<bool>());
+    (callers, faults).prop_map(|((pattern, callers, nodes, is_ordered), faults)| {
+        let (drops, outages, losses, timeouts, stalls, shutdowns) = faults;
+        fair::World {
+            name: "a random world",
+            processes: &PROCESSES[pattern][..callers],
+            nodes,
+            is_ordered,
+            drops,
+            outages,
+            losses,
+            timeouts,
+            stalls,
+            shutdowns,
+            ends_after: Duration::from_secs(10),
+            ..fair::World::CALM
+        }
+    })
 }
 
 /// Tries as many walks as take a second. `PROPTEST_CASES` overrides the number.
@@ -63,6 +95,16 @@ proptest! {
         choices in vec(any::<u16>(), 1..160),
     ) {
         if let Err((claim, steps)) = walk(world, &choices) {
+            prop_assert!(false, "{claim} is broken by these steps: {steps:#?}");
+        }
+    }
+
+    #[test]
+    fn fair_waiters_keep_the_claims_on_random_walks(
+        world in fair_worlds(),
+        choices in vec(any::<u16>(), 1..200),
+    ) {
+        if let Err((claim, steps)) = fair::walk(world, &choices) {
             prop_assert!(false, "{claim} is broken by these steps: {steps:#?}");
         }
     }
