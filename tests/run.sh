@@ -113,13 +113,8 @@ $uses_nextest || say "cargo-nextest is missing, so cargo test runs the tests, on
 
 #### What runs: .config/nextest.toml has the filter of each kind.
 
-# The product is tested as users build it. Only the simulation needs the hooks `unstable-simulation`, and Cargo switches
-# them on for everything that it builds together with the simulation.
-features=$(printf 'redlock-core/%s,' cli metrics postgres redis serde test-util tls zookeeper)$(printf 'redlock-axum/%s,' aide board idempotency postgres serde test-util tls utoipa zookeeper)redlock-tests/metrics,
-product=(--workspace --exclude redlock-simulation --exclude redlock-model --exclude redlock-instructions
-    --features "${features%,}" --locked)
-# redlock-logs has the program that searches the output.
-simulation=(-p redlock-simulation -p redlock-model -p redlock-logs --locked)
+# shellcheck source-path=SCRIPTDIR source=packages.sh
+. tests/packages.sh
 
 # build_of <kind> prints the name of the array with its packages.
 build_of() { [ "$1" = simulation ] && echo simulation || echo product; }
