@@ -58,6 +58,7 @@ async fn main() {
     println!("| work | side | us | ours / side | target | met |\n|---|---|---|---|---|---|");
     for (words, limit) in [(ON, 1.2), (OFF, 1.3)] {
         let server = PostgresServer::options()
+            .on_disk()
             .setting("synchronous_commit", words.trim_start_matches("synchronous_commit "))
             .setting("autovacuum", "off");
         let server = server.start().await.unwrap_or_else(|missing| panic!("{missing}"));

@@ -21,7 +21,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::port::Port;
 use crate::process::Process;
-use crate::scratch::scratch_in_memory;
+use crate::scratch::{scratch, scratch_in_memory};
 use files::Installation;
 pub use pgbouncer::PgBouncer;
 
@@ -36,6 +36,7 @@ pub struct PostgresOptions {
     tls: Option<[PathBuf; 2]>,
     schema: Option<String>,
     independent: bool,
+    on_disk: bool,
 }
 
 /// The default schema of the table of locks.
@@ -46,6 +47,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Puts the data on a disk, although the memory would have space for it. A commit takes the time of a disk then.
+    #[must_use]
+    pub fn on_disk(mut self) -> Self {
+        self.on_disk = true;
         self
     }
 
@@ -300,7 +308,7 @@ impl PostgresServer {
         make_data: impl Fn(&Path),
     ) -> Self {
         redlock_logs::watch();
-        let dir = scratch_in_memory();
+        let dir = if options.on_disk { scratch() } else { scratch_in_memory() };
         files::traversable(dir.path());
         let port = Port::reserve();
         let mut server = Self { process: None, options, installation, port, dir, frozen: false };
