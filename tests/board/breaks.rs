@@ -101,7 +101,7 @@ async fn an_operator_breaks_a_lock_beside_10000_others_and_a_killed_server() {
     open_dialog(&browser).await;
     browser.press(&format!("the pod is lost{}", Key::Enter)).await;
     let broken = browser.reads("result", |text| text.contains("order:42: broken.")).await;
-    assert!(broken.contains("may work for") && broken.contains(" agreed"), "{broken}");
+    assert!(broken.contains("may believe in its lock for") && broken.contains(" agreed"), "{broken}");
     assert!(!is_open(&browser).await);
     assert_eq!(browser.focused().await, broken);
     browser.reads("state", |text| text == "order:42: free").await;

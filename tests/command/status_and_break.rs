@@ -76,7 +76,10 @@ async fn a_break_ends_the_named_holder_and_no_other(nodes: Nodes) {
     let Done { status: code, out, err } =
         breaking(id(&shown), &["--yes", "--reason", "the pod is lost"]).await;
     assert_eq!(code, 0, "{err}");
-    assert!(out.starts_with("order:42: broken. Its former holder may work for "), "{out}");
+    assert!(
+        out.starts_with("order:42: broken. Its former holder may believe in its lock for "),
+        "{out}"
+    );
     for words in [" WARN an operator breaks a lock", LABEL, id(&shown), "the pod is lost"] {
         assert!(err.contains(words), "{words}: {err}");
     }
@@ -89,7 +92,7 @@ async fn a_break_ends_the_named_holder_and_no_other(nodes: Nodes) {
     let guard = held(&locks, KEY).await;
     let json = breaking(id(&status(&urls).await), &["--yes", "--json"]).await.json();
     assert_eq!((&json["key"], &json["broken"]["owner"]), (&KEY.into(), &LABEL.into()));
-    assert!(json["may_work_for_ms"].as_u64() > Some(0), "{json}");
+    assert!(json["may_be_valid_for_ms"].as_u64() > Some(0), "{json}");
     assert_eq!(json["votes"].as_object().map(serde_json::Map::len), Some(urls.len()));
     drop(guard);
 }

@@ -147,7 +147,7 @@ impl Storm {
         let from = Instant::now();
         let broken = ops.break_lock(key, holder).await;
         let rest = match &broken {
-            Ok(broken) => broken.may_work_for().unwrap_or(LEASE),
+            Ok(broken) => broken.may_be_valid_for().unwrap_or(LEASE),
             // The holder may have lost its quorum between two of its renewals.
             Err(BreakError::Unavailable { .. }) => LEASE,
             Err(BreakError::NotHeld { .. }) => return false,
@@ -185,7 +185,7 @@ impl Storm {
             return false;
         }
         assert!(code == Some(0) || error.contains("quorum"), "{code:?}: {error}");
-        let rest = broken["may_work_for_ms"].as_u64().map(Duration::from_millis);
+        let rest = broken["may_be_valid_for_ms"].as_u64().map(Duration::from_millis);
         self.broken(key, owner, from, rest.unwrap_or(LONG), code == Some(0));
         code == Some(0)
     }

@@ -276,7 +276,7 @@ async fn a_frozen_process_that_is_broken_finds_its_loss_after_the_thaw() {
         let label = seen.holders()[0].label().unwrap().as_str().to_owned();
         assert!(label.ends_with(&format!(":{}", holder.id())), "{label}");
         let (broken, begun) = (break_only(&ops).await, Instant::now());
-        assert!(broken.may_work_for().is_some_and(|rest| !rest.is_zero()), "{broken:?}");
+        assert!(broken.may_be_valid_for().is_some_and(|rest| !rest.is_zero()), "{broken:?}");
         let next = ops.lock(KEY).expire(LONG).try_acquire().await.unwrap();
         let token = values(&servers).await.remove(0);
 

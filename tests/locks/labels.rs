@@ -228,7 +228,7 @@ async fn a_break_ends_the_holder_of_another_process_and_wakes_a_waiter(nodes: No
     let redisson = format!("redisson_lock__channel:{{{KEY}}}");
     scene.nodes.are_waited_for(if scene.is_plain() { KEY } else { &redisson }, 1).await;
     let broken = scene.ops.break_lock(KEY, &seen.holders()[0]).await.unwrap();
-    let rest = broken.may_work_for().unwrap();
+    let rest = broken.may_be_valid_for().unwrap();
     assert!(rest + SOON > LONG && rest < LONG + LONG / 50, "{rest:?}");
     let next = waiting.await.unwrap().unwrap();
     assert!(next.fencing_token().unwrap() > first);

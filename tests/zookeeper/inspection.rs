@@ -100,7 +100,7 @@ async fn an_operator_removes_the_holder_that_a_status_has_shown() {
     let status = operator.status(KEY).await.unwrap();
     assert_eq!(status.waiting_writers(), 1);
     let broken = operator.break_lock(KEY, &status.holders()[0]).await.unwrap();
-    let rest = broken.may_work_for().unwrap();
+    let rest = broken.may_be_valid_for().unwrap();
     assert!(rest > LONG / 2 && rest < LONG * 2, "{rest:?}");
     let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
     assert!(next.fencing_token().unwrap().number() > number);
@@ -140,7 +140,7 @@ async fn a_mutex_of_curator_and_our_lock_are_named_and_removed() {
     assert_eq!(found.label().map(OwnerLabel::as_str), Some(&*address));
     assert_eq!((found.since(), found.remaining()), (None, None));
     let broken = locks.break_lock(KEY, found).await.unwrap();
-    assert_eq!(broken.may_work_for(), None);
+    assert_eq!(broken.may_be_valid_for(), None);
     // Curator does not notice that its lock is gone. Its late release leaves ours alone.
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     time(&java.ask(&format!("release /{KEY}")), "released");

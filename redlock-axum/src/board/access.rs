@@ -16,7 +16,7 @@ use super::Refused;
 /// Allows the script and the style of the page by their hashes, and nothing else. The script may not make HTML of texts
 /// (`trusted-types`). A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    script-src 'sha256-7gX6Wzx78+nlzF3yRaJpeVJeydnPsNjKC2t5+phK3/8='; \
+    script-src 'sha256-/Z0aFxoqxlLp+A7YNFnNX3HQh+XUKtni0H5/dUKOT+Y='; \
     style-src 'sha256-VEEJG8nDOYe8mhQQzBaNUR8uRj+DCclvmKV8JMKjUeU='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";

@@ -180,7 +180,7 @@ async fn a_break_removes_the_shown_holder_and_names_its_votes() {
     let (status, broken) = break_with(&app, &OF_PAGE, &order).await;
     assert_eq!(status, StatusCode::OK, "{broken}");
     assert_eq!((&broken["key"], &broken["broken"]["owner"]), (&json!("a"), &json!("shop")));
-    assert!(broken["may_work_for_ms"].as_u64() > Some(1));
+    assert!(broken["may_be_valid_for_ms"].as_u64() > Some(1));
     let votes = broken["votes"].as_object().unwrap();
     assert!(votes.len() == 3 && votes.values().all(|vote| vote == "agreed"), "{broken}");
     assert!(test.nodes().iter().all(redlock_core::test_util::TestNode::is_empty));

@@ -120,6 +120,11 @@ impl From<LostError> for RunError {
 }
 
 impl RunError {
+    /// Returns whether the work was not begun because another holder has the lock, as [`LockError::is_contended`] does.
+    pub fn is_contended(&self) -> bool {
+        matches!(self, Self::Acquire(error) if error.is_contended())
+    }
+
     /// Returns the key of the lock; `None` in the cases in which [`LockError::key`] returns `None`.
     pub fn key(&self) -> Option<&LockKey> {
         match self {

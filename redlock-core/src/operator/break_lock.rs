@@ -39,7 +39,7 @@ pub struct BreakRequest<'a> {
 #[non_exhaustive]
 pub struct Broken {
     votes: Votes,
-    may_work_for: Option<Duration>,
+    may_be_valid_for: Option<Duration>,
 }
 
 impl Broken {
@@ -49,13 +49,15 @@ impl Broken {
         &self.votes
     }
 
-    /// Returns for how long the former holder may go on with its work, counted from the answer: the greatest rest of its lease on
-    /// any node, plus the margin for the drift of clocks. `None` if no node knows the rest. The next holder may begin before
-    /// that: a [fencing token](crate::FencingToken) keeps the work of the former one out.
+    /// Returns for how long the guard of the former holder may still be valid, counted from the answer: the greatest rest of its
+    /// lease on any node, plus the margin for the drift of clocks. `None` if no node knows the rest.
+    ///
+    /// **The work may last longer.** By default, a handler works to its end, also after it has learned of the loss. The next
+    /// holder may begin before that: a [fencing token](crate::FencingToken) keeps the work of the former one out.
     ///
     /// The other keys of a lock of several keys stay on the nodes for that time at most.
-    pub fn may_work_for(&self) -> Option<Duration> {
-        self.may_work_for
+    pub fn may_be_valid_for(&self) -> Option<Duration> {
+        self.may_be_valid_for
     }
 }
 
@@ -64,13 +66,14 @@ impl LockManager {
     /// crashed, or that hangs, has a lock that others need before its lease ends.
     ///
     /// **Two processes may work at the same time afterwards.** No message can stop the former holder. It learns of the loss
-    /// at once if it [waits for it](crate::LockHandle::lost), and otherwise at its next renewal, within a third of its lease. Its work may go on until [`Broken::may_work_for`] is over. Only a resource
-    /// that compares [fencing tokens](crate::LockRequest::fenced) is safe: the next holder's number is greater.
+    /// at once if it [waits for it](crate::LockHandle::lost), and otherwise at its next renewal, within a third of its lease, or
+    /// without renewal when [`Broken::may_be_valid_for`] is over. Only work that [stops at a loss](crate::OnLost::Abort) ends then.
+    /// Only a resource that compares [fencing tokens](crate::LockRequest::fenced) is safe: the next holder's number is greater.
     ///
     /// * A holder of this manager is lost at once, and its lock is never handed over.
     /// * The holder of a shared lock is removed alone; the other holders stay.
     /// * A lock of several keys is broken by any of its keys. If its holder lives, it notices the loss, and releases the other
-    ///   keys. Otherwise they stay for [`Broken::may_work_for`], or until each of them is broken.
+    ///   keys. Otherwise they stay for [`Broken::may_be_valid_for`], or until each of them is broken.
     /// * Waiters are notified, as after a release.
     ///
     /// If nodes do not answer, the break waits for twice the
@@ -190,7 +193,7 @@ struct Breaking<'a> {
     holder: HolderId,
     rounds: usize,
     has_removed: bool,
-    may_work_for: Option<Duration>,
+    may_be_valid_for: Option<Duration>,
     votes: Vec<Option<Vote>>,
     /// The name of the lock, if the holder is one of this manager.
     name: LockName,
@@ -205,7 +208,7 @@ impl<'a> Breaking<'a> {
             holder,
             rounds: 0,
             has_removed: false,
-            may_work_for: None,
+            may_be_valid_for: None,
             votes,
             name: LockName::OTHER,
         }
@@ -224,7 +227,7 @@ impl<'a> Breaking<'a> {
                     held += 1;
                     self.has_removed = true;
                     let rest = remaining.map(|rest| rest + validity::max_drift(rest));
-                    self.may_work_for = self.may_work_for.max(rest);
+                    self.may_be_valid_for = self.may_be_valid_for.max(rest);
                     Some(Vote::Agreed)
                 }
                 Some(Ok(Removal::NotHeld)) => Some(Vote::NotHeld),
@@ -250,8 +253,8 @@ impl<'a> Breaking<'a> {
         }
         let key = self.spec.key().clone();
         if is_over {
-            let (votes, may_work_for) = (self.votes(), self.may_work_for);
-            let broken = Broken { votes, may_work_for };
+            let (votes, may_be_valid_for) = (self.votes(), self.may_be_valid_for);
+            let broken = Broken { votes, may_be_valid_for };
             return Some(self.has_removed.then_some(broken).ok_or(BreakError::NotHeld { key }));
         }
         let votes = || self.votes();

@@ -79,7 +79,7 @@ impl Serialize for Broken {
         let votes = self.votes().iter();
         let votes = votes.map(|(node, vote)| (node, vote.map(ToString::to_string)));
         let mut map = to.serialize_map(None)?;
-        map.serialize_entry("may_work_for_ms", &self.may_work_for().map(as_millis))?;
+        map.serialize_entry("may_be_valid_for_ms", &self.may_be_valid_for().map(as_millis))?;
         map.serialize_entry("votes", &votes.collect::<std::collections::BTreeMap<_, _>>())?;
         map.end()
     }

@@ -161,7 +161,7 @@ async fn a_holder_of_another_process_notices_a_break_at_its_next_renewal() {
         let guard = held(&shop, "a").await;
         let seen = status(&ops, "a").await;
         let broken = ops.break_lock("a", &seen.holders()[0]).await.unwrap();
-        assert!(broken.may_work_for().unwrap() >= guard.remaining());
+        assert!(broken.may_be_valid_for().unwrap() >= guard.remaining());
         assert!(broken.votes().iter().all(|(_, vote)| vote == Some(&Vote::Agreed)));
         let next = held(&ops, "a").await;
         tokio::time::timeout(LEASE / 2, guard.lost()).await.unwrap();

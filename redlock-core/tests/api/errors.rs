@@ -138,6 +138,9 @@ fn an_error_gives_access_to_its_key_and_its_votes() {
     assert!(contended.is_contended() && !contended.is_split());
     let split = LockError::split(key(), votes());
     assert!(split.is_split() && !split.is_contended());
+    let run = RunError::from(contended.clone());
+    assert!(run.is_contended() && !RunError::from(split).is_contended());
+    assert!(!RunError::from(lost(LossCause::LeaseEnded)).is_contended());
     assert_eq!(contended.key(), Some(&key()));
     for error in [
         contended,

@@ -47,9 +47,12 @@ pub(crate) async fn run(
         json["broken"] = json!(holder);
         print_json(&json)?;
     } else {
-        let rest = broken.may_work_for();
+        let rest = broken.may_be_valid_for();
         let rest = rest.map_or_else(|| "an unknown time".to_owned(), short);
-        print(&format!("{}: broken. Its former holder may work for {rest}\n", status.key()))?;
+        print(&format!(
+            "{}: broken. Its former holder may believe in its lock for {rest}. Its work may last longer: end its process to be sure\n",
+            status.key()
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -80,7 +83,7 @@ fn agrees(holder: &Holder, status: &LockStatus) -> io::Result<bool> {
     write!(
         terminal,
         "Lock:   {}\nHolder: {}\nOwner:  {}\nSince:  {}\nRest:   {}\nNodes:  {} of {}\n\n\
-         A break does not stop the owner: two processes may work at once until its lease is over.\n\
+         A break does not stop the owner: two processes may work at once until its work ends.\n\
          Only `yes` breaks the lock: ",
         status.key(),
         holder.id(),
