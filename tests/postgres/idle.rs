@@ -58,8 +58,11 @@ async fn the_connection_for_notifications_is_pinged_while_a_caller_waits() {
     let url = format!("{}&connections=1", server.url());
     let manager = connect_patient(&url).await;
     // The waiter polls over one of them, and listens over the other one.
-    let sessions = server.sessions().await;
-    assert_eq!(sessions.len(), 2);
+    let sessions = eventually("both connections are there", SOON, async || {
+        let sessions = server.sessions().await;
+        (sessions.len() == 2).then_some(sessions)
+    })
+    .await;
     let holder = connect_patient(&url).await;
     let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let waiter = tokio::spawn(manager.lock(KEY).wait_time(LONG).acquire());
