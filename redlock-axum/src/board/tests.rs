@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use super::{PAGE, board};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// What the browser sends for a script of the page.
+/// The headers that the browser sends for a script of the page.
 const OF_PAGE: [(&str, &str); 2] =
     [("sec-fetch-site", "same-origin"), ("content-type", "application/json")];
 

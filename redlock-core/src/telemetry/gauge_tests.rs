@@ -162,7 +162,7 @@ fn each_reader_that_shares_a_lock_counts() {
         assert_eq!(status().await, [4]);
         let held = setup.locks.snapshot().held;
         assert!(held.iter().all(|one| one.id == held[0].id && one.guards == 1));
-        // The one whose acquisition the nodes know.
+        // The nodes know the acquisition of this guard alone.
         drop(first);
         setup.check(3, 0);
         assert_eq!(status().await, [3]);

@@ -39,7 +39,7 @@ impl FairDriver {
     /// or removed, when the caller returns, unless another operation is under way. Returns whether there is no attendant (any
     /// more).
     pub(super) fn drive_here(&self) -> bool {
-        // Whatever this thread leaves is for the attendant.
+        // The attendant takes the steps that this thread does not take.
         let is_at_end_of_thread =
             Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if let Some(mut tasks) = self.queue.tasks.try_lock()

@@ -27,7 +27,7 @@ pub(crate) struct FairQueue {
     pub(super) tasks: Mutex<FairTasks>,
 }
 
-/// What the machine has begun.
+/// The operations that have begun and have not ended.
 #[derive(Default)]
 pub(super) struct FairTasks {
     /// The attendant takes it, and waits for its end.

@@ -6,8 +6,8 @@
 //! One operation is under way at most, and the next one follows its reply. So a ticket never leaves a node before it has
 //! entered, whatever connection the node uses, and replies come in order.
 //!
-//! * [`tickets`]: the waiters, and what a reply says about their tickets.
-//! * [`tend`]: the way from node to node until one of them has the tickets.
+//! * [`tickets`] has the waiters, and reads the replies about their tickets.
+//! * [`tend`] goes from node to node until one of them has the tickets.
 //! * This file has the state, and the choice of the next operation.
 
 mod tend;
@@ -70,7 +70,7 @@ pub(super) enum First {
     Other(Duration),
 }
 
-/// What the machine does next.
+/// One step that the machine asks its driver to take.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum FairAction<E> {
     /// Executes an operation on a node. [`replied`](FairMachine::replied) follows.
@@ -121,11 +121,11 @@ pub(super) struct FairMachine<E> {
     /// Why the last node that was asked does not keep the order.
     last_failure: Option<E>,
     activity: FairActivity<E>,
-    /// What the machine does beside that.
+    /// Further steps for the driver, beside the operation.
     actions: VecDeque<FairAction<E>>,
 }
 
-/// What the machine does at the moment.
+/// The operation that is under way, and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum FairActivity<E> {
     Rests,
