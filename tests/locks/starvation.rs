@@ -207,6 +207,37 @@ async fn in_the_turn_of_the_readers_no_writer_and_no_mark_keeps_them_out() {
     .await;
 }
 
+/// A writer that dies leaves its mark, which refuses nobody but readers. It lives for a second, so a busy machine needs several
+/// tries.
+#[tokio::test]
+async fn the_mark_of_a_dead_writer_keeps_no_other_writer_out() {
+    let server = RedisServer::start().await;
+    let locks = connect(&[server.url()]).await;
+    let mut probe = server.probe().await;
+    for (case, request) in [
+        ("plain", writer(&locks)),
+        ("fenced", writer(&locks).fenced(true)),
+        ("several keys", locks.lock_all([KEY, "other"]).expire(LEASE)),
+    ] {
+        eventually("the mark keeps a reader out, and no writer", SOON, async || {
+            let time: (i64, i64) = probe.command(["TIME"]).await;
+            let mark = format!("-{}", time.0 * 1000 + time.1 / 1000 + 1000);
+            probe.command::<()>(["ZADD", KEY, "0", "shared", &mark, "w:1"]).await;
+            probe.command::<()>(["PEXPIREAT", KEY, &mark[1..]]).await;
+            let reader = reader(&locks).try_acquire().await;
+            let granted = request.clone().try_acquire().await;
+            if let Ok(reader) = reader {
+                reader.release().await.unwrap();
+                return None;
+            }
+            let granted = granted.unwrap_or_else(|refused| panic!("{case}: {refused:?}"));
+            granted.release().await.unwrap();
+            Some(())
+        })
+        .await;
+    }
+}
+
 /// The writer sleeps until the end of the dead reader's lease, which the refusal has reported, or until the living one
 /// has released.
 #[tokio::test]

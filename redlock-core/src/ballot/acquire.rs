@@ -147,10 +147,11 @@ impl Ballot {
         if tally.is_foreign() {
             return LockError::ForeignKey { key, votes };
         }
+        attempt.met_marks.store(tally.takes_marks(), Ordering::SeqCst);
+        // A key with nothing but marks refuses a plain acquisition, and names no holder.
         if tally.standing().is_split() {
             return LockError::Split { key, votes };
         }
-        attempt.met_marks.store(tally.takes_marks(), Ordering::SeqCst);
         LockError::Contended {
             key,
             remaining: tally.remaining(),
