@@ -124,6 +124,29 @@ async fn a_lock_that_is_kept_admits_one_run_in_all_copies() {
     assert!(rest > Duration::from_secs(3500), "{rest:?}");
 }
 
+/// Another holder has the lock: nothing is printed, so that cron sends no mail. Any other failure is one.
+#[tokio::test]
+async fn a_run_that_may_be_skipped_is_silent_only_if_another_holder_has_the_lock() {
+    let server = RedisServer::start().await;
+    let urls = [server.url()];
+    let run = async |more: &[&str]| {
+        done(&urls, &[&["run", KEY, "--skip"][..], more, &["--", "echo", "it runs"]].concat()).await
+    };
+    let free = run(&[]).await;
+    assert_eq!((free.status, &*free.out), (0, "it runs\n"), "{free:?}");
+    let locks = connect(&urls).await;
+    let guard = held(&locks, KEY).await;
+    for more in [&[][..], &["--wait", "300ms"], &["--keep", "1h"]] {
+        let skipped = run(more).await;
+        assert_eq!((skipped.status, &*skipped.out, &*skipped.err), (0, "", ""), "{more:?}");
+    }
+    guard.release().await.unwrap();
+    drop(server);
+    let unavailable = run(&[]).await;
+    assert_eq!((unavailable.status, &*unavailable.out), (75, ""), "{unavailable:?}");
+    assert!(!unavailable.err.is_empty());
+}
+
 /// The time for which the lock is kept is over, and the command still runs.
 #[tokio::test]
 async fn a_command_that_takes_longer_than_its_lock_is_kept_still_has_it() {

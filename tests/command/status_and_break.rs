@@ -1,9 +1,9 @@
 //! `redlock status` and `redlock break`.
 
-use redlock_tests::{Nodes, on_each_kind_of_nodes};
+use redlock_tests::{Nodes, on_each_kind_of_nodes, redlock};
 use serde_json::Value;
 
-use super::{Done, KEY, done, held, labelled};
+use super::{Done, KEY, done, finish, held, labelled};
 
 const LABEL: &str = "shop-7f9c";
 
@@ -48,6 +48,22 @@ async fn a_status_shows_the_holder_and_says_by_its_exit_status_whether_there_is_
         assert!(shown.out.contains(words), "{words}: {shown:?}");
     }
     guard.release().await.unwrap();
+}
+
+async fn a_status_shows_the_name_of_the_lock_on_the_nodes(nodes: Nodes) {
+    let urls = nodes.urls();
+    let with_prefix = async |more: &[&str]| {
+        let mut command = redlock(&urls);
+        command.args([&["status", KEY], more].concat()).env("LOCKS_PREFIX", "shop:");
+        finish(command).await
+    };
+    let shown = with_prefix(&[]).await;
+    assert!(shown.out.contains("\non the nodes: shop:order:42\n"), "{shown:?}");
+    let json = with_prefix(&["--json"]).await.json();
+    assert_eq!((&json["key"], &json["name"]), (&KEY.into(), &"shop:order:42".into()));
+    let without = done(&urls, &["status", KEY]).await;
+    assert!(!without.out.contains("on the nodes"), "{without:?}");
+    assert_eq!(status(&urls).await["name"], KEY);
 }
 
 async fn a_break_ends_the_named_holder_and_no_other(nodes: Nodes) {
@@ -110,6 +126,7 @@ on_each_kind_of_nodes! {
     ]
     [
         a_status_shows_the_holder_and_says_by_its_exit_status_whether_there_is_one,
+        a_status_shows_the_name_of_the_lock_on_the_nodes,
         a_break_ends_the_named_holder_and_no_other,
     ]
 }

@@ -101,6 +101,9 @@ pub(crate) struct RunArguments {
     /// Keeps the lock for this time from its acquisition on, however the command ends
     #[arg(long, value_name = "TIME", value_parser = lease)]
     pub(crate) keep: Option<Duration>,
+    /// Ends with status 0 and without a message if another holder has the lock, after the time of --wait if given
+    #[arg(long)]
+    pub(crate) skip: bool,
     /// The time from SIGTERM to SIGKILL when the lock is lost: up to half of the lease. Defaults to 5s, or a third of the lease
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) grace: Option<Duration>,

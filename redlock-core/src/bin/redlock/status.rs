@@ -70,8 +70,11 @@ pub(crate) fn as_text(status: &LockStatus, paint: Paint) -> String {
         KeyState::Exclusive | KeyState::Shared => Colour::Yellow,
         _ => Colour::Red,
     };
-    let mut text =
-        format!("{}  {}: {}\n", status.key(), paint.text(colour, word(state)), meaning(state));
+    let key = status.key();
+    let mut text = format!("{key}  {}: {}\n", paint.text(colour, word(state)), meaning(state));
+    if key.name() != key.as_str() {
+        let _ = writeln!(text, "on the nodes: {}", key.name());
+    }
     if !status.holders().is_empty() {
         let mut holders = Table::new(["HOLDER", "OWNER", "SINCE", "REST", "NODES"]);
         for holder in status.holders() {

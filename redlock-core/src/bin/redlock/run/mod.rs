@@ -67,9 +67,12 @@ pub(crate) async fn run(
         return Ok(status);
     }
     let acquiring = acquire(config, arguments);
-    let (locks, guard) = tokio::select! {
+    let acquired = tokio::select! {
         acquired = acquiring => acquired?,
         signal = signals.next() => return Ok(ExitCode::from(of_signal(signal.as_raw()))),
+    };
+    let Some((locks, guard)) = acquired else {
+        return Ok(ExitCode::SUCCESS);
     };
     let watcher = kept.map_or_else(|| Watcher::of_renewed(&locks, &guard, arguments), Ok);
     let status = match watcher {
@@ -83,11 +86,11 @@ pub(crate) async fn run(
     status
 }
 
-/// Connects, and acquires the lock.
+/// Connects, and acquires the lock. Returns `None` if another holder has it, and the run is skipped then.
 async fn acquire(
     config: &LockManagerConfig,
     arguments: &RunArguments,
-) -> Result<(LockManager, LockGuard), Failure> {
+) -> Result<Option<(LockManager, LockGuard)>, Failure> {
     let locks = config.connect().await.map_err(|error| match error {
         ConnectError::Unavailable { ref votes, .. } if !votes.need_an_operator() => {
             Failure::new(error).with_status(NOT_HAD)
@@ -105,10 +108,11 @@ async fn acquire(
         None => request.try_acquire().await,
     };
     match acquired {
-        Ok(guard) => Ok((locks, guard)),
+        Ok(guard) => Ok(Some((locks, guard))),
         Err(error) => {
             locks.shutdown().await;
-            Err(refused(&error))
+            // Split votes are no reason to skip: no other run has the lock.
+            if arguments.skip && error.is_contended() { Ok(None) } else { Err(refused(&error)) }
         }
     }
 }
