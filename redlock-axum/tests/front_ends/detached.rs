@@ -10,12 +10,12 @@ use axum::extract::State;
 use http::StatusCode;
 use redlock_axum::{HeldLock, HoldUntil, LockManager, OnLost};
 use redlock_logs::Logs;
-use tokio::task::{self, yield_now};
+use tokio::task::yield_now;
 use tower::ServiceExt;
 
 use super::stage::Stage;
 use super::{App, FrontEnd, KEY, LEASE, pay};
-use crate::support::{answer, eventually, is_held_by_caller, memory};
+use crate::support::{eventually, is_held_by_caller};
 
 on_each_front_end![
     a_client_that_leaves_is_charged_once_and_its_lock_is_released,
@@ -232,6 +232,9 @@ async fn detached_is_read_from_a_configuration() {
     use axum::Router;
     use axum::routing::post;
     use redlock_axum::{LockLayer, LockPolicy};
+    use tokio::task;
+
+    use crate::support::{answer, memory};
 
     for detached in [true, false] {
         let policy = format!("route = '/'\nkey = '{KEY}'\ndetached = {detached}");

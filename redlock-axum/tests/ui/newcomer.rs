@@ -3,7 +3,7 @@
 use axum::extract::{Json, Path, State};
 use axum::routing::post;
 use axum::{Router, debug_handler};
-use redlock_axum::{LockManager, redis_lock};
+use redlock_axum::{IdempotencyLayer, LockManager, MemoryAnswers, redis_lock};
 
 // An argument of another library, a misspelt one, and one of the layer.
 #[redis_lock(key = "a", ttl = 5)] async fn ttl() {}
@@ -50,6 +50,16 @@ fn without_from_ref(app: App) -> [Router; 2] {
         Router::new().route("/{id}", post(pay)).with_state(app.clone()),
         Router::new().route("/{id}", post(refund)).with_state(app),
     ]
+}
+
+// A router without the state that holds the manager.
+fn without_state() -> Router {
+    Router::new().route("/{id}", post(pay))
+}
+
+// A layer that does not know whose keys these are.
+fn without_scope(locks: &LockManager) -> Router {
+    Router::new().layer(IdempotencyLayer::new(locks, MemoryAnswers::new()))
 }
 
 fn main() {}

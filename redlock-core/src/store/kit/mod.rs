@@ -38,6 +38,7 @@ pub(crate) mod gate;
 pub(crate) mod keepalive;
 pub(crate) mod kept;
 #[cfg(test)]
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 pub(crate) mod link_contract;
 pub(crate) mod link_state;
 pub(crate) mod names;

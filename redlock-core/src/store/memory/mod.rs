@@ -160,7 +160,7 @@ impl StoreUrl for MemoryUrl {
     }
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(any(test, feature = "test-util"))]
 impl MemoryNode {
     /// Forgets all locks, fencing counters and fair queues, without notifying subscribers.
     pub(crate) fn forget(&self) {
@@ -169,7 +169,10 @@ impl MemoryNode {
         locks.counters.clear();
         locks.queues.clear();
     }
+}
 
+#[cfg(feature = "test-util")]
+impl MemoryNode {
     /// Removes a key, as an operator does.
     pub(crate) fn remove(&self, name: &str) {
         self.store.locks.lock().by_name.remove(name);
