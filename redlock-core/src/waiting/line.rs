@@ -155,8 +155,8 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
             // A writer that waits for the readers of this process keeps further readers out, too.
             let is_kept_out = mode == Mode::SHARED
                 && self.entries().any(|entry| entry.waiter.mode() != Mode::SHARED);
-            let reader = self.holders.last().filter(|_| is_kept_out)?;
-            Some((reader, reader.remaining(now()))).filter(|(_, rest)| !rest.is_zero())
+            // The readers are in the way of that writer.
+            if is_kept_out { self.conflict(Mode::Exclusive, now) } else { None }
         })
     }
 
@@ -394,7 +394,7 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
         }
         let is_called = index
             .checked_sub(1)
-            .is_none_or(|before| waiters[before].leads_readers() && waiter.is_reader());
+            .is_none_or(|before| leads && waiters[before].leads_readers() && waiter.is_reader());
         let state = if is_called { WaiterState::Called } else { WaiterState::Queued };
         let waiter = waiter.clone();
         waiters.insert(index, Entry { waiter, state, asks_alone: false, watched: None });

@@ -284,6 +284,32 @@ fn a_reader_goes_together_with_a_leading_reader_before_it() {
 }
 
 #[test]
+fn no_reader_is_called_behind_a_first_one_that_the_nodes_have_refused() {
+    let mut setup = Setup::reader();
+    let first = setup.add(1, Mode::SHARED);
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Ask);
+    setup.line.set_if_first(&first, WaiterState::Refused);
+    let next = setup.add(2, Mode::SHARED);
+    assert_eq!(setup.line.state(&next), Some(WaiterState::Queued), "the one before it still asks");
+}
+
+/// The reader that came last has overrun its lease.
+#[test]
+fn a_waiting_writer_keeps_readers_out_as_long_as_one_of_them_is_valid() {
+    let mut setup = Setup::writer();
+    setup.hold(Mode::SHARED, 9 * MILLI);
+    setup.hold(Mode::SHARED, MILLI);
+    setup.add(1, Mode::Exclusive);
+    for (passed, rest) in [(0, Some(9 * MILLI)), (2, Some(7 * MILLI)), (9, None)] {
+        setup.passed = passed * MILLI;
+        let now = setup.time();
+        let kept = setup.line.keeps_out(Mode::SHARED, || now).map(|(_, rest)| rest);
+        assert_eq!(kept, rest, "after {passed} ms");
+    }
+}
+
+#[test]
 fn the_first_waiter_sleeps_until_the_holder_of_its_process_ends() {
     let mut setup = Setup::writer();
     let held = setup.hold(Mode::Exclusive, 30 * MILLI);
@@ -546,6 +572,31 @@ fn a_caller_that_waits_for_ever_waits_through_an_outage_in_the_line() {
     assert_eq!(setup.machine.outage_since(), None);
 }
 
+/// The next outage begins anew for the caller.
+#[test]
+fn an_outage_is_over_for_a_waiter_when_another_caller_or_the_fair_queue_has_ended_it() {
+    for is_fair in [false, true] {
+        let mut setup = Setup::new(|terms| terms.is_endless = true);
+        assert!(setup.arrive());
+        for _ in 0..2 {
+            assert_eq!(setup.look(), Step::Ask);
+            assert_eq!(setup.refuse(TRANSIENT), Step::Sleep(None));
+            let pause = Pause::Outage { pause: 2 * MILLI, reconnects: true };
+            assert_eq!(setup.machine.pause(), Some(&pause), "fair: {is_fair}");
+            setup.wake(Wake::Notified);
+            setup.passed += MILLI;
+            if is_fair {
+                setup.look_with(CLEAR, Fair::Behind(setup.time()));
+            } else {
+                setup.line.end_outage();
+                setup.look_with(CLEAR, Fair::Unknown);
+            }
+            assert_eq!(setup.machine.outage_since(), None, "fair: {is_fair}");
+            setup.wake(Wake::FairQueue);
+        }
+    }
+}
+
 #[test]
 fn an_answer_of_the_nodes_ends_the_outage_and_wakes_the_first_waiter() {
     let mut setup = Setup::writer();
@@ -751,10 +802,19 @@ fn a_reader_beside_a_reader_of_its_process_gives_other_processes_no_turn() {
 
 #[test]
 fn a_reader_that_wants_a_turn_does_not_miss_it_while_the_votes_are_split() {
-    let mut setup = Setup::reader();
+    let split = WaitRefusal::Held { key: 0, remaining: None, is_split: true };
+    // Several nodes that do not know the holder may be split, too.
+    for (nodes, split) in [(1, split), (5, split), (5, held(None))] {
+        misses_no_turn(nodes, split);
+    }
+}
+
+fn misses_no_turn(nodes: usize, split: WaitRefusal) {
+    let mut setup = Setup::new(|terms| {
+        (terms.mode, terms.has_turns, terms.nodes) = (Mode::SHARED, true, nodes);
+    });
     assert!(setup.arrive());
     setup.line.set_signal(Signal(1));
-    let split = WaitRefusal::Held { key: 0, remaining: None, is_split: true };
     for releases in 1..=12 {
         assert_eq!(setup.look(), Step::Ask);
         let step = setup.refuse(split);

@@ -149,7 +149,7 @@ pub(crate) enum WaitRefusal {
     },
     /// A holder of this process relies on the lock, which the nodes have forgotten. The waiter has given it back.
     HeldHere { key: usize, remaining: Duration },
-    /// The caller gives up.
+    /// The reason does not end while the caller waits: a foreign key, or the end of the manager. It is no outage.
     Final,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Sight {
     pub(crate) was_handed_over: bool,
     /// Whether the manager was shut down.
     pub(crate) is_closed: bool,
-    /// The index of the first key that a holder of this process [keeps](Machine::blocking) from the waiter.
+    /// The index of the first key that a holder of this process keeps from the waiter.
     pub(crate) blocked_key: Option<usize>,
 }
 

@@ -31,6 +31,8 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             self.state = Activity::Asks(question);
             return Step::Ask;
         }
+        // Another caller may have learnt that the outage is over.
+        self.end_outage_with(line.as_deref());
         match line.as_ref().and_then(|line| line.state(waiter)) {
             Some(WaiterState::Queued) => return self.queue(now),
             // Its pause is over.
@@ -59,6 +61,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
                     self.waiting_since.get_or_insert(now.at);
                     if let Some(line) = line {
                         end_outage_before(line, since);
+                        self.end_outage_with(Some(line));
                     }
                     return self.sleep(Pause::Fair, None, now);
                 }
@@ -74,6 +77,13 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         }
         self.state = Activity::Asks(question);
         Step::Ask
+    }
+
+    /// Ends the outage of the waiter if that of its line is over.
+    fn end_outage_with<W: LineWaiter, S>(&mut self, line: Option<&Line<W, H, G, S>>) {
+        if line.is_some_and(|line| line.outage().is_none()) {
+            self.outage = None;
+        }
     }
 
     /// Returns the holder of this process that keeps the waiter from asking the nodes.
@@ -113,6 +123,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             return Some(self.sleep(Pause::Holder(held), until, now));
         }
         if self.is_over(now) {
+            // It asks once more, without a pause.
             return None;
         }
         if let Some(until) = self.not_before.filter(|until| *until > now.at) {

@@ -30,8 +30,8 @@ pub(super) struct Machine<H, G: LineSignal> {
     state: Activity<H, G>,
     /// The index of the key in whose line the waiter stands. `None` as long as it asks the nodes before it joins a line.
     at: Option<usize>,
-    /// Since when the caller has waited for a holder, and not only for the nodes. `None` for a new caller, which does not keep its
-    /// place in an outage.
+    /// Since when the caller has waited for a holder, a waiter or the fair queue, and not only for the nodes. `None` for a new
+    /// caller, which does not keep its place in an outage.
     waiting_since: Option<Instant>,
     /// When a lock of several keys last went on to the line of another key.
     moved: Option<Instant>,
@@ -65,7 +65,7 @@ enum Activity<H, G: LineSignal> {
 /// An outage in which the waiter waits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Outage {
-    /// Since when the waiter waits for its end, if it waits for ever.
+    /// Since when the waiter waits for the end of the outage, if it waits for ever. The line knows when the outage began.
     since: Option<Instant>,
     backoff: Backoff,
 }
@@ -211,7 +211,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
         // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
         // end is not published.
         self.skips_lookup = wake == Wake::Release && self.terms.nodes == 1;
-        // A waiter before this one asks now.
+        // The grace is over. If another waiter was put before this one, that one finds out whether the outage is.
         if matches!(pause, Pause::Outage { .. }) && wake == Wake::Timer && !is_queued() {
             return Step::Fail(Failure::Refused);
         }

@@ -68,9 +68,7 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             // The other callers got the remaining votes. All of them release their votes, and each
             // release wakes all waiters at once. A waiter that asked again at each wake-up would meet
             // the same callers again and again, so it pauses for a random time instead.
-            let pause = self.backoff.pause(now);
-            let pause = self.patience.limit(pause, now);
-            return self.sleep_for(Pause::Split(question), pause, now);
+            return self.pause_after_split(question, now);
         }
         if held_at != at && self.terms.has_several_keys {
             return self.go_on_to(held_at, now);
@@ -87,14 +85,18 @@ impl<H: LineHolder, G: LineSignal> Machine<H, G> {
             None if self.skips_lookup => {
                 self.sleep_for(Pause::Release(question), now.wake_retry_delay(), now)
             }
-            None => {
+            // A single node, whose votes are not split, does not know the rest of the lease.
+            None if self.terms.nodes == 1 => {
                 let pause = self.backoff.pause(now);
-                // A single node, whose votes are not split, does not know the rest of the lease.
-                let is_single = self.terms.nodes == 1;
-                let why = if is_single { Pause::Release } else { Pause::Split };
-                self.sleep_for(why(question), pause, now)
+                self.sleep_for(Pause::Release(question), pause, now)
             }
+            None => self.pause_after_split(question, now),
         }
+    }
+
+    fn pause_after_split(&mut self, question: Question<G>, now: &Now) -> Step {
+        let pause = self.patience.limit(self.backoff.pause(now), now);
+        self.sleep_for(Pause::Split(question), pause, now)
     }
 
     /// Goes on to the line of another key, for which the nodes have refused the lock.
