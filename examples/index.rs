@@ -42,8 +42,8 @@ async fn index(Query(work): Query<Work>) -> &'static str {
     "index\n"
 }
 
-/// The attribute with a key from the path: one payment at a time for each order.
-#[redis_lock(key = "order:{id}", expire = 10)]
+/// The attribute with a key from the path: one payment at a time for each order. The lease of ten seconds is renewed.
+#[redis_lock(key = "order:{id}", expire = 10, renew)]
 async fn pay(Path(id): Path<u64>, Query(work): Query<Work>) -> Json<Receipt> {
     work.run_logged("pay").await;
     Json(Receipt { order: id, paid: true })

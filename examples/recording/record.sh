@@ -5,7 +5,8 @@
 #     examples/recording/record.sh            builds the programs, and runs them with three servers of its own
 #     BIN=target/debug examples/recording/record.sh          uses programs that are built already
 #
-# Everything in the picture is the output of the programs. Only the name of the machine is replaced, by `shop`. Needs redis-server and curl.
+# The picture is the output of the programs. The name of the machine is replaced by `shop`; headers, the detail of the refusal and the
+# answers of the nodes are left out. Needs redis-server, redis-cli and curl.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 here=examples/recording
@@ -84,17 +85,17 @@ curl -s -i -X POST 127.0.0.1:3002/orders/42/pay | tr -d '\r' | grep -E '^(HTTP|r
 say '$ redlock status order:42'
 ("$BIN/redlock" status order:42 || true) | sed -e '/^NODE /,$d' -e '/^$/d' | shown
 
-say '# the first copy dies. Nothing unlocks by hand: the lease of 10 s ends, and the next payment is served'
+say '# the first copy dies, and renews its lease no more: it ends after 10 s, and the next payment is served'
 say '$ kill -9 %1'
 kill -9 "${copies[0]}"
-say "$ time until curl -sf -X POST 127.0.0.1:3002/orders/42/pay; do sleep 0.5; done"
+say "$ until curl -sf -X POST 127.0.0.1:3002/orders/42/pay; do sleep 0.5; done"
 began=$(date +%s%N)
 until answer=$(curl -sf -X POST 127.0.0.1:3002/orders/42/pay); do
     [ $(($(date +%s%N) - began)) -lt 60000000000 ] || exit 1
     sleep 0.5
 done
 say "$answer"
-say "real  $(awk -v ns=$(($(date +%s%N) - began)) 'BEGIN { printf "%.1f s", ns / 1e9 }')"
+say "# after $(awk -v ns=$(($(date +%s%N) - began)) 'BEGIN { printf "%.1f s", ns / 1e9 }')"
 
 cp "$text" "$here/two-copies.txt"
 awk -f "$here/picture.awk" "$text" >"$here/two-copies.svg"

@@ -15,7 +15,6 @@
 //!
 //! let guard = locks
 //!     .lock("order:42")
-//!     .expire(Duration::from_secs(5))
 //!     .wait_time(Duration::from_millis(500))
 //!     .acquire()
 //!     .await?;
@@ -23,8 +22,7 @@
 //! guard.release().await?;
 //!
 //! // The same, with the work as a closure.
-//! let request = locks.lock("order:42").expire(Duration::from_secs(5));
-//! request.run(async |lock| { /* ... */ }).await?;
+//! locks.lock("order:42").run(async |lock| { /* ... */ }).await?;
 //! # Ok(()) }
 //! ```
 //!

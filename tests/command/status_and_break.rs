@@ -60,10 +60,10 @@ async fn a_status_shows_the_name_of_the_lock_on_the_nodes(nodes: Nodes) {
     let shown = with_prefix(&[]).await;
     assert!(shown.out.contains("\non the nodes: shop:order:42\n"), "{shown:?}");
     let json = with_prefix(&["--json"]).await.json();
-    assert_eq!((&json["key"], &json["name"]), (&KEY.into(), &"shop:order:42".into()));
+    assert_eq!((&json["key"], &json["key_on_nodes"]), (&KEY.into(), &"shop:order:42".into()));
     let without = done(&urls, &["status", KEY]).await;
     assert!(!without.out.contains("on the nodes"), "{without:?}");
-    assert_eq!(status(&urls).await["name"], KEY);
+    assert_eq!(status(&urls).await["key_on_nodes"], KEY);
 }
 
 async fn a_break_ends_the_named_holder_and_no_other(nodes: Nodes) {

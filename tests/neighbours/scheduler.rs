@@ -10,7 +10,7 @@ use tokio_cron_scheduler::{Job, JobScheduler};
 
 /// Runs the job of a tick, unless another copy runs it. Returns whether it ran here.
 async fn tick(locks: &LockManager, day: u32, job: impl Future<Output = ()>) -> bool {
-    let request = locks.lock(format!("report:{day}")).expire(Duration::from_secs(60)).keep(true);
+    let request = locks.lock(format!("report:{day}")).expire(Duration::from_secs(60)).renew(true).keep(true);
     match request.try_acquire().await {
         Ok(guard) => {
             job.await;

@@ -14,8 +14,10 @@ use tower_sessions::{MemoryStore, Session, SessionManagerLayer};
 fn session_key(parts: &Parts) -> Result<LockKey, KeyError> {
     let cookies =
         parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut cookies = cookies.flat_map(|line| line.split(';')).map(str::trim);
-    let session = cookies.find_map(|cookie| cookie.strip_prefix("id="));
+    let cookies = cookies.flat_map(|line| line.split(';')).map(str::trim);
+    let mut sessions = cookies.filter_map(|cookie| cookie.strip_prefix("id="));
+    // Of two cookies, the session may be that of either.
+    let session = sessions.next().filter(|_| sessions.next().is_none());
     let digest: Option<String> =
         session.map(|id| Sha256::digest(id).iter().map(|byte| format!("{byte:02x}")).collect());
     LockKey::new(format!("session:{}", KeyPart(&digest.unwrap_or_default())))
@@ -68,8 +70,9 @@ async fn requests_of_a_session_lose_no_update_behind_the_layer() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_session_is_refused() {
+async fn a_request_without_a_session_or_with_two_is_refused() {
     let locks = LockManager::in_memory();
     let app = Router::new().route("/", post(count)).layer(one_at_a_time(&locks).unwrap());
     assert_eq!(send(&app, None).await.status(), 400);
+    assert_eq!(send(&app, Some("id=a; id=b")).await.status(), 400);
 }

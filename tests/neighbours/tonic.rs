@@ -20,13 +20,11 @@ struct Payments {
 
 fn refused(error: LockError) -> Status {
     match error {
-        LockError::Unavailable { .. } | LockError::Draining | LockError::ShutDown => {
-            Status::unavailable("try again later")
-        }
         error if error.is_contended() || error.is_split() => {
             Status::aborted("another request works on it")
         }
-        _ => Status::internal("the lock"), // and a log line with `diagnostics`
+        LockError::InvalidKey(_) => Status::invalid_argument("the order"),
+        _ => Status::unavailable("try again later"), // and a log line with `diagnostics`
     }
 }
 

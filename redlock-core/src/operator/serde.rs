@@ -6,13 +6,13 @@ use super::snapshot::form::{as_millis, as_seconds};
 use super::{Broken, Holder, KeyState, LockStatus, NodeAnswer};
 use crate::node::FoundKind;
 
-/// Times are seconds since 1970, and fields whose names end in `_ms` are milliseconds. `name` is the key with the
-/// prefix of the manager, as on the nodes.
+/// Times are seconds since 1970, and fields whose names end in `_ms` are milliseconds. `key_on_nodes`
+/// has the prefix of the manager.
 impl Serialize for LockStatus {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("key", self.key().as_str())?;
-        map.serialize_entry("name", self.key().name())?;
+        map.serialize_entry("key_on_nodes", self.key().name())?;
         map.serialize_entry("state", &self.state())?;
         map.serialize_entry("holders", self.holders())?;
         map.serialize_entry("waiting", &self.waiting_writers())?;

@@ -215,6 +215,8 @@ async fn main() {
     }
     if let Some(program) = redsync() {
         sides.push(Side::on_redis("redsync 4.18 (Go)", program).await);
+    } else {
+        eprintln!("redsync is left out: its program was not built");
     }
     sides
         .extend(Side::on_postgres("`PgAdvisoryLock` of sqlx 0.8", Program::This("advisory")).await);

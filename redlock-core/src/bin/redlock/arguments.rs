@@ -47,7 +47,7 @@ pub(crate) enum Command {
     Break(BreakArguments),
     /// Checks the nodes before a deployment. Exit status: 0 sound, 1 not sound, 2 error
     Nodes(NodesArguments),
-    /// Runs a command under a lock, which is renewed. Exit status: that of the command, 128 + n for the signal n, 75 without the lock
+    /// Runs a command under a lock, which is renewed. Exit status: that of the command, 128 + n for the signal n, 75 without the lock (but see --skip)
     Run(RunArguments),
     /// Executes a command that ends with its parent
     #[command(name = "__stub", hide = true)]
