@@ -9,18 +9,23 @@ use super::machine::{
     end_outage_before,
 };
 use super::pauses::Now;
-use super::{Instant, Mode, TURN};
+use super::{Instant, JOIN_WINDOW, Mode, TURN};
 
 const MILLI: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_secs(2);
 const CLEAR: Sight = Sight { was_handed_over: false, is_closed: false, blocked_key: None };
 const TRANSIENT: WaitRefusal = WaitRefusal::NoQuorum { is_transient: true };
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Who(u32, Mode, Instant);
+/// Readers from this number on ask for a longer lease.
+pub(super) const LONG: u32 = 100;
 
+/// A number, a mode, and since when the caller waits. Readers may join the lock of another one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Held(usize, Mode, Instant);
+pub(super) struct Who(pub(super) u32, pub(super) Mode, pub(super) Instant);
+
+/// A number, a mode, and the end of the lease.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Held(pub(super) usize, pub(super) Mode, pub(super) Instant);
 
 thread_local! {
     /// How often a holder was asked for the rest of its validity.
@@ -28,9 +33,9 @@ thread_local! {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Signal(u32);
+pub(super) struct Signal(u32);
 
-type TestLine = Line<Who, Held, Signal, ()>;
+pub(super) type TestLine = Line<Who, Held, Signal, ()>;
 type TestMachine = Machine<Held, Signal>;
 
 impl LineWaiter for Who {
@@ -51,7 +56,7 @@ impl LineWaiter for Who {
     }
 
     fn joins(&self) -> Option<Duration> {
-        None
+        self.is_reader().then(|| if self.0 >= LONG { 2 * MILLI } else { MILLI })
     }
 }
 
@@ -61,15 +66,15 @@ impl LineHolder for Held {
     }
 
     fn entry(&self) -> usize {
-        self.0
+        self.0 % 10
     }
 
     fn mode(&self) -> Mode {
         self.1
     }
 
-    fn may_be_joined(&self, _: Duration, _: Instant) -> bool {
-        false
+    fn may_be_joined(&self, lease: Duration, now: Instant) -> bool {
+        lease <= MILLI && self.2 > now
     }
 
     fn remaining(&self, now: Instant) -> Duration {
@@ -421,6 +426,37 @@ fn an_older_waiter_goes_in_front_of_a_waiter_that_does_not_ask() {
         let older = setup.add(1, Mode::Exclusive);
         assert_eq!((setup.line.is_first(&older), setup.state()), (!asks, Some(state)));
     }
+}
+
+/// A holder of its process is in its way now, so it does not ask.
+#[test]
+fn an_older_waiter_goes_in_front_of_a_refused_one_whose_pause_is_over() {
+    let mut setup = Setup::writer();
+    setup.who.2 = setup.begun + MILLI;
+    assert!(setup.arrive());
+    assert_eq!(setup.look(), Step::Ask);
+    setup.refuse(held(None));
+    setup.hold(Mode::Exclusive, GRACE);
+    setup.wake(Wake::Timer);
+    setup.look();
+    assert_eq!((setup.pause(), setup.state()), ("Holder", Some(WaiterState::Called)));
+    let older = setup.add(1, Mode::Exclusive);
+    assert_eq!((setup.line.is_first(&older), setup.state()), (true, Some(WaiterState::Queued)));
+}
+
+/// Otherwise, readers that get no lock to join would ask one after another.
+#[test]
+fn a_reader_waits_for_one_answer_to_another_reader() {
+    let mut setup = Setup::reader();
+    let others = [1, 2].map(|number| setup.add(number, Mode::SHARED));
+    assert!(setup.arrive());
+    let begun = setup.begun;
+    setup.line.begin_question(&others[0], begun);
+    assert_eq!((setup.look(), setup.pause()), (setup.sleeps(JOIN_WINDOW), "Reader"));
+    setup.line.end_question(&others[0], |_| {});
+    setup.line.begin_question(&others[1], begun);
+    setup.wake(Wake::Notified);
+    assert_eq!(setup.look(), Step::Ask);
 }
 
 /// A random walk of the model found a writer that had come earlier, and that a reader behind it overtook.

@@ -63,6 +63,8 @@ mod endless_tests;
 #[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
+mod line_tests;
+#[cfg(test)]
 mod machine_tests;
 #[cfg(test)]
 #[cfg(feature = "test-util")]

@@ -79,12 +79,22 @@ impl FairQueues {
     /// Returns [`LockError::Unavailable`] if no node keeps the order.
     pub(crate) async fn is_occupied(&self, spec: &LockSpec) -> Result<bool, LockError> {
         match self.inspect(spec, self.queues.ballot.nodes.len()).await {
-            Ok((_, reply)) => Ok(reply.first.is_some()),
+            Ok((_, reply)) => Ok(reply.first.is_some() || self.has_waiters(spec)),
             Err(reasons) => {
                 let (key, votes) = (spec.key().clone(), self.no_conductor(reasons));
                 Err(LockError::Unavailable { key, votes })
             }
         }
+    }
+
+    /// Returns whether a caller of this process waits in the fair queue of a lock, also one whose ticket is on its way. A caller
+    /// whose future is not polled does not count: other processes do not wait for it either.
+    fn has_waiters(&self, spec: &LockSpec) -> bool {
+        let by_key = self.lock(spec);
+        by_key.get(spec.key()).is_some_and(|queue| {
+            let machine = queue.machine.lock();
+            machine.has_waiters() && !machine.may_have_stalled(Instant::now())
+        })
     }
 
     /// Returns the index of the first node that answers, and its reply. Asks only this number of nodes, one after another.

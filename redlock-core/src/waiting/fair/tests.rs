@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::runtime::Builder;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::fake::RuntimeClock;
@@ -142,6 +142,40 @@ async fn a_fair_try_does_not_overtake_the_queue() {
 }
 
 /// The killed process has the first ticket and one in the middle.
+/// The node does not know the ticket yet: it follows the reply to the removal of another one.
+#[tokio::test(start_paused = true)]
+async fn a_fair_try_does_not_overtake_a_waiter_whose_ticket_is_on_its_way() {
+    let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
+    let [here, there] = [fake_process(&nodes), fake_process(&nodes)];
+    nodes[0].set(FakeMode::Up(10 * MILLI));
+    let holder = there.lock("a").try_acquire().await.unwrap();
+    let mut former = Box::pin(fair(&here).acquire());
+    assert!(timeout(100 * MILLI, &mut former).await.is_err());
+    drop(former);
+    let waiting = tokio::spawn(fair(&here).acquire());
+    yield_now().await;
+    let (released, tried) = tokio::join!(holder.release(), here.lock("a").fair(true).try_acquire());
+    released.unwrap();
+    let refused = tried.unwrap_err();
+    assert_eq!(refused.to_string(), "other callers wait for the lock, and come first");
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    here.lock("a").fair(true).try_acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Its process may lose its places, and other processes do not wait for it either.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_future_is_not_polled_keeps_no_fair_try_out() {
+    let (here, there, _) = two_processes(1);
+    let holder = there.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
+    let mut stalled = Box::pin(fair(&here).acquire());
+    assert!(timeout(100 * MILLI, &mut stalled).await.is_err());
+    holder.release().await.unwrap();
+    assert!(here.lock("a").fair(true).try_acquire().await.unwrap_err().is_contended());
+    sleep(8 * SECOND).await;
+    here.lock("a").fair(true).try_acquire().await.unwrap().release().await.unwrap();
+    drop(stalled);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_killed_process_delays_the_others_once_by_its_presence() {
     let (here, there, nodes) = two_processes(1);
