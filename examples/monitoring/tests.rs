@@ -96,7 +96,8 @@ async fn a_request_has_the_spans_of_its_lock_and_the_waiter_names_the_holder() {
         assert_eq!(spans.len(), 2, "{spans:?}");
         for (span, attributes) in spans {
             let parent = requests.iter().find(|(request, _)| request.trace_id == span.trace_id);
-            assert_eq!(parent.map(|(request, _)| &request.span_id), Some(&span.parent_span_id));
+            let parent = parent.map(|(request, _)| &request.span_id);
+            assert_eq!(parent, Some(&span.parent_span_id), "{name} is no child of a request");
             assert_eq!(attributes["lock"], "order:{id}");
             let all = format!("{attributes:?}");
             assert!(!all.contains("order:42") && !all.contains(&redis.port().to_string()), "{all}");
@@ -108,7 +109,7 @@ async fn a_request_has_the_spans_of_its_lock_and_the_waiter_names_the_holder() {
         }
     }
     waits.sort();
-    assert_eq!(waits, [None, Some("holder:1".to_owned())]);
+    assert_eq!(waits, [None, Some("holder:1".to_owned())], "the holders that the spans name");
 }
 
 #[test]

@@ -126,7 +126,7 @@
 //!
 //! | span | fields |
 //! |---|---|
-//! | `redlock.acquire`: an acquisition | `lock`: the name; `outcome`, as in the metrics; `waited_ms`: its duration; `granted`, `nodes`: how many nodes granted it, of how many; `holder`: the [label](LockManagerBuilder::owner_label) of the holder for which it waited, or that refused it; `otel.kind`: `client`; `error.type`: the outcome of an acquisition that failed |
+//! | `redlock.acquire`: an acquisition | `lock`: the name; `outcome`, as in the metrics; `waited_ms`: its duration; `granted`, `nodes`: how many nodes granted it, of how many; `joined`: `true` if it joined the lock of another reader; `holder`: the [label](LockManagerBuilder::owner_label) of the holder for which it waited, or that refused it; `otel.kind`: `client`; `error.type`: the outcome of an acquisition that failed |
 //! | `redlock.hold`: a held lock | `lock`; `end`, as in the metrics; `renewals`: how often its lease was extended; `number`: its fencing number |
 //!
 //! # Servers

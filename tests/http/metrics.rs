@@ -72,6 +72,7 @@ async fn the_shop_shows_the_metrics_of_the_table_by_name_and_without_a_key() {
     }
     assert!(metrics.contains("redlock_acquire_seconds_bucket{") && metrics.contains("le=\"60\""));
     assert!(!metrics.contains(secret), "{metrics}");
+    assert!(!shop.log().contains(secret), "{}", shop.log());
 }
 
 #[test]

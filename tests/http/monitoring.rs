@@ -53,23 +53,38 @@ async fn ask(prometheus: &Prometheus, path: &str, query: Option<&str>) -> Option
     Some(answer["data"].clone())
 }
 
-/// Waits until a query returns samples.
-async fn has_samples(prometheus: &Prometheus, query: &str) {
-    eventually(query, SOON, async || {
+/// Waits until a query returns samples, each with these labels.
+async fn has_samples(prometheus: &Prometheus, query: &str, labels: &[String]) {
+    let what = format!("samples of {query} with the labels {labels:?}");
+    eventually(&what, SOON, async || {
         let answer = ask(prometheus, "/api/v1/query", Some(query)).await?;
-        (!answer["result"].as_array()?.is_empty()).then_some(())
+        let samples = answer["result"].as_array()?;
+        let has_labels =
+            |sample: &Value| labels.iter().all(|label| !sample["metric"][label].is_null());
+        (!samples.is_empty() && samples.iter().all(has_labels)).then_some(())
     })
     .await;
 }
 
-/// Returns the queries of the dashboard, with values for the variables of Grafana.
-fn of_dashboard() -> Vec<String> {
+/// Returns the labels that a legend names, such as `{{node}}`.
+fn of_legend(legend: &str) -> Vec<String> {
+    let rests = legend.split("{{").skip(1);
+    rests.map(|rest| rest.split("}}").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// Returns the queries of the dashboard, with values for the variables of Grafana, and the labels that their legends name.
+fn of_dashboard() -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(Prometheus::folder().join("grafana.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
-    let queries = targets.map(|target| target["expr"].as_str().unwrap());
-    queries.map(|query| query.replace("$__rate_interval", "1m").replace("$lock", ".*")).collect()
+    let queries = targets.map(|target| {
+        let [query, legend] = ["expr", "legendFormat"].map(|field| target[field].as_str().unwrap());
+        // A label that does not exist matches `.*`, and not `.+`.
+        let query = query.replace("$__rate_interval", "1m").replace("$lock", ".+");
+        (query, of_legend(legend))
+    });
+    queries.collect()
 }
 
 /// Returns the alerts of which Prometheus says this, by their names.
@@ -96,8 +111,8 @@ async fn prometheus_answers_every_query_and_the_alerts_are_silent_until_the_quor
     .await;
     let of_dashboard = of_dashboard();
     assert!(of_dashboard.len() > 15, "{of_dashboard:?}");
-    for query in of_dashboard {
-        has_samples(&prometheus, &query).await;
+    for (query, labels) in of_dashboard {
+        has_samples(&prometheus, &query, &labels).await;
     }
     let rules = ask(&prometheus, "/api/v1/rules", None).await.unwrap();
     let rules = rules["groups"][0]["rules"].as_array().unwrap().clone();
@@ -106,7 +121,7 @@ async fn prometheus_answers_every_query_and_the_alerts_are_silent_until_the_quor
         // The alert compares this value with a limit.
         let query = rule["query"].as_str().unwrap();
         let (value, _) = query.rsplit_once(" == ").or_else(|| query.rsplit_once(" > ")).unwrap();
-        has_samples(&prometheus, value).await;
+        has_samples(&prometheus, value, &[]).await;
     }
     eventually("each alert is evaluated", SOON, async || {
         let evaluated = alerts(&prometheus, |rule| rule["health"] == "ok").await?;
@@ -119,7 +134,7 @@ async fn prometheus_answers_every_query_and_the_alerts_are_silent_until_the_quor
     assert!(wrong.is_empty(), "{wrong:?}: {}", shop.log());
 
     redis.kill();
-    eventually("the alert fires", SOON, async || {
+    eventually("the alert LockQuorumLost fires", SOON, async || {
         let firing = alerts(&prometheus, |rule| rule["state"] == "firing").await?;
         firing.contains(&"LockQuorumLost".to_owned()).then_some(())
     })

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock;
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
+use crate::test_util::TestLocks;
 use crate::{Holder, LockGuard, LockManager, LockManagerBuilder, LockRequest, MemoryNode, scope};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -177,6 +178,27 @@ fn each_reader_that_shares_a_lock_counts() {
         third.extend(5 * SECOND).await.unwrap_err();
         setup.check(0, 0);
         assert_eq!(status().await, [0; 0]);
+    });
+}
+
+/// It has no place in a line that it could leave.
+#[test]
+fn a_reader_that_waits_for_the_answer_of_another_one_does_not_count() {
+    with_gauges(async |setup| {
+        let nodes = TestLocks::new(1);
+        nodes.nodes()[0].delay(Duration::from_millis(10));
+        let setup = Setup { locks: nodes.manager(), ..setup };
+        let [mut asks, mut joins, mut dropped] =
+            [0; 3].map(|_| Box::pin(setup.request().shared(true).try_acquire()));
+        for reader in [&mut asks, &mut joins, &mut dropped] {
+            assert!(reader.as_mut().now_or_never().is_none());
+        }
+        setup.check(0, 0);
+        drop(dropped);
+        setup.check(0, 0);
+        let (asked, joined) = (asks.await.unwrap(), joins.await.unwrap());
+        assert!(!asked.has_joined() && joined.has_joined());
+        setup.check(2, 0);
     });
 }
 

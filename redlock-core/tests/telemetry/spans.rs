@@ -108,13 +108,18 @@ pub(crate) fn collect() {
     });
 }
 
+/// Returns a copy, because a test that fails under the lock would hide why.
+fn spans() -> BTreeMap<u64, Seen> {
+    SPANS.lock().unwrap().clone()
+}
+
 pub(crate) fn warnings() -> Vec<String> {
     WARNINGS.lock().unwrap().clone()
 }
 
 /// Returns the children of a request's span, by their names.
 fn children(request: &str) -> BTreeMap<&'static str, Seen> {
-    let spans = SPANS.lock().unwrap();
+    let spans = spans();
     let is_it = |seen: &Seen| seen.fields.get("request").is_some_and(|name| name == request);
     let (parent, _) = spans.iter().find(|(_, seen)| is_it(seen)).unwrap();
     let children: Vec<_> = spans.values().filter(|seen| seen.parent == Some(*parent)).collect();
@@ -176,7 +181,7 @@ fn interleaved_requests_have_only_their_own_spans_which_name_the_holder_and_no_k
         numbers.push(hold.fields["number"].parse::<i64>().unwrap());
     }
     assert!(numbers[0] < numbers[1], "{numbers:?}");
-    let spans = SPANS.lock().unwrap();
+    let spans = spans();
     let refused = spans.values().find(|seen| seen.fields.contains_key("error.type")).unwrap();
     for (name, value) in
         [("outcome", "contended"), ("error.type", "contended"), ("holder", "holder:1")]
