@@ -135,6 +135,25 @@ fn a_ticket_leaves_after_it_has_entered() {
     assert_eq!(queue.next(), FairAction::End);
 }
 
+/// The simulation found callers of other processes that asked during the subscription, and got the lock first.
+#[test]
+fn tickets_that_come_or_go_while_another_one_enters_do_not_wait_for_the_subscription() {
+    let behind = First::Other(3 * SECOND);
+    let mut queue = Queue::new();
+    queue.machine.add(0, queue.now);
+    assert_eq!(queue.next(), enter(&[0]));
+    queue.machine.add(1, queue.now);
+    queue.replied(behind);
+    assert_eq!(queue.next(), FairAction::Record(0, None));
+    assert_eq!(queue.next(), enter(&[1]));
+    queue.machine.remove(0);
+    queue.replied(behind);
+    assert_eq!(queue.next(), FairAction::Record(0, None));
+    assert_eq!(queue.next(), leave(&[0]));
+    queue.replied(behind);
+    assert_eq!(queue.next(), FairAction::Subscribe(0));
+}
+
 /// The reply to the ticket may be lost, and not the ticket.
 #[test]
 fn a_ticket_without_a_reply_leaves_too() {

@@ -107,7 +107,13 @@ impl<E: Clone> FairMachine<E> {
                 self.apply(reply, now);
                 // The waiters that have entered may be behind those of other processes now.
                 self.changes += 1;
-                self.subscribe(tending);
+                if self.has_changed() {
+                    // The tickets that have come or gone meanwhile go first. Their reply names the first ticket, too.
+                    self.is_woken = true;
+                    self.tended(&tending);
+                } else {
+                    self.subscribe(tending);
+                }
             }
             TendStep::Checks | TendStep::Refreshes | TendStep::Subscribes | TendStep::Looks => {
                 if reply.was_present {

@@ -145,6 +145,11 @@ impl<E: Clone> FairMachine<E> {
         missing.map(ticket).collect()
     }
 
+    /// Returns whether the conductor has to enter or to remove tickets.
+    pub(super) fn has_changed(&self) -> bool {
+        !self.gone.is_empty() || self.waiters.values().any(|waiter| !waiter.ticket.is_entered)
+    }
+
     /// Records that the missing tickets, which were sent, are in the queue of the conductor. If it `has_forgotten` this
     /// process before, the other tickets are not.
     pub(super) fn record_entered(&mut self, has_forgotten: bool) {
@@ -154,7 +159,6 @@ impl<E: Clone> FairMachine<E> {
         for ticket in self.tickets() {
             ticket.is_entered = if ticket.is_entered { !has_forgotten } else { ticket.was_sent };
         }
-        self.is_woken |= self.waiters.values().any(|waiter| !waiter.ticket.is_entered);
     }
 
     /// Records that the conductor has no tickets of this process, so that all of them are missing.
