@@ -231,7 +231,7 @@ fn the_handles_of_a_name_are_made_once() {
     let runtime = runtime();
     let take = |locks: &LockManager| {
         let acquire = locks.lock("a").named("kept").try_acquire();
-        runtime.block_on(acquire).unwrap();
+        drop(runtime.block_on(acquire).unwrap());
     };
     let locks = metrics::with_local_recorder(&recorder, || {
         let locks = LockManager::in_memory();

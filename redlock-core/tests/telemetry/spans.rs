@@ -132,7 +132,7 @@ fn children(request: &str) -> BTreeMap<&'static str, Seen> {
 fn interleaved_requests_have_only_their_own_spans_which_name_the_holder_and_no_key() {
     collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
+    let [first_reader, joined_reader] = runtime.block_on(async {
         let node = redlock_core::MemoryNode::new();
         let builder = || LockManager::builder().memory_node(&node);
         let holder = builder().owner_label("holder:1").connect().await.unwrap();
@@ -156,6 +156,18 @@ fn interleaved_requests_have_only_their_own_spans_which_name_the_holder_and_no_k
             refused.instrument(info_span!("request", request = "refused")).await.unwrap_err();
         };
         contended.await;
+        let read = |number: usize| {
+            let request = holder.lock("order:s3cret").named("spans").shared(true).try_acquire();
+            request.instrument(info_span!("request", request = format!("reader {number}")))
+        };
+        // On a busy machine, the second reader may come too late to join.
+        for number in 0.. {
+            let _first = read(2 * number).await.unwrap();
+            if read(2 * number + 1).await.unwrap().has_joined() {
+                return [2 * number, 2 * number + 1];
+            }
+        }
+        unreachable!("no reader has joined the lock of another one")
     });
     let mut numbers = Vec::new();
     for (request, is_waiter) in [("first", false), ("second", true)] {
@@ -181,6 +193,10 @@ fn interleaved_requests_have_only_their_own_spans_which_name_the_holder_and_no_k
         numbers.push(hold.fields["number"].parse::<i64>().unwrap());
     }
     assert!(numbers[0] < numbers[1], "{numbers:?}");
+    for (reader, joined) in [(first_reader, None), (joined_reader, Some("true"))] {
+        let acquire = &children(&format!("reader {reader}"))["redlock.acquire"];
+        assert_eq!(acquire.fields.get("joined").map(String::as_str), joined, "{acquire:?}");
+    }
     let spans = spans();
     let refused = spans.values().find(|seen| seen.fields.contains_key("error.type")).unwrap();
     for (name, value) in
