@@ -37,6 +37,7 @@ fn readers_join_the_lock_of_another_one() {
     let mixed = World { readers: &[READER, WRITER, READER], ends_after, ..trio };
     holds(World { name: "three readers that join", drops: 1, ..trio });
     holds(World { name: "readers that join, and a writer", drops: 1, ..mixed });
+    holds(World { name: "a reader with a longer lease", long: Some(2), drops: 1, ..trio });
     let two = World { readers: &[READER, READER], ..trio };
     holds(World { name: "two readers that join, and another process", others: 1, drops: 1, ..two });
     holds(World {
