@@ -444,7 +444,7 @@ impl State {
                 self.callers[waiter.caller].is_woken = true;
             }
         }
-        if self.line.end_outage() {
+        if world.keeps(Rule::EndTheOutage) && self.line.end_outage() {
             self.line.wake_first(|who| woken.push(*who));
         }
         if who.mode.is_shared() {

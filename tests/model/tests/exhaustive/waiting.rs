@@ -61,7 +61,12 @@ fn an_outage_has_one_grace() {
     });
     needs(outage, Rule::ShareTheOutage, Claim::OneGrace);
     let ends_after = Duration::from_millis(5);
-    holds(World { name: "callers that come again", agains: 3, outages: 1, ends_after, ..TWO });
+    let again = World { name: "callers that come again", agains: 3, outages: 1, ends_after, ..TWO };
+    holds(again);
+    let name = "callers that come again, and one that waits for ever";
+    let endless = World { name, endless: Some(0), ..again };
+    holds(endless);
+    needs(endless, Rule::EndTheOutage, Claim::NobodyIsOvertakenForEver);
 }
 
 #[test]
