@@ -51,13 +51,15 @@ pub enum Claim {
     ARefusalClosesTheWindow,
     /// While a reader asks the nodes, the others wait for its answer for as long as the window lasts, unless they have done so.
     FewReadersAsk,
+    /// A reader waits for one answer to another reader at most, until the nodes have refused it.
+    OneAnswer,
     /// A message may get lost, and a holder may overrun its lease. So each pause of a first waiter has an end: that of the
     /// longest lease, at the latest.
     EachPauseEnds,
 }
 
 impl Claim {
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::NobodySleepsForEver,
         Self::TheFirstIsTold,
         Self::OneHolder,
@@ -76,6 +78,7 @@ impl Claim {
         Self::AWriterClosesTheWindow,
         Self::ARefusalClosesTheWindow,
         Self::FewReadersAsk,
+        Self::OneAnswer,
         Self::EachPauseEnds,
     ];
 
@@ -100,6 +103,7 @@ impl Claim {
             Self::AWriterClosesTheWindow => "a writer closes the window",
             Self::ARefusalClosesTheWindow => "a refusal closes the window",
             Self::FewReadersAsk => "readers wait for the one that asks",
+            Self::OneAnswer => "a reader waits for one answer",
             Self::EachPauseEnds => "each pause ends",
         }
     }
@@ -124,6 +128,7 @@ impl Claim {
             Self::AWriterClosesTheWindow => a_writer_closes_the_window,
             Self::ARefusalClosesTheWindow => a_refusal_closes_the_window,
             Self::FewReadersAsk => few_readers_ask,
+            Self::OneAnswer => one_answer,
             Self::EachPauseEnds => each_pause_ends,
         };
         Property::always(self.name(), condition)
@@ -212,16 +217,23 @@ fn nobody_sleeps_for_ever(_: &Waiting, state: &State) -> bool {
         && (0..state.callers.len()).all(|caller| {
             let one = &state.callers[caller];
             let Phase::Sleeps(machine, ..) = &one.phase else { return true };
-            let is_waiting_for_nothing = match machine.pause() {
+            // A waiter that was put behind another one during its pause is called when that one leaves.
+            let is_queued = state.line.is_queued(&one.who);
+            let waits_for_something = match machine.pause() {
                 // It stands behind another one, or was called and is woken.
-                Some(Pause::Queue) => !state.line.is_queued(&one.who),
+                Some(Pause::Queue) => is_queued,
                 Some(Pause::Holder(held)) => {
-                    !state.line.holders().iter().any(|holder| holder.id == held.id)
-                        && !state.releases(held.id)
+                    let mut holders = state.line.holders().iter();
+                    is_queued
+                        || holders.any(|holder| holder.id == held.id)
+                        || state.releases(held.id)
                 }
-                _ => false,
+                Some(Pause::Reader) => {
+                    is_queued || state.line.follows(&one.who, state.now).is_some()
+                }
+                _ => true,
             };
-            !is_waiting_for_nothing || !state.reasons(caller).is_empty()
+            waits_for_something || !state.reasons(caller).is_empty()
         })
 }
 
@@ -351,6 +363,10 @@ fn a_refusal_closes_the_window(_: &Waiting, state: &State) -> bool {
 
 fn few_readers_ask(_: &Waiting, state: &State) -> bool {
     !state.broken.contains(&Claim::FewReadersAsk)
+}
+
+fn one_answer(_: &Waiting, state: &State) -> bool {
+    !state.broken.contains(&Claim::OneAnswer)
 }
 
 fn each_pause_ends(_: &Waiting, state: &State) -> bool {

@@ -183,6 +183,8 @@ impl State {
                 machine.join(0, &now);
                 if then == AfterJoin::EndOutage {
                     record_quorum(Some(&mut self.line), &who, |who| woken.push(*who));
+                    // Others may have noticed an outage since the nodes have answered it. The line ends that, too.
+                    self.noticed = None;
                 }
                 let step = if then == AfterJoin::EvaluateRefusal {
                     let refusal = WaitRefusal::NoQuorum { is_transient: true };
@@ -221,7 +223,8 @@ impl State {
         in_line.unwrap_or(held).until <= self.now && !self.valid().any(|valid| valid.id == held.id)
     }
 
-    /// Returns a caller to the head of the line, because the lock that was handed over to it is lost.
+    /// Returns a caller to the head of its line, because the lock that was handed over to it is lost. A reader that has joined a
+    /// lock before it was in a line looks again. As `Place::rejoin`.
     fn return_to_head(
         &mut self,
         caller: usize,
@@ -231,6 +234,9 @@ impl State {
     ) {
         if let Some(lost) = lost {
             self.delete(lost, world);
+        }
+        if machine.at().is_none() {
+            return self.go_on(caller, machine, Step::Look);
         }
         let who = self.callers[caller].who;
         self.line.insert_first(&who, || ());
@@ -328,7 +334,12 @@ impl State {
         if let (Step::Sleep(_), Some(pause)) = (step, machine.pause()) {
             match pause {
                 Pause::Queue | Pause::Yield => {}
-                Pause::Reader => self.callers[caller].has_followed = true,
+                Pause::Reader => {
+                    if self.callers[caller].has_followed {
+                        self.broken.push(Claim::OneAnswer);
+                    }
+                    self.callers[caller].has_followed = true;
+                }
                 _ => self.alone = Some(caller),
             }
         }
@@ -433,7 +444,7 @@ impl State {
                 self.callers[waiter.caller].is_woken = true;
             }
         }
-        if self.line.end_outage() {
+        if world.keeps(Rule::EndTheOutage) && self.line.end_outage() {
             self.line.wake_first(|who| woken.push(*who));
         }
         if who.mode.is_shared() {

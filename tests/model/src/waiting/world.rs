@@ -29,6 +29,8 @@ pub enum Rule {
     Queue,
     /// The waiters of a key share an outage. If broken: each failed attempt begins another one.
     ShareTheOutage,
+    /// The grant of a lock ends an outage. If broken: each caller that comes goes on to ask before it joins the line.
+    EndTheOutage,
 }
 
 /// Callers of one process, and what may happen to them.

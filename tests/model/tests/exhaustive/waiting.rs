@@ -37,6 +37,7 @@ fn readers_join_the_lock_of_another_one() {
     let mixed = World { readers: &[READER, WRITER, READER], ends_after, ..trio };
     holds(World { name: "three readers that join", drops: 1, ..trio });
     holds(World { name: "readers that join, and a writer", drops: 1, ..mixed });
+    holds(World { name: "a reader with a longer lease", long: Some(2), drops: 1, ..trio });
     let two = World { readers: &[READER, READER], ..trio };
     holds(World { name: "two readers that join, and another process", others: 1, drops: 1, ..two });
     holds(World {
@@ -60,7 +61,12 @@ fn an_outage_has_one_grace() {
     });
     needs(outage, Rule::ShareTheOutage, Claim::OneGrace);
     let ends_after = Duration::from_millis(5);
-    holds(World { name: "callers that come again", agains: 3, outages: 1, ends_after, ..TWO });
+    let again = World { name: "callers that come again", agains: 3, outages: 1, ends_after, ..TWO };
+    holds(again);
+    let name = "callers that come again, and one that waits for ever";
+    let endless = World { name, endless: Some(0), ..again };
+    holds(endless);
+    needs(endless, Rule::EndTheOutage, Claim::NobodyIsOvertakenForEver);
 }
 
 #[test]

@@ -41,8 +41,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 outages,
                 others,
                 marks,
-                // A lock has the number of its first caller, also when others have joined it.
-                agains: if joins { 0 } else { agains },
+                agains,
                 long,
                 splits,
                 losses,
