@@ -41,10 +41,14 @@ fn commands(page: &'static str) -> Vec<Shown> {
 }
 
 /// Returns the words of a text. Each word with a digit, such as a time or an address, is the same. The word `..` stands for the
-/// rest.
+/// rest. The servers of the tests may be Valkey.
 fn words(text: &str) -> Vec<&str> {
-    let has_digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
-    text.split_whitespace().map(|word| if has_digit(word) { "#" } else { word }).collect()
+    let words = text.split_whitespace().map(|word| match word {
+        "Valkey" => "Redis",
+        _ if word.contains(|c: char| c.is_ascii_digit()) => "#",
+        _ => word,
+    });
+    words.collect()
 }
 
 /// Splits a command as a shell does. A word may contain blanks between quotes.

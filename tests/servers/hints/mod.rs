@@ -40,6 +40,11 @@ impl Cause {
             probes.push(server.probe().await);
         }
         join_all(probes.iter_mut().map(|probe| self.happen_on(probe))).await;
+        if let Self::Evicted = self {
+            // Until now, no server took the lock again.
+            let limit = ["CONFIG", "SET", "maxmemory", "0"];
+            join_all(probes.iter_mut().map(|probe| probe.command::<()>(limit))).await;
+        }
     }
 
     async fn happen_on(self, probe: &mut Probe) {
@@ -57,7 +62,6 @@ impl Cause {
                 probe.command::<()>(["CONFIG", "SET", "maxmemory", "1"]).await;
                 // A command that needs memory evicts all keys first, and is then refused.
                 let _ = probe.try_command::<()>(["SET", "filler", "1"]).await;
-                probe.command::<()>(["CONFIG", "SET", "maxmemory", "0"]).await;
                 assert_eq!(probe.get(KEY).await, None, "the lock is not evicted");
             }
         }
