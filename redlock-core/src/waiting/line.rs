@@ -342,7 +342,7 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
     }
 
     /// Sets the state of the first waiter. Every other waiter waits in its place again. Returns whether the waiter is the
-    /// first; `None` if it is not in the line, because a lock was handed over to it.
+    /// first; `None` if it is not in the line: a lock was handed over to it while it paused.
     pub(super) fn set_if_first(&mut self, waiter: &W, state: WaiterState) -> Option<bool> {
         if state == WaiterState::Refused {
             // A writer of another process may wait, and the nodes let no reader overtake it.
@@ -400,7 +400,8 @@ impl<W: LineWaiter, H: LineHolder, G: LineSignal, S> Line<W, H, G, S> {
         waiters.insert(index, Entry { waiter, state, asks_alone: false, watched: None });
     }
 
-    /// Removes a waiter, and calls the waiter that is next then. Returns whether it was in the line.
+    /// Removes a waiter, and calls the waiter that is next then. Returns whether it was in the line. Votes for a question of the
+    /// waiter are returned by its attempt.
     pub(super) fn remove(&mut self, waiter: &W, mut wake: impl FnMut(&W)) -> bool {
         self.end_question(waiter, &mut wake);
         // Most waiters that leave are near the front.

@@ -104,7 +104,7 @@ pub(crate) enum Step {
     Take,
     /// It sleeps, until this time at most.
     Sleep(Option<Instant>),
-    /// It leaves its line, and joins that of the key at this index.
+    /// It leaves its line, and joins that of the key at this index. It gives up if that line is full.
     Join(usize, AfterJoin),
     /// It gives up.
     Fail(Failure),

@@ -81,6 +81,14 @@ fn waiters_bear_losses_and_split_votes() {
         ..World::CALM
     });
     holds(World {
+        name: "a loss before the lock is taken, and a reader that wants a turn",
+        readers: &[WRITER, WRITER, READER],
+        losses: 1,
+        others: 3,
+        ends_after: Duration::from_millis(10),
+        ..World::CALM
+    });
+    holds(World {
         name: "a loss before the lock is taken, and two readers",
         readers: &[WRITER, WRITER, READER, READER],
         losses: 1,
