@@ -141,7 +141,6 @@ async fn a_fair_try_does_not_overtake_the_queue() {
     assert!(nodes[0].has_empty_queues());
 }
 
-/// The killed process has the first ticket and one in the middle.
 /// The node does not know the ticket yet: it follows the reply to the removal of another one.
 #[tokio::test(start_paused = true)]
 async fn a_fair_try_does_not_overtake_a_waiter_whose_ticket_is_on_its_way() {
@@ -176,6 +175,7 @@ async fn a_waiter_whose_future_is_not_polled_keeps_no_fair_try_out() {
     drop(stalled);
 }
 
+/// The killed process has the first ticket and one in the middle.
 #[tokio::test(start_paused = true)]
 async fn a_killed_process_delays_the_others_once_by_its_presence() {
     let (here, there, nodes) = two_processes(1);
