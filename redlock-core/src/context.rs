@@ -74,13 +74,16 @@ impl Context {
         let report = async move {
             // Without a recorder, an idle process has no timer.
             telemetry.recorder_installed().await;
+            // A process may have several managers, each with nodes of its own.
+            let names: Vec<&str> = ballot.nodes.iter().map(|node| &**node.name()).collect();
+            let names = Arc::from(names.join(","));
             loop {
                 // Again, because the recorder may be new.
                 let nodes = ballot.nodes.iter().zip(&*ballot.statuses);
                 nodes.for_each(|(node, status)| {
                     telemetry::node_up(node.name(), status.get().is_up());
                 });
-                telemetry::quorum(ballot.is_granting());
+                telemetry::quorum(&names, ballot.is_granting());
                 sleep(REPORT_PERIOD).await;
             }
         };

@@ -56,8 +56,8 @@ impl LockHandle {
     }
 
     /// Returns the name of the lock, for tables and metrics: [`named`](crate::LockRequest::named) of its request, the template
-    /// of its key in a front end of `redlock-axum`, or `other`. Guards that have joined the lock have the name of its first
-    /// request.
+    /// of its key in a front end of `redlock-axum`, or `other`. Guards that have joined the lock of their scope have the name of its
+    /// first request.
     pub fn name(&self) -> &str {
         self.held.name()
     }

@@ -121,6 +121,9 @@ impl Acquisition {
         if let Some(guard) = self.join_in_scope()? {
             return Ok(guard);
         }
+        if self.options.wait_time.is_some() {
+            self.record_order();
+        }
         if let Some(guard) = self.join_readers()? {
             // A task that reads again and again would never leave its thread otherwise. It holds the lock meanwhile, so that
             // the tasks which it lets run join the lock, too.
@@ -153,7 +156,6 @@ impl Acquisition {
 
     /// Waits for the lock, and once more if a server is back at the end of the waiting time.
     async fn try_until(&self, wait_time: WaitTime) -> Result<LockGuard, LockError> {
-        self.record_order();
         let deadline = match wait_time {
             // A deadline that the clock cannot represent is no deadline.
             WaitTime::UpTo(wait_time) => Instant::now().checked_add(wait_time),
@@ -171,7 +173,7 @@ impl Acquisition {
         }
     }
 
-    /// Records that the caller waits for the lock while its scope holds others.
+    /// Records that the caller may wait for the lock while its scope holds others.
     fn record_order(&self) {
         let Some(order) = &self.context.order else { return };
         let wanted = OrderedLock { name: self.name.as_str(), mode: self.spec.mode() };

@@ -106,6 +106,24 @@ async fn a_task_that_stays_in_the_scope_of_its_caller_has_its_locks() {
     assert_eq!(logs.count("WARN", CIRCLE), 1, "{:?}", warnings(&logs));
 }
 
+/// It does not wait this time.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_joins_the_lock_of_another_one_takes_it_in_an_order() {
+    let logs = Logs::collect().expect_lock_order();
+    let locks = LockManager::in_memory();
+    let reader = lock(&locks, "b").shared(true);
+    let window = reader.clone().acquire().await.unwrap();
+    scope(async {
+        let _first = lock(&locks, "a").acquire().await.unwrap();
+        let joined = reader.acquire().await.unwrap();
+        assert!(joined.has_joined(), "{joined:?}");
+    })
+    .await;
+    drop(window);
+    take([lock(&locks, "b"), lock(&locks, "a")]).await;
+    assert_eq!(logs.count("WARN", CIRCLE), 1, "{:?}", warnings(&logs));
+}
+
 #[tokio::test]
 async fn two_keys_of_one_name_propose_a_lock_of_both() {
     let logs = Logs::collect().expect_lock_order();

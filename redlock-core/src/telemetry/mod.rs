@@ -96,9 +96,9 @@ metrics! {
         counter("redlock_extensions_total", "outcome" => outcome).increment(count),
         describe_counter("Extensions of leases, by outcome")
     }
-    quorum(is_granting: bool) {
-        gauge("redlock_quorum").set(f64::from(u8::from(is_granting))),
-        describe_gauge("Whether a quorum of nodes would grant a lock (1) or not (0)")
+    quorum(nodes: &Arc<str>, is_granting: bool) {
+        gauge("redlock_quorum", "nodes" => Arc::clone(nodes)).set(f64::from(u8::from(is_granting))),
+        describe_gauge("Whether a quorum of nodes would grant a lock (1) or not (0), by the nodes of a manager")
     }
     node_up(node: &Arc<str>, up: bool) {
         gauge("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up))),

@@ -101,7 +101,7 @@ fn acquisitions_losses_and_extensions_are_counted() {
         "redlock_hold_seconds other released: 1",
         "redlock_lost_total: 3",
         "redlock_node_up node: 1",
-        "redlock_quorum: 1",
+        "redlock_quorum node: 1",
     ];
     assert_eq!(counted_without_zeros(&snapshotter), expected);
 }
@@ -323,7 +323,29 @@ fn a_late_recorder_gets_the_state_of_the_nodes() {
     });
     let mut counted = counted(&snapshotter);
     counted.retain(|metric| metric.contains("node_up") || metric.contains("quorum"));
-    assert_eq!(counted, ["redlock_node_up node: 1", "redlock_quorum: 1"]);
+    assert_eq!(counted, ["redlock_node_up node: 1", "redlock_quorum node: 1"]);
+}
+
+/// A process may have several managers.
+#[test]
+fn each_manager_has_a_quorum_of_its_own() {
+    let recorder = Gauges::default();
+    let runtime = runtime();
+    let nodes = [(); 4].map(|()| DeferringNode::new().0);
+    let status = nodes[0].status.clone();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let mut nodes = nodes.into_iter();
+            let _down = LockManager::builder().node(nodes.next().unwrap()).connect().await.unwrap();
+            let builder = nodes.fold(LockManager::builder(), LockManagerBuilder::node);
+            let _up = builder.connect().await.unwrap();
+            tokio::time::sleep(2 * SECOND).await;
+            assert_eq!(recorder.value("redlock_quorum"), 2.0);
+            status.send(NodeStatus::Down(NodeError::NotConnected("refused".into())));
+            tokio::time::sleep(2 * SECOND).await;
+            assert_eq!(recorder.value("redlock_quorum"), 1.0);
+        });
+    });
 }
 
 /// A quarantine does not change the status of a node.

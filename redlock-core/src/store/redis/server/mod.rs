@@ -30,7 +30,7 @@ mod server_tests;
 mod settings;
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -71,6 +71,25 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// commands any more that replace a script.
 const UNANSWERED: u8 = 2;
 
+/// How many connections in a row have ended in place of an answer to their first command that replaces a script.
+#[derive(Debug, Default)]
+struct Unanswered {
+    /// The `run_id` of the server: one that was restarted since then, with another version perhaps, is tried anew.
+    life: Option<String>,
+    count: u8,
+}
+
+impl Unanswered {
+    fn of(&self, identity: &Identity) -> u8 {
+        if self.life == identity.run_id { self.count } else { 0 }
+    }
+
+    fn count(&mut self, identity: &Identity) {
+        let count = self.of(identity).saturating_add(1);
+        *self = Self { life: identity.run_id.clone(), count };
+    }
+}
+
 /// Learns what happens on the servers of a node.
 pub(crate) trait Observer: Send + Sync {
     /// A server is connected or not any more. `is_lost` is set if it was connected until now.
@@ -103,8 +122,7 @@ pub(crate) struct Inner {
     outages: Arc<Mutex<OutageLog>>,
     /// Whether an operation has used the connection since the last reading of the wall clock.
     is_used: AtomicBool,
-    /// How many connections in a row have ended in place of an answer to their first command that replaces a script.
-    unanswered: AtomicU8,
+    unanswered: Mutex<Unanswered>,
     observer: Weak<dyn Observer>,
 }
 
@@ -128,7 +146,7 @@ impl Server {
             last_reading: Mutex::default(),
             outages: former.map_or_else(Arc::default, |former| Arc::clone(&former.outages)),
             is_used: AtomicBool::new(false),
-            unanswered: AtomicU8::new(0),
+            unanswered: Mutex::default(),
             observer,
         };
         Arc::new(Self { inner: Arc::new(inner), task: OnceLock::new() })
@@ -216,10 +234,9 @@ impl Inner {
         }
         if is_answered {
             native.answered();
-            self.unanswered.store(0, Ordering::Relaxed);
+            *self.unanswered.lock() = Unanswered::default();
         } else if native.unanswered() {
-            let count = self.unanswered.load(Ordering::Relaxed);
-            self.unanswered.store(count.saturating_add(1), Ordering::Relaxed);
+            self.unanswered.lock().count(&connection.identity);
         }
     }
 
@@ -353,7 +370,7 @@ impl bb8::ManageConnection for Connector {
             let prepared = try_join(identity, Shas::load(&link)).await;
             let (identity, shas) = prepared.map_err(|error| error::not_connected(&error))?;
             let (missing, native) = self.0.check_rights(&link, shas.of(Script::Rights)).await?;
-            let is_trusted = self.0.unanswered.load(Ordering::Relaxed) < UNANSWERED;
+            let is_trusted = self.0.unanswered.lock().of(&identity) < UNANSWERED;
             let native = if is_trusted { native.on(&identity) } else { NativeCommands::default() };
             let takes_subscriptions = takes_subscriptions.await;
             Ok(Arc::new(Connection { link, shas, identity, missing, native, takes_subscriptions }))

@@ -90,6 +90,11 @@ async fn a_server_loses_its_commands_after_two_connections_that_answer_none() {
         }
         played.connected(answers.len() + 1).await;
         assert_eq!(commands(&played.server)[0], Some(DelIfEq).filter(|_| lasts), "{answers:?}");
+        // A server that was restarted may be another version.
+        played.redis.change(|fields| fields.run_id = "another");
+        played.redis.close();
+        played.connected(answers.len() + 2).await;
+        assert_eq!(commands(&played.server)[0], Some(DelIfEq), "after a restart");
     }
 }
 
