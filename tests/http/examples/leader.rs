@@ -82,16 +82,17 @@ impl Fleet {
         .await
     }
 
-    /// Returns the place of the copy that leads.
+    /// Returns the place of the copy that leads. A copy that was frozen believes for a moment that it still leads.
     async fn leader(&self) -> usize {
-        eventually("a copy leads", SOON, async || {
+        eventually("one copy leads", SOON, async || {
+            let mut leaders = Vec::new();
             for (place, copy) in self.copies.iter().enumerate() {
                 let answer = reqwest::get(copy.service.url("/leader")).await.ok()?;
                 if answer.text().await.ok()?.starts_with("this copy leads") {
-                    return Some(place);
+                    leaders.push(place);
                 }
             }
-            None
+            Some(leaders).filter(|leaders| leaders.len() == 1).map(|leaders| leaders[0])
         })
         .await
     }
