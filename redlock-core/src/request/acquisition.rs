@@ -68,11 +68,11 @@ impl Acquisition {
     ///
     /// # Errors
     ///
-    /// Those of [`LockRequest::acquire`], except that the key and the options are valid.
+    /// Those of [`LockRequest::acquire`](crate::LockRequest::acquire), except that the key and the options are valid.
     ///
     /// # Cancel safety
     ///
-    /// As [`LockRequest::acquire`].
+    /// As [`LockRequest::acquire`](crate::LockRequest::acquire).
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice")]
     pub fn acquire(mut self) -> impl Future<Output = Result<LockGuard, LockError>> {
         async move {

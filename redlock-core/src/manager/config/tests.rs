@@ -248,7 +248,7 @@ fn the_builder_has_every_setting() {
     let defaults = format!("{:?}", LockManager::builder());
     assert_eq!(format!("{:?}", LockManagerConfig::new().builder()), defaults);
     let config = LockManagerConfig {
-        urls: vec!["memory:".into(), "redis://a".into()],
+        urls: vec!["memory:".into(), "memory:".into()],
         prefix: Some("shop:".to_owned()),
         owner_label: Some("shop-7f9c".to_owned()),
         dialect: Some(Dialect::Redisson),
@@ -268,7 +268,7 @@ fn the_builder_has_every_setting() {
     };
     assert_eq!(
         format!("{:?}", config.builder()),
-        "LockManagerBuilder { nodes: [Url(memory:), Url(a:6379)], config: LockManagerConfig { urls: [], \
+        "LockManagerBuilder { nodes: [Url(memory:), Url(memory:)], config: LockManagerConfig { urls: [], \
          prefix: Some(\"shop:\"), owner_label: Some(\"shop-7f9c\"), dialect: Some(Redisson), expire: Some(11s), node_timeout: Some(12s), \
          connect_timeout: Some(13s), max_waiters: Some(14), body_buffers: Some(18), outage_grace: Some(15s), restart_guard: Some(16s), \
          failover_margin: Some(17s), cluster_refresh: Some(17s), lock_order: Some(false), tls_ca: None, tls_cert: None, tls_key: None }, \
