@@ -105,7 +105,7 @@
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, or that their release found gone, including losses by a shutdown | |
 //! | `redlock_lock_order_total` | counter: circles in the [order in which requests take locks](LockManagerBuilder::lock_order) | |
 //! | `redlock_extensions_total` | counter: extensions of leases, including renewals | `outcome`: `extended`, `unavailable`, `lost` |
-//! | `redlock_quorum` | gauge: 1 if a quorum of nodes would grant a lock now, otherwise 0, also while a [`restart_guard`](LockManagerBuilder::restart_guard) keeps too many of them from it; updated each second | `nodes`: the names of the nodes of the manager, with commas |
+//! | `redlock_quorum` | gauge: 1 if a quorum of nodes would grant a lock now, otherwise 0, also while a [`restart_guard`](LockManagerBuilder::restart_guard) keeps too many of them from it; updated each second while the manager lives | `nodes`: the names of the nodes of the manager, with commas |
 //! | `redlock_node_up` | gauge: 1 if the node accepts operations, otherwise 0; updated while the manager lives | `node`: its name, which is host and port of a Redis or Valkey server; also host and port of each master of a Redis Cluster |
 //! | `redlock_conductor_changes_total` | counter: changes of the node that keeps the order of [fair](LockRequest::fair) waiters | |
 //! | `redlock_promotions_total` | counter: promotions of another server of a Sentinel group or of a PostgreSQL database that the manager noticed | `node`: its name |

@@ -1,4 +1,4 @@
-//! The line of a key alone: who is called and woken, and which readers go together or join a lock.
+//! The line of a key alone: calls and wake-ups of its waiters, and readers that go together or join a lock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a failed acquisition means for a waiter.
+//! The meaning of a failed acquisition for a waiter.
 
 use super::machine::WaitRefusal;
 use crate::ballot::Standing;

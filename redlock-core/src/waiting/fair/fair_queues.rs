@@ -87,7 +87,7 @@ impl FairQueues {
         }
     }
 
-    /// Returns whether a caller of this process waits in the fair queue of a lock, also one whose ticket is on its way. A caller
+    /// Returns whether a caller of this process waits in the fair queue of a lock. Its ticket may still be on its way. A caller
     /// whose future is not polled does not count: other processes do not wait for it either.
     fn has_waiters(&self, spec: &LockSpec) -> bool {
         let by_key = self.lock(spec);

@@ -1,4 +1,4 @@
-//! The words of the machine: what a waiter meets, what it does next, and why it sleeps.
+//! The words of the machine: the events of a waiter, its steps, and its pauses.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ pub(crate) enum Step {
     Fail(Failure),
 }
 
-/// What a waiter does after it has joined a line.
+/// The next step of a waiter that has joined a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum AfterJoin {
     Look,
@@ -132,7 +132,7 @@ pub(crate) enum Failure {
     NoConductor,
 }
 
-/// What the nodes have answered.
+/// The answer of the nodes to a waiter that has not got the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum WaitRefusal {
     /// No quorum has answered.
@@ -153,7 +153,7 @@ pub(crate) enum WaitRefusal {
     Final,
 }
 
-/// What a waiter sees beside its line.
+/// The facts beside its line that a waiter sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Sight {
     /// Whether a lock was handed over to the waiter.

@@ -1,4 +1,4 @@
-//! The look at the line: whether the waiter asks the nodes, or what is in its way.
+//! The look at the line: the waiter asks the nodes, or pauses for the obstacle in its way.
 
 use std::time::Duration;
 

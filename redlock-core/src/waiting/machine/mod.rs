@@ -1,4 +1,4 @@
-//! The machine of one waiter: what it does next, and why and how long it pauses.
+//! The machine of one waiter: its next step, and the reason and the length of each pause.
 //!
 //! No clock, no node, no task, no lock: each event comes with its time, and the [`Step`] that the machine returns is all that it
 //! does. `driver.rs` does the steps. The model of `tests/model` compiles these files, too, and visits every state.
@@ -50,7 +50,7 @@ pub(super) struct Machine<H, G: LineSignal> {
     outage: Option<Outage>,
 }
 
-/// What the waiter does at the moment.
+/// The present activity of the waiter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Activity<H, G: LineSignal> {
     /// It looks at its line next.

@@ -25,7 +25,7 @@ pub enum Rule {
     Exchange,
 }
 
-/// Callers of some processes, and what may happen to them.
+/// Callers of some processes, and the events that may happen to them.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     /// The name of the world in the output.

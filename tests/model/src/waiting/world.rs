@@ -33,7 +33,7 @@ pub enum Rule {
     EndTheOutage,
 }
 
-/// Callers of one process, and what may happen to them.
+/// Callers of one process, and the events that may happen to them.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     /// The name of the world in the output.

@@ -74,7 +74,7 @@ const UNANSWERED: u8 = 2;
 /// How many connections in a row have ended in place of an answer to their first command that replaces a script.
 #[derive(Debug, Default)]
 struct Unanswered {
-    /// The `run_id` of the server: one that was restarted since then, with another version perhaps, is tried anew.
+    /// The `run_id` of the server. After a restart the server may have another version, so the count begins anew.
     life: Option<String>,
     count: u8,
 }

@@ -1,4 +1,4 @@
-//! The waiters of this process and their tickets, and what a reply says about them.
+//! The waiters of this process and their tickets, and the meaning of a reply for them.
 
 use std::mem;
 use std::time::Duration;
